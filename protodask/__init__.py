@@ -1,0 +1,60 @@
+"""Prototype set classification on Dask and Zarr, for data larger than memory."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from protodask._version import __version__
+
+if TYPE_CHECKING:
+    from protodask.data.dataset import Dataset
+    from protodask.data.ingest import ingest
+    from protodask.data.synthetic import sample_data
+    from protodask.engine import Engine, thread_engine
+    from protodask.prototypes.config import FitConfig
+    from protodask.prototypes.estimator import PrototypeSetClassifier
+    from protodask.prototypes.fitting import fit
+    from protodask.prototypes.model import PrototypeSet
+    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.prediction import predict
+
+_HOMES = {
+    "Dataset": "protodask.data.dataset",
+    "Engine": "protodask.engine",
+    "FitConfig": "protodask.prototypes.config",
+    "PrototypeSet": "protodask.prototypes.model",
+    "PrototypeSetClassifier": "protodask.prototypes.estimator",
+    "fit": "protodask.prototypes.fitting",
+    "ingest": "protodask.data.ingest",
+    "load_model": "protodask.prototypes.persistence",
+    "predict": "protodask.prototypes.prediction",
+    "sample_data": "protodask.data.synthetic",
+    "thread_engine": "protodask.engine",
+}
+"""Public names and their modules, imported on first use: the command line starts without scikit-learn and Zarr."""
+
+__all__ = [
+    "Dataset",
+    "Engine",
+    "FitConfig",
+    "PrototypeSet",
+    "PrototypeSetClassifier",
+    "__version__",
+    "fit",
+    "ingest",
+    "load_model",
+    "predict",
+    "sample_data",
+    "thread_engine",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,57 @@
+"""The command line: one file a command. Commands parse, call and print.
+
+Whatever is slow to import is imported by the command that needs it, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from protodask.cli.evaluate import evaluate
+from protodask.cli.fit import fit
+from protodask.cli.info import info
+from protodask.cli.ingest import ingest
+from protodask.cli.predict import predict
+from protodask.cli.run import run
+from protodask.cli.sample_data import sample_data
+
+app = typer.Typer(
+    name="protodask",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from protodask._version import __version__
+
+        typer.echo(f"protodask {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped.")
+def protodask(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Prototype set classifiers for data larger than memory."""
+
+
+app.command("ingest")(ingest)
+app.command("sample-data")(sample_data)
+app.command("info")(info)
+app.command("fit")(fit)
+app.command("predict")(predict)
+app.command("evaluate")(evaluate)
+app.command("run")(run)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    app()

@@ -1,0 +1,78 @@
+"""From the options on where to compute to an engine that reports to the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protodask.cli.errors import WrongUseError, wrong_use
+from protodask.cli.progress import Reporter, reporting
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import Result
+    from protodask.pipeline.steps import Step
+
+
+@dataclass(frozen=True)
+class Computing:
+    """The options on where to compute."""
+
+    memory_limit: int | None = None
+    threads: int | None = None
+    scheduler: str | None = None
+    workers: int | None = None
+
+    def check(self) -> None:
+        """Refuse options that contradict each other."""
+        if self.scheduler is not None and self.workers is not None:
+            raise WrongUseError(
+                "Both --scheduler and --workers are given.", "Choose a running cluster or new worker processes."
+            )
+        if self.threads is not None and (self.scheduler is not None or self.workers is not None):
+            raise WrongUseError(
+                "--threads is given together with --scheduler or --workers.",
+                "Leave it out: it is for computing in this process, and workers have threads of their own.",
+            )
+        if self.memory_limit is not None and self.scheduler is not None:
+            raise WrongUseError(
+                "--memory-limit is given together with --scheduler.",
+                "Leave it out: the workers of a running cluster were given their limits when they were started.",
+            )
+
+
+@contextmanager
+def _open(computing: Computing) -> Iterator[Engine]:
+    from protodask.engine import open_engine, thread_engine
+
+    opened: AbstractContextManager[Engine]
+    if computing.scheduler is not None:
+        opened = open_engine(computing.scheduler)
+    elif computing.workers is not None:
+        from protodask.engine.local import local_engine
+
+        opened = local_engine(computing.workers, computing.memory_limit)
+    else:
+        opened = thread_engine(computing.threads, computing.memory_limit)
+    with opened as engine:
+        yield engine
+
+
+@contextmanager
+def computing_engine(computing: Computing, check: Callable[[], None]) -> Iterator[tuple[Engine, Reporter]]:
+    """An engine and the reporter it reports to. `check` says first whether there is anything to be done with it."""
+    with wrong_use():
+        computing.check()
+        check()
+    with reporting() as reporter, _open(computing) as engine:
+        yield engine.with_progress(reporter.on_progress), reporter
+
+
+def perform_step(step: Step, computing: Computing) -> Result:
+    """Carry out a step, showing how far it is."""
+    from protodask.pipeline.perform import check, perform
+
+    with computing_engine(computing, lambda: check(step)) as (engine, reporter):
+        return perform(step, engine, (reporter.on_fit,))

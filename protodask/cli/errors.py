@@ -1,0 +1,63 @@
+"""From exceptions to messages and exit codes.
+
+0: done. 1: it failed. 2: the command was used wrongly. 130: the user stopped it.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from protodask.cli.console import complain
+from protodask.errors import InputError, ProtodaskError
+
+FAILED = 1
+WRONG_USE = 2
+INTERRUPTED = 130
+
+
+class WrongUseError(InputError):
+    """Options that do not go together, or that cannot work whatever the data."""
+
+
+@contextmanager
+def wrong_use() -> Iterator[None]:
+    """Bad input that shows inside is bad use of the command: nothing was begun."""
+    try:
+        yield
+    except InputError as error:
+        raise WrongUseError(error.seen, error.remedy) from error
+
+
+@contextmanager
+def reported(debug: bool) -> Iterator[None]:
+    """Turn whatever goes wrong inside into a message in plain words and an exit code."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except KeyboardInterrupt as error:
+        complain("Stopped.", "What was finished before stays; nothing is left half-written.")
+        raise typer.Exit(INTERRUPTED) from error
+    except ProtodaskError as error:
+        _show_traceback(debug)
+        complain(error.seen, error.remedy)
+        raise typer.Exit(WRONG_USE if isinstance(error, WrongUseError) else FAILED) from error
+    except Exception as error:
+        # The reader of the output went away, as `head` does; the framework knows how to end quietly.
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise
+        _show_traceback(debug)
+        said = f": {error}" if str(error) else ""
+        advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
+        complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice)
+        raise typer.Exit(FAILED) from error
+
+
+def _show_traceback(debug: bool) -> None:
+    if debug:
+        traceback.print_exc()

@@ -1,0 +1,25 @@
+"""`protodask info`: what a dataset, a model or a run directory is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from protodask.cli.errors import reported
+from protodask.cli.options import Debug, Json
+from protodask.cli.show import show_description
+
+
+def info(
+    path: Annotated[
+        str, typer.Argument(metavar="DATA|MODEL|RUN", help="A dataset, model, run directory or predictions.")
+    ],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Describe a dataset, a model, a run directory or predictions, without reading their rows."""
+    with reported(debug):
+        from protodask.pipeline.describe import describe_place
+
+        show_description(describe_place(path), as_json)

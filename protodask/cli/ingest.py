@@ -1,0 +1,71 @@
+"""`protodask ingest`: from tables and arrays to a dataset."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from protodask.cli.computing import Computing, perform_step
+from protodask.cli.errors import reported
+from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers, parse_orders
+from protodask.cli.show import show_result
+
+
+def ingest(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...", help="CSV or Parquet files, globs or folders of them; .npy, .npz or Zarr arrays."
+        ),
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="DATA", help="Where to write the dataset.")],
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="COL", help="Column of the classes; by default, 'target'.")
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option("--categorical", metavar="COL", help="Column of categories: a feature for each. Repeatable."),
+    ] = None,
+    ordinal: Annotated[
+        list[str] | None,
+        typer.Option("--ordinal", metavar="COL=a,b,c", help="Column of ordered categories, lowest first. Repeatable."),
+    ] = None,
+    weight: Annotated[str | None, typer.Option("--weight", metavar="COL", help="Column of row weights.")] = None,
+    inclusion: Annotated[
+        str | None,
+        typer.Option("--inclusion", metavar="COL", help="Column of the probabilities with which rows were kept."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", metavar="COL", help="Column to leave out. Repeatable.")
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "float64"], typer.Option("--dtype", help="Type the features are stored in.")
+    ] = "float32",
+    append: Annotated[bool, typer.Option("--append", help="Add the rows to the dataset at the output path.")] = False,
+    overwrite: Overwrite = False,
+    memory_limit: MemoryLimit = None,
+    threads: Threads = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a dataset from tables or arrays, or add their rows to one."""
+    with reported(debug):
+        from protodask.pipeline.steps import IngestStep
+
+        step = IngestStep(
+            sources=tuple(sources),
+            out=out,
+            target=target,
+            categorical=tuple(categorical or ()),
+            ordinal=parse_orders(ordinal or ()),
+            weight=weight,
+            inclusion=inclusion,
+            drop=tuple(drop or ()),
+            dtype=dtype,
+            append=append,
+            overwrite=overwrite,
+        )
+        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)

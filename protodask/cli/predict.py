@@ -1,0 +1,53 @@
+"""`protodask predict`: a model's predictions for a dataset or raw tables."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from protodask.cli.computing import Computing, perform_step
+from protodask.cli.errors import reported
+from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
+from protodask.cli.show import show_result
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model.")]
+Rows = Annotated[
+    str, typer.Argument(metavar="DATA", help="A dataset, or raw tables or arrays: files, a glob or a folder.")
+]
+Batches = Annotated[
+    int | None, typer.Option("--batches", min=0, help="Use so many batches of the model; by default, all.")
+]
+UnseenOption = Annotated[
+    Literal["error", "zero"],
+    typer.Option("--unseen", help="Categories in raw tables that were not there at ingest: an error, or all zero."),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option("--drop", metavar="COL", help="Column of raw tables to leave out. Repeatable.")
+]
+
+
+def predict(
+    model: Model,
+    data: Rows,
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="PRED", help="Where to write: Parquet if it ends in .parquet, otherwise Zarr."),
+    ],
+    batches: Batches = None,
+    unseen: UnseenOption = "error",
+    drop: Drop = None,
+    overwrite: Overwrite = False,
+    memory_limit: MemoryLimit = None,
+    threads: Threads = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model's probabilities, familiarity and predicted class for each row."""
+    with reported(debug):
+        from protodask.pipeline.steps import PredictStep
+
+        step = PredictStep(model, data, out, batches, unseen, tuple(drop or ()), overwrite)
+        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)

@@ -1,0 +1,236 @@
+"""Showing how far things are: bars and a live line on a terminal, a log line now and then elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+import typer
+
+from protodask.cli.console import is_terminal, plain
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from protodask.engine.progress import Progress
+    from protodask.prototypes.history import BatchRecord, FitEvent, IterationDone
+
+BAR_AFTER_SECONDS = 0.5
+"""A pass that is over sooner would only flicker."""
+
+SECONDS_BETWEEN_LINES = 5.0
+"""Log lines about one running pass or batch are at least this far apart."""
+
+REFRESHES_PER_SECOND = 8
+
+WORDS = {
+    "scan": "looking through the tables",
+    "ingest": "writing the dataset",
+    "sample": "writing sample data",
+    "summary": "summarising",
+    "draw": "drawing candidates",
+    "take": "reading candidates",
+    "evaluate": "evaluating the objective",
+    "score": "scoring the training rows",
+    "predict": "predicting",
+    "metrics": "evaluating",
+}
+"""What a pass does, by its label."""
+
+
+class Reporter(Protocol):
+    """Shows what happens. Progress may come from any thread."""
+
+    def on_progress(self, progress: Progress) -> None: ...
+
+    def on_fit(self, event: FitEvent) -> None: ...
+
+    def line(self, text: str) -> None:
+        """Show a line that stays."""
+        ...
+
+
+@contextmanager
+def reporting() -> Iterator[Reporter]:
+    """A reporter for standard error; warnings become lines of it."""
+    if is_terminal():
+        with _terminal_reporter() as reporter, _warnings_as_lines(reporter):
+            yield reporter
+    else:
+        log = LogReporter()
+        with _warnings_as_lines(log):
+            yield log
+
+
+@contextmanager
+def _warnings_as_lines(reporter: Reporter) -> Iterator[None]:
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        reporter.line(f"Warning: {' '.join(str(message).split())}")
+
+    with warnings.catch_warnings():
+        # Those meant for users are shown; what other packages tell their developers stays as Python was told to.
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def describe_pass(progress: Progress) -> str:
+    """What a pass does, in words."""
+    return WORDS.get(progress.label, progress.label) or "reading"
+
+
+def describe_iteration(event: IterationDone) -> str:
+    """The state of the running batch in one line."""
+    return (
+        f"batch {event.batch}  iteration {event.iteration}  evaluations {event.evaluations}  "
+        f"objective {event.value:.6g}  gradient {event.gradient_norm:.2g}  features {event.active_features}  "
+        f"prototypes {event.candidates}  {describe_seconds(event.seconds)}"
+    )
+
+
+def describe_batch(record: BatchRecord) -> str:
+    """How the fit of a batch went, in one line."""
+    return (
+        f"batch {record.batch}  {record.status}  iterations {record.iterations}  evaluations {record.evaluations}  "
+        f"objective {record.value:.6g}  gradient {record.gradient_norm:.2g}  features {record.active_features}  "
+        f"prototypes {record.prototypes}  {describe_seconds(record.seconds)}"
+    )
+
+
+def describe_seconds(seconds: float) -> str:
+    """A duration to read."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+class LogReporter:
+    """Lines with a time, no control characters, and few of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last_line = time.monotonic()
+        self._announced: str | None = None
+
+    def on_progress(self, progress: Progress) -> None:
+        with self._lock:
+            if progress.finished:
+                if self._announced == progress.label:
+                    self._announced = None
+                    self._write(f"{describe_pass(progress)}: done in {describe_seconds(progress.seconds)}")
+            elif progress.seconds >= SECONDS_BETWEEN_LINES and self._is_time():
+                self._announced = progress.label
+                share = progress.done / progress.total
+                self._write(f"{describe_pass(progress)}: {share:.0%} after {describe_seconds(progress.seconds)}")
+
+    def on_fit(self, event: FitEvent) -> None:
+        from protodask.prototypes.history import BatchDone, BatchStarted, IterationDone
+
+        match event:
+            case BatchStarted():
+                self.line(f"batch {event.batch} of {event.n_batches} begins with {event.candidates} candidates")
+            case IterationDone():
+                with self._lock:
+                    if self._is_time():
+                        self._write(describe_iteration(event))
+            case BatchDone():
+                self.line(describe_batch(event.record))
+
+    def line(self, text: str) -> None:
+        with self._lock:
+            self._write(text)
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
+
+    def _write(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain(text)}", err=True)
+
+
+class TerminalReporter:
+    """Keeps the state of what runs; a display asks for it several times a second, so that reporting costs nothing."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pass: Progress | None = None
+        self._fit: str | None = None
+
+    def on_progress(self, progress: Progress) -> None:
+        self._pass = None if progress.finished else progress
+
+    def on_fit(self, event: FitEvent) -> None:
+        from protodask.prototypes.history import BatchDone, BatchStarted, IterationDone
+
+        match event:
+            case BatchStarted():
+                self._fit = f"batch {event.batch} of {event.n_batches}  {event.candidates} candidates"
+            case IterationDone():
+                self._fit = describe_iteration(event)
+            case BatchDone():
+                self._fit = None
+                self.line(describe_batch(event.record))
+
+    def line(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text(plain(text)), soft_wrap=True)
+
+    def render(self) -> RenderableType:
+        """What the display shows now: nothing, a line, a bar, or both."""
+        from rich.console import Group
+        from rich.text import Text
+
+        running, fit = self._pass, self._fit
+        parts: list[RenderableType] = []
+        if fit is not None:
+            parts.append(Text(plain(fit), no_wrap=True, overflow="ellipsis"))
+        if running is not None and running.seconds >= BAR_AFTER_SECONDS:
+            parts.append(_bar(running))
+        return Group(*parts)
+
+
+def _bar(progress: Progress) -> RenderableType:
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    left = progress.seconds * (progress.total - progress.done) / progress.done
+    row = Table.grid(padding=(0, 1))
+    row.add_row(
+        describe_pass(progress),
+        ProgressBar(total=progress.total, completed=progress.done, width=30),
+        f"{progress.done / progress.total:.0%}",
+        f"{describe_seconds(progress.seconds)}, about {describe_seconds(left)} left",
+    )
+    return row
+
+
+@contextmanager
+def _terminal_reporter() -> Iterator[TerminalReporter]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    reporter = TerminalReporter(console)
+    with Live(
+        console=console,
+        get_renderable=reporter.render,
+        refresh_per_second=REFRESHES_PER_SECOND,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ):
+        yield reporter

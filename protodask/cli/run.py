@@ -1,0 +1,43 @@
+"""`protodask run`: the steps of a pipeline file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from protodask.cli.computing import Computing, computing_engine
+from protodask.cli.errors import reported, wrong_use
+from protodask.cli.options import Debug, Json, MemoryLimit, Scheduler, Threads, Workers
+from protodask.cli.show import show_pipeline
+
+
+def run(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
+    ] = None,
+    memory_limit: MemoryLimit = None,
+    threads: Threads = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Carry out the steps of a pipeline file in order."""
+    with reported(debug):
+        from protodask.pipeline.definition import parse_settings, read_pipeline
+        from protodask.pipeline.runner import check_pipeline, describe_step, run_pipeline
+
+        with wrong_use():
+            definition = read_pipeline(pipeline, parse_settings(settings or ()))
+        computing = Computing(memory_limit, threads, scheduler, workers)
+        total = len(definition.steps)
+        with computing_engine(computing, lambda: check_pipeline(definition)) as (engine, reporter):
+            results = run_pipeline(
+                definition,
+                engine,
+                callbacks=(reporter.on_fit,),
+                started=lambda number, step: reporter.line(f"step {number} of {total}: {describe_step(step)}"),
+            )
+        show_pipeline(definition, results, as_json)

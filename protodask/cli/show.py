@@ -1,0 +1,246 @@
+"""Results for people to read, or as JSON."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from protodask.cli.console import say, say_pairs, say_table
+from protodask.cli.progress import describe_seconds
+
+if TYPE_CHECKING:
+    from protodask.pipeline.definition import Pipeline
+    from protodask.pipeline.model_scores import ModelScores
+    from protodask.pipeline.results import ModelEvaluated, ModelFitted, Result
+
+MOST_LINES = 20
+"""Lines of a list that are shown; --json has all."""
+
+
+def show_result(result: Result, as_json: bool) -> None:
+    """What a step left behind."""
+    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+
+    if as_json:
+        show_json(result.describe())
+        return
+    match result:
+        case DatasetWritten():
+            say(summarize_result(result))
+            for note in result.dataset.notes:
+                say(f"Note: {note}")
+        case ModelEvaluated():
+            _show_scores(result)
+        case ModelFitted() | PredictionsWritten():
+            say(summarize_result(result))
+
+
+def show_json(value: Any) -> None:
+    """A value as JSON on standard output."""
+    from protodask.pipeline.json_file import to_json
+
+    typer.echo(to_json(value))
+
+
+def summarize_result(result: Result) -> str:
+    """What a step left behind, in one line."""
+    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+
+    match result:
+        case DatasetWritten(dataset):
+            return (
+                f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
+                f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
+            )
+        case ModelFitted():
+            return _summarize_fit(result)
+        case PredictionsWritten():
+            return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
+        case ModelEvaluated():
+            return _summarize_scores(result.scores, result.data)
+
+
+def _summarize_fit(result: ModelFitted) -> str:
+    model = result.model
+    seconds = math.fsum(record.seconds for record in result.history)
+    return (
+        f"The model {shorten(result.path)} has {count(model.n_batches, 'batch', 'batches')} with "
+        f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
+        f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}."
+    )
+
+
+def _summarize_scores(scores: ModelScores, data: str) -> str:
+    found = scores.scores
+    return (
+        f"The model is right on {found.accuracy:.1%} of the {found.rows:,} rows of {data}. Its log-loss there is "
+        f"{found.log_loss:.4f}; always predicting the class shares of the training data has "
+        f"{scores.marginal_log_loss:.4f}, perfect predictions have 0."
+    )
+
+
+def _show_scores(result: ModelEvaluated) -> None:
+    scores = result.scores.scores
+    say(_summarize_scores(result.scores, result.data))
+    say()
+    pairs = [
+        ("log-loss", f"{scores.log_loss:.6f}"),
+        ("accuracy", f"{scores.accuracy:.6f}"),
+        ("balanced accuracy", f"{scores.balanced_accuracy:.6f}"),
+        ("Brier score", f"{scores.brier_score:.6f}"),
+    ]
+    if scores.roc_auc is not None:
+        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}"))
+    if scores.roc_auc_weighted is not None and len(result.scores.classes) > 2:
+        pairs.append(("ROC AUC, weighted by class", f"{scores.roc_auc_weighted:.6f}"))
+    say_pairs(pairs)
+    if len(result.scores.classes) <= MOST_LINES:
+        say()
+        say("Confusion (rows: true class, columns: predicted class)")
+        names = [str(label) for label in result.scores.classes]
+        say_table(["", *names], [[name, *map(number, row)] for name, row in zip(names, scores.confusion, strict=True)])
+    if result.path is not None:
+        say()
+        say(f"The scores are in {shorten(result.path)}.")
+
+
+def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:
+    """What the steps of a pipeline left behind: places first, then what it amounts to."""
+    from protodask.pipeline.results import ModelEvaluated
+    from protodask.pipeline.steps import step_name
+
+    if as_json:
+        steps = zip(pipeline.steps, results, strict=True)
+        show_json([{"step": step_name(step), "result": result.describe()} for step, result in steps])
+        return
+    for result in results:
+        if not isinstance(result, ModelEvaluated):
+            say(summarize_result(result))
+        elif result.path is not None:
+            say(f"The scores {shorten(result.path)} are those of {shorten(result.model)} on {shorten(result.data)}.")
+    for result in results:
+        if isinstance(result, ModelEvaluated):
+            say()
+            say(summarize_result(result))
+
+
+def show_description(description: Mapping[str, Any], as_json: bool) -> None:
+    """What lies at a path."""
+    if as_json:
+        show_json(description)
+        return
+    match description["kind"]:
+        case "dataset":
+            _show_dataset(description)
+        case "model":
+            _show_model(description)
+        case "run":
+            _show_run(description)
+        case _:
+            say_pairs([(name, _value(value)) for name, value in description.items()])
+
+
+def _show_dataset(found: Mapping[str, Any]) -> None:
+    roles = [(name, str(found[name])) for name in ("target", "weight", "inclusion") if found[name] is not None]
+    say_pairs(
+        [
+            ("dataset", shorten(found["path"])),
+            ("rows", f"{found['rows']:,}"),
+            ("features", f"{found['features']:,} ({found['dtype']})"),
+            *roles,
+            ("blocks", f"{found['blocks']:,} of up to {found['block_rows']:,} rows, {size(found['bytes'])} in all"),
+            ("fingerprint", found["fingerprint"]),
+        ]
+    )
+    say()
+    rows = [[str(entry["label"]), f"{entry['rows']:,}", number(entry["weight"])] for entry in found["classes"]]
+    _say_some(["class", "rows", "weight"], rows)
+    say()
+    rows = [
+        [entry["name"], *(f"{entry[key]:.4g}" for key in ("mean", "deviation", "minimum", "maximum"))]
+        for entry in found["feature_summary"]
+    ]
+    _say_some(["feature", "mean", "deviation", "minimum", "maximum"], rows)
+    for note in found["notes"]:
+        say(f"Note: {note}")
+
+
+def _show_model(found: Mapping[str, Any]) -> None:
+    say_pairs(
+        [
+            ("model", shorten(found["path"])),
+            ("batches", str(len(found["batches"]))),
+            ("prototypes", f"{found['prototypes']:,}"),
+            ("features", f"{found['active_features']:,} of {found['features']:,} are used"),
+            ("target", found["target"]),
+            ("precision", found["precision"]),
+            ("fingerprint", found["fingerprint"]),
+        ]
+    )
+    say()
+    _say_some(["class", "share"], [[str(entry["label"]), f"{entry['share']:.4f}"] for entry in found["classes"]])
+    for batch in found["batches"]:
+        say()
+        say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
+        _say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+
+
+def _show_run(found: Mapping[str, Any]) -> None:
+    say_pairs(
+        [
+            ("run", shorten(found["path"])),
+            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
+            ("dataset", _value(found["dataset"])),
+            *([("start", _value(found["start"]))] if found["start"] is not None else []),
+            *((log["name"], size(log["bytes"])) for log in found["logs"]),
+        ]
+    )
+    if isinstance(found["config"], Mapping):
+        say()
+        say_pairs([(str(name), _value(value)) for name, value in found["config"].items()])
+    if found["batches"]:
+        keys = ("batch", "status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
+        say()
+        say_table(
+            [key.replace("_", " ") for key in keys],
+            [[_value(record.get(key)) for key in keys] for record in found["batches"]],
+        )
+
+
+def _say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    say_table(header, rows[:MOST_LINES])
+    if len(rows) > MOST_LINES:
+        say(f"and {len(rows) - MOST_LINES:,} more")
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def number(value: float) -> str:
+    """A weight or a count: whole numbers without decimals."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+
+
+def count(amount: int, one: str, many: str | None = None) -> str:
+    """A number of things."""
+    return f"{amount:,} {one if amount == 1 else many or one + 's'}"
+
+
+def size(amount: int) -> str:
+    """Bytes to read."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(amount.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{amount / 1024**power:.4g} {units[power]}"
+
+
+def shorten(path: str) -> str:
+    """A path as seen from the current folder, where that is shorter."""
+    if "://" in path:
+        return path
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(path) and not relative.startswith("..") else path

@@ -1,0 +1,367 @@
+"""From the values of a table to features and codes; NumPy only.
+
+`n` rows of a partition, `D` features, `K` classes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import Column, Label
+from protodask.errors import InputError
+
+Values = NDArray[Any]
+Table = Mapping[str, Values]
+"""Columns of equal length. Text and anything missing comes as objects, None where missing."""
+
+Unseen = Literal["error", "zero"]
+
+UNSEEN = -1
+MISSING = -2
+NOT_A_LABEL = -3
+
+INTEGER_TEXT = re.compile(r"(?:0|-?[1-9][0-9]{0,17})")
+WHOLE_TEXT = re.compile(r"(-?[0-9]{1,18})\.0*")
+BOOLEANS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class MatrixTable(Mapping[str, Values]):
+    """The columns of a matrix (n, D), and others besides; a numeric matrix is encoded in one step."""
+
+    names: tuple[str, ...]
+    matrix: Values
+    others: Table
+
+    def __getitem__(self, name: str) -> Values:
+        found = self.others.get(name)
+        return self.matrix[:, self.names.index(name)] if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.names
+        yield from self.others
+
+    def __len__(self) -> int:
+        return len(self.names) + len(self.others)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The first value of a table that cannot be used."""
+
+    row: int
+    column: str
+    seen: str
+    remedy: str
+
+    def shifted(self, rows: int) -> Problem:
+        return replace(self, row=self.row + rows)
+
+    def error(self) -> InputError:
+        return InputError(f"Column {self.column!r} {self.seen} in row {self.row} (counted from 0).", self.remedy)
+
+
+def first_problem(problems: Iterable[Problem | None]) -> Problem | None:
+    """The problem of the smallest row."""
+    return min((problem for problem in problems if problem), key=lambda problem: problem.row, default=None)
+
+
+def table_rows(table: Table) -> int:
+    """Rows of a partition."""
+    return len(table.matrix) if isinstance(table, MatrixTable) else len(next(iter(table.values())))
+
+
+def select_rows(table: Table, first: int, last: int) -> Table:
+    """Some rows of a partition, without a copy."""
+    if isinstance(table, MatrixTable):
+        others = {name: values[first:last] for name, values in table.others.items()}
+        return MatrixTable(table.names, table.matrix[first:last], others)
+    return {name: values[first:last] for name, values in table.items()}
+
+
+def label_of(value: Any) -> Label | None:
+    """The label a value stands for, None if it is missing. Whole floats are integers, other floats their text."""
+    if value is None:
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    match value:
+        case bool() | str():
+            return value
+        case int():
+            return value
+        case float():
+            if not math.isfinite(value):
+                return None
+            return int(value) if value.is_integer() else repr(value)
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case _:
+            return str(value)
+
+
+def _text(label: Label) -> str:
+    return str(label)
+
+
+def settle_labels(labels: Iterable[Label], untyped: bool) -> tuple[Label, ...]:
+    """Distinct labels in their order: all of one type.
+
+    `untyped` says that text may stand for numbers or truth values, as it does in CSV files: text that is all whole
+    numbers becomes integers, text that is all true or false becomes booleans.
+    """
+    found = list(labels)
+    typed = [label for label in found if not isinstance(label, str)]
+    text = [label for label in found if isinstance(label, str)]
+    if text and (untyped or typed):
+        parsed = [_parse_integer(label) for label in text]
+        flags = [BOOLEANS.get(label.lower()) for label in text]
+        if all(number is not None for number in parsed) and not any(isinstance(label, bool) for label in typed):
+            found = [*typed, *(number for number in parsed if number is not None)]
+        elif all(flag is not None for flag in flags) and all(isinstance(label, bool) for label in typed):
+            found = [*typed, *(flag for flag in flags if flag is not None)]
+    kinds = {type(label) for label in found}
+    if len(kinds) > 1:
+        return tuple(sorted({_text(label) for label in found}))
+    return tuple(sorted(set(found)))
+
+
+def _parse_integer(text: str) -> int | None:
+    if INTEGER_TEXT.fullmatch(text):
+        return int(text)
+    whole = WHOLE_TEXT.fullmatch(text)
+    return int(whole[1]) if whole else None
+
+
+def distinct_labels(values: Values) -> set[Label]:
+    """The labels that occur; missing values are not among them."""
+    found: Iterable[Any]
+    if values.dtype.kind == "O":
+        found = _distinct_objects(values)
+    else:
+        found = np.unique(values).tolist() if values.dtype.kind in "biufUT" else np.unique(values)
+    return {label for label in map(label_of, found) if label is not None}
+
+
+def _distinct_objects(values: Values) -> Iterable[Any]:
+    items = values.tolist()
+    try:
+        return set(items)
+    except TypeError:  # lists and such are told apart by their text
+        return {str(item) for item in items}
+
+
+def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
+    """Position of each value in `labels`; -1 where it is not among them, -2 where it is missing.
+
+    Values match labels by meaning, not by type: the text "3" and the float 3.0 are the integer 3.
+    """
+    code_of = _code_lookup(labels)
+    if values.dtype.kind == "O":
+        items = values.tolist()
+        try:
+            codes = {item: code_of(item) for item in set(items)}
+            return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
+        except TypeError:
+            return np.fromiter((code_of(str(item)) for item in items), np.int64, len(items))
+    found, inverse = np.unique(values, return_inverse=True)
+    by_value = np.array([code_of(value) for value in found], dtype=np.int64)
+    coded: NDArray[np.int64] = by_value[inverse] if len(found) else np.empty(0, dtype=np.int64)
+    return coded
+
+
+def _code_lookup(labels: Sequence[Label]) -> Callable[[Any], int]:
+    by_text = {_text(label): code for code, label in enumerate(labels)}
+    whole = all(type(label) is int for label in labels)
+    flags = all(type(label) is bool for label in labels)
+
+    def code_of(value: Any) -> int:
+        label = label_of(value)
+        if label is None:
+            return MISSING
+        if isinstance(label, str):
+            if whole and (number := _parse_integer(label)) is not None:
+                label = number
+            elif flags and (flag := BOOLEANS.get(label.lower())) is not None:
+                label = flag
+        return by_text.get(_text(label), UNSEEN)
+
+    return code_of
+
+
+def encode_labels(
+    values: Values, classes: Sequence[Label], name: str = "target"
+) -> tuple[NDArray[np.int32], Problem | None]:
+    """Positions of labels in `classes` (n,), and the first label that has none."""
+    codes = label_codes(values, classes)
+    problem = _label_problem(values, codes, name, "class", "Give rows of the known classes only.")
+    return codes.astype(np.int32), problem
+
+
+def _label_problem(values: Values, codes: NDArray[np.int64], name: str, what: str, remedy: str) -> Problem | None:
+    wrong = codes < 0
+    if not wrong.any():
+        return None
+    row = int(np.argmax(wrong))
+    if codes[row] == MISSING:
+        return Problem(row, name, "has a missing value", "Fill in or remove such rows first.")
+    return Problem(row, name, f"has the {what} {_plain(values[row])!r}, which was not there at ingest,", remedy)
+
+
+def encode_features(
+    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen = "error"
+) -> Problem | None:
+    """Fill `out` (n, D) with the features of the columns; returns the first value that cannot be used, if any.
+
+    With `unseen="zero"` a nominal value that is none of the categories has 0 in all of its features.
+    """
+    names = tuple(column.name for column in columns)
+    if (
+        isinstance(table, MatrixTable)
+        and table.names == names
+        and table.matrix.dtype.kind in "biuf"
+        and all(column.kind == "numeric" for column in columns)
+    ):
+        with np.errstate(over="ignore"):
+            out[...] = table.matrix
+        return _unusable_number(out, names, lambda row, position: table.matrix[row, position])
+    problems: list[Problem | None] = []
+    first = 0
+    for column in columns:
+        part = out[:, first : first + len(column.feature_names)]
+        first += part.shape[1]
+        match column.kind:
+            case "numeric":
+                problems.append(_encode_numeric(table[column.name], column.name, part))
+            case "nominal":
+                problems.append(_encode_nominal(table[column.name], column, part, unseen))
+            case "ordinal":
+                problems.append(_encode_ordinal(table[column.name], column, part))
+    return first_problem(problems)
+
+
+def _encode_nominal(values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen) -> Problem | None:
+    codes = label_codes(values, column.categories)
+    out[...] = 0
+    known = np.flatnonzero(codes >= 0)
+    out[known, codes[known]] = 1
+    if unseen == "zero":
+        codes = np.where(codes == UNSEEN, 0, codes)
+    remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
+    return _label_problem(values, codes, column.name, "category", remedy)
+
+
+def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating]) -> Problem | None:
+    codes = label_codes(values, column.categories)
+    out[:, 0] = codes
+    remedy = f"The order given is {', '.join(map(str, column.categories))}: add the category to it, or remove the rows."
+    return _label_problem(values, codes, column.name, "category", remedy)
+
+
+def _encode_numeric(values: Values, name: str, out: NDArray[np.floating]) -> Problem | None:
+    numbers, problem = numeric_values(values, name)
+    with np.errstate(over="ignore"):
+        out[:, 0] = numbers
+    return first_problem([problem, _unusable_number(out, (name,), lambda row, position: numbers[row])])
+
+
+def numeric_values(values: Values, name: str) -> tuple[Values, Problem | None]:
+    """Values as numbers, NaN where missing or where they are none, and the first that is none."""
+    if values.dtype.kind in "biuf":
+        return values, None
+    numbers = np.zeros(len(values))
+    problem: Problem | None = None
+    for row, value in enumerate(values.tolist() if values.dtype.kind in "OUT" else list(values)):
+        try:
+            numbers[row] = math.nan if value is None else float(value)
+        except (TypeError, ValueError, OverflowError):
+            if problem is None:
+                remedy = f"Correct the value, or say that the column is not a number with --categorical {name}."
+                problem = Problem(row, name, f"has the value {_plain(value)!r}, which is not a number,", remedy)
+    return numbers, problem
+
+
+def _plain(value: Any) -> Any:
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain[:100] if isinstance(plain, str) else plain
+
+
+def _unusable_number(
+    out: NDArray[np.floating], names: Sequence[str], original: Callable[[int, int], Any]
+) -> Problem | None:
+    for first in range(0, len(out), CHECK_ROWS):
+        finite = np.isfinite(out[first : first + CHECK_ROWS])
+        if finite.all():
+            continue
+        row, position = (int(index) for index in np.argwhere(~finite)[0])
+        row += first
+        value = original(row, position)
+        if np.isfinite(value):
+            seen = f"has the value {_plain(value)!r}, which is too large for {out.dtype.name},"
+            return Problem(row, names[position], seen, "Rescale the column, or store the dataset as float64.")
+        return Problem(row, names[position], "has a missing or infinite value", "Fill in or remove such rows first.")
+    return None
+
+
+CHECK_ROWS = 8192
+"""Rows checked at a time, so that the check needs little memory."""
+
+
+def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    """Sample weights (n,), and the first that is negative or no number."""
+    numbers, problem = _positive_numbers(values, name)
+    wrong = numbers < 0
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        negative = Problem(row, name, "has a negative weight", "Give weights of at least 0.")
+        problem = first_problem([problem, negative])
+    return numbers, problem
+
+
+def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    """Inclusion probabilities (n,), and the first outside (0, 1]."""
+    numbers, problem = _positive_numbers(values, name)
+    wrong = (numbers <= 0) | (numbers > 1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        outside = Problem(
+            row, name, f"has the inclusion probability {numbers[row]}", "Give probabilities above 0 and at most 1."
+        )
+        problem = first_problem([problem, outside])
+    return numbers, problem
+
+
+def _positive_numbers(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    numbers, problem = numeric_values(values, name)
+    floats = np.ascontiguousarray(numbers, dtype=np.float64)
+    unusable = _unusable_number(floats.reshape(-1, 1), (name,), lambda row, position: floats[row])
+    return floats, first_problem([problem, unusable])
+
+
+def check_column_names(
+    found: Iterable[str], expected: Iterable[str], optional: Iterable[str] = (), where: str = "The table"
+) -> None:
+    """Refuse a table that lacks columns or has others than expected."""
+    present, wanted = list(found), list(expected)
+    missing = [name for name in wanted if name not in set(present)]
+    allowed = {*wanted, *optional}
+    extra = [name for name in present if name not in allowed]
+    if not missing and not extra:
+        return
+    said = [f"lacks {_listed(missing)}"] if missing else []
+    said += [f"has {_listed(extra)} besides"] if extra else []
+    raise InputError(
+        f"{where} has other columns than expected: it {' and '.join(said)}.",
+        "Give tables with the columns of the ingest; leave further ones out with --drop.",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:10]))
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

@@ -1,0 +1,340 @@
+"""Tables from CSV and Parquet files and from data frames, through dask.dataframe; partitions are read as NumPy arrays.
+
+pandas, pyarrow and dask.dataframe are optional and imported where they are used.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.encoding import Table, Values, check_column_names
+from protodask.data.row_arrays import PARTITION_ROWS, even_edges
+from protodask.data.tables import JoinedTable, Partitions
+from protodask.errors import InputError, ProtodaskError, StorageError
+
+CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
+PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
+
+CSV_PARTITION_BYTES = 8 * 2**20
+"""Text of a partition: small beside a block, because a block parses every partition it touches."""
+
+PARQUET_PARTITION_BYTES = "32MiB"
+"""Row groups are joined up to this size; a larger row group is a partition of its own."""
+
+
+def dask_frames() -> Any:
+    """The module dask.dataframe."""
+    try:
+        import dask.dataframe
+    except ImportError as error:
+        raise InputError(
+            f"Reading tables needs pandas, pyarrow and dask.dataframe ({error}).",
+            "Install them with `pip install 'protodask[tabular]'`.",
+        ) from error
+    return dask.dataframe
+
+
+def is_table_path(path: str) -> bool:
+    """Whether a path names CSV or Parquet data by its ending."""
+    return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
+
+
+def find_files(pattern: str) -> list[str]:
+    """The CSV and Parquet files a path, glob or folder stands for, in the order of their names."""
+    if "://" in pattern:
+        import fsspec
+
+        files, _, paths = fsspec.get_fs_token_paths(pattern)
+        protocol = pattern.split("://", 1)[0]
+        listed = [name for path in paths for name in (files.find(path) if files.isdir(path) else [path])]
+        found = [name if "://" in name else f"{protocol}://{name}" for name in listed]
+    elif os.path.isdir(pattern):
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(pattern) for name in names]
+    elif os.path.exists(pattern):
+        return [os.path.abspath(pattern)]
+    else:
+        found = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
+    chosen = sorted(os.path.abspath(path) if "://" not in path else path for path in found if is_table_path(path))
+    chosen = [path for path in chosen if not os.path.basename(path).startswith((".", "_"))]
+    if not chosen:
+        raise InputError(f"There are no CSV or Parquet files at {pattern}.", "Check the path; endings tell the format.")
+    return chosen
+
+
+def file_table(paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str]) -> Partitions:
+    """The table in some files. `labels` are columns to read as labels rather than numbers."""
+    left_out = frozenset(dropped)
+    parquet = [path for path in paths if path.lower().endswith(PARQUET_ENDINGS)]
+    csv = [path for path in paths if path not in set(parquet)]
+    tables: list[Partitions] = []
+    if csv:
+        tables += _csv_tables(csv, frozenset(labels), left_out)
+    if parquet:
+        tables.append(_parquet_table(parquet, left_out))
+    return join_tables(tables)
+
+
+def join_tables(tables: Sequence[Partitions]) -> Partitions:
+    """Several tables as one; they must have the same columns."""
+    for table in tables[1:]:
+        check_column_names(table.names, tables[0].names, where="One of the tables")
+    return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """The partitions of a dask data frame; small to pickle where the frame names files."""
+
+    frame: Any
+    names: tuple[str, ...]
+    text: frozenset[str]
+    untyped: bool = False
+    as_text: Any = None
+    """The same rows with every column as text, for when a value is not what its column was taken for."""
+    resident: bool = False
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def n_partitions(self) -> int:
+        return int(self.frame.npartitions)
+
+    def read(self, partition: int) -> Table:
+        try:
+            return frame_columns(_compute_partition(self.frame, partition), self.names)
+        except ProtodaskError:
+            raise
+        except OSError as error:
+            raise StorageError(f"A table could not be read ({error}).", "Check the files and repeat.") from error
+        except ValueError as error:
+            if self.as_text is None:
+                raise InputError(f"A table could not be read ({error}).", "Check the file.") from error
+        try:
+            return frame_columns(_compute_partition(self.as_text, partition), self.names)
+        except ValueError as error:
+            raise InputError(
+                f"A CSV file could not be read ({error}).", "Check that all its lines have the columns of its first."
+            ) from error
+
+
+@dataclass(frozen=True)
+class PandasTable:
+    """A pandas data frame in memory."""
+
+    frame: Any
+    names: tuple[str, ...]
+    text: frozenset[str]
+    untyped: bool = False
+    resident: bool = True
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def n_partitions(self) -> int:
+        return len(even_edges(len(self.frame), PARTITION_ROWS)) - 1
+
+    def read(self, partition: int) -> Table:
+        first = partition * PARTITION_ROWS
+        return frame_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names)
+
+
+def pandas_table(frame: Any, dropped: Iterable[str]) -> PandasTable:
+    """A pandas data frame as a table."""
+    frame = _named(frame, dropped)
+    return PandasTable(frame, tuple(frame.columns), _text_columns(frame))
+
+
+def dask_table(frame: Any, dropped: Iterable[str]) -> FrameTable:
+    """A dask data frame as a table; it stays lazy."""
+    frame = _named(frame, dropped)
+    return FrameTable(frame, tuple(frame.columns), _text_columns(frame))
+
+
+def _named(frame: Any, dropped: Iterable[str]) -> Any:
+    left_out = frozenset(dropped)
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) != len(names):
+        raise InputError("Several columns of a data frame have one name.", "Rename them.")
+    if names != list(frame.columns):
+        frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
+    return frame[[name for name in names if name not in left_out]]
+
+
+def _text_columns(frame: Any) -> frozenset[str]:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return frozenset(
+        name for name, dtype in frame.dtypes.items() if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype))
+    )
+
+
+def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
+    """The columns of a pandas frame: numbers as numbers with NaN, all else as objects with None where missing."""
+    return {name: _column_values(frame[name]) for name in names}
+
+
+def _column_values(series: Any) -> Values:
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        values: NDArray[Any] = series.to_numpy()
+        return values
+    if getattr(dtype, "kind", "O") in "biuf" and hasattr(dtype, "na_value") and not hasattr(dtype, "categories"):
+        if not series.hasnans:
+            plain: NDArray[Any] = series.to_numpy(dtype=np.dtype(getattr(dtype, "numpy_dtype", "float64")))
+            return plain
+        floats: NDArray[Any] = series.to_numpy(dtype="float64", na_value=np.nan)
+        return floats
+    objects = series.astype(object)
+    found: NDArray[Any] = objects.where(objects.notna(), None).to_numpy(dtype=object)
+    return found
+
+
+class _Graphs:
+    """The task of each partition of the frames used last, so that a frame is lowered once in a process."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._graphs: OrderedDict[str, tuple[dict[Any, Any], list[Any]]] = OrderedDict()
+
+    def of(self, frame: Any) -> tuple[dict[Any, Any], list[Any]]:
+        name = str(frame._name)
+        with self._lock:
+            found = self._graphs.get(name)
+            if found is None:
+                lowered = frame.optimize(fuse=True)
+                found = (dict(lowered.__dask_graph__()), list(lowered.__dask_keys__()))
+                self._graphs[name] = found
+                while len(self._graphs) > self._kept:
+                    self._graphs.popitem(last=False)
+        return found
+
+
+@lru_cache(maxsize=1)
+def _graphs() -> _Graphs:
+    return _Graphs(64)
+
+
+def _compute_partition(frame: Any, partition: int) -> Any:
+    import dask
+    from dask._task_spec import cull
+
+    graph, keys = _graphs().of(frame)
+    task = graph.get(keys[partition])
+    # The task of a file partition stands alone after fusing; only then is there no need to look for its inputs.
+    alone = {keys[partition]: task} if task is not None and not task.dependencies else cull(graph, [keys[partition]])
+    return dask.get(alone, keys[partition])
+
+
+def _parquet_table(paths: Sequence[str], dropped: frozenset[str]) -> Partitions:
+    frames = dask_frames()
+    try:
+        from pyarrow.lib import ArrowInvalid
+
+        kept = None
+        if dropped:
+            kept = [name for name in frames.read_parquet(list(paths)).columns if name not in dropped]
+        frame = frames.read_parquet(
+            list(paths), columns=kept, split_row_groups="adaptive", blocksize=PARQUET_PARTITION_BYTES
+        )
+    except FileNotFoundError as error:
+        raise StorageError(f"A Parquet file is missing ({error}).", "Check the path.") from error
+    except (ValueError, OSError, ArrowInvalid) as error:
+        raise InputError(f"The Parquet files cannot be read ({error}).", "Check the files.") from error
+    return dask_table(frame, dropped)
+
+
+def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> list[Partitions]:
+    # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
+    # with another order of columns they would be misread without a word.
+    together: dict[tuple[bytes, str], list[str]] = {}
+    for path in paths:
+        ending = next((ending for ending in (".gz", ".bz2", ".xz") if path.lower().endswith(ending)), "")
+        together.setdefault((_first_line(path), ending), []).append(path)
+    if len(together) == 1:
+        return [_csv_table(paths, labels, dropped)]
+    return [_csv_table(group, labels, dropped) for group in together.values()]
+
+
+def _first_line(path: str) -> bytes:
+    import fsspec
+
+    try:
+        with fsspec.open(path, "rb", compression="infer") as file:
+            line: bytes = file.readline(MAX_HEADER_BYTES)
+    except FileNotFoundError as error:
+        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error}).", "Check the file.") from error
+    if not line.strip():
+        raise InputError(f"{path} has no header line.", "Put the names of the columns into its first line.")
+    return line
+
+
+MAX_HEADER_BYTES = 2**24
+
+
+def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> FrameTable:
+    import pandas
+
+    frames = dask_frames()
+    compressed = paths[0].lower().endswith((".gz", ".bz2", ".xz"))
+    separator = "\t" if paths[0].lower().endswith(".tsv") else ","
+    try:
+        head = pandas.read_csv(paths[0], sep=separator, nrows=HEAD_ROWS)
+    except ValueError as error:  # the parser's errors are of this kind
+        raise InputError(f"{paths[0]} cannot be read ({error}).", "Check that it is a CSV file.") from error
+    except OSError as error:
+        raise StorageError(f"{paths[0]} cannot be read ({error}).", "Check the file.") from error
+    names = [str(name) for name in head.columns if str(name) not in dropped]
+    if not names:
+        raise InputError(f"All columns of {paths[0]} are dropped.", "Keep some.")
+    types: dict[str, str] = {}
+    for name in names:
+        kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"
+        if kind == "O" and pandas.api.types.infer_dtype(head[name], skipna=True) == "boolean":
+            kind = "b"  # truth values with some missing
+        # Integers are read as floats, so that a missing value further down is a missing value and no failure.
+        types[name] = (
+            "str"
+            if name in labels
+            else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
+        )
+
+    def lazily(dtypes: dict[str, str]) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
+            return frames.read_csv(
+                list(paths),
+                sep=separator,
+                usecols=names,
+                dtype=dtypes,
+                blocksize=None if compressed else CSV_PARTITION_BYTES,
+                compression="infer" if compressed else None,
+                sample=SAMPLE_BYTES,
+            )[names]
+
+    try:
+        frame, as_text = lazily(types), lazily(dict.fromkeys(names, "str"))
+    except ValueError:
+        # A value in the sample already belies its column; reading everything as text finds out which.
+        frame = as_text = lazily(dict.fromkeys(names, "str"))
+    text = frozenset(name for name, dtype in types.items() if dtype == "str")
+    return FrameTable(frame, tuple(names), text, untyped=True, as_text=as_text)
+
+
+HEAD_ROWS = 1000
+"""Rows that tell numbers from text. A column that turns out otherwise further down is an error that names the row."""
+
+SAMPLE_BYTES = 2**20
+"""What dask.dataframe reads beforehand: enough for the header and some rows of a wide table."""

@@ -1,0 +1,152 @@
+"""From what a user hands in to a table in partitions."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from protodask.data.ingest_frames import dask_table, file_table, find_files, is_table_path, join_tables, pandas_table
+from protodask.data.row_arrays import RowArray, row_array
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.storage import locate
+from protodask.data.tables import ArraysTable, Partitions
+from protodask.errors import InputError, StorageError
+
+FEATURE_NAMES = ("features", "X", "x", "data")
+TARGET_NAMES = ("target", "y", "Y", "labels")
+
+
+def open_table(
+    sources: Any,
+    labels: Iterable[str],
+    dropped: Iterable[str],
+    target: str | None,
+    features: Sequence[str] | None = None,
+) -> Partitions:
+    """The table behind one source or a list of several.
+
+    `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
+    be called, `features` what the columns of a matrix are called (x0, x1, ... by default).
+    """
+    several = list(sources) if isinstance(sources, list) else [sources]
+    if not several:
+        raise InputError("There is nothing to read.", "Give a file, a table or arrays.")
+    left_out, called = list(dropped), target or TARGET.name
+    files: list[str] = []
+    tables: list[Partitions] = []
+    for source in several:
+        if isinstance(source, (str, os.PathLike)):
+            path = os.fspath(source)
+            if not _is_array_path(path):
+                files += find_files(path)
+                continue
+        tables.append(_table(source, left_out, called, features))
+    if files:
+        tables.insert(0, file_table(files, labels, left_out))
+    return join_tables(tables)
+
+
+def _is_array_path(path: str) -> bool:
+    if path.endswith((".npy", ".npz")) or path.rstrip("/").endswith(".zarr"):
+        return True
+    return not is_table_path(path) and os.path.exists(os.path.join(path, "zarr.json"))
+
+
+def _table(source: Any, dropped: list[str], target: str, features: Sequence[str] | None) -> Partitions:
+    if isinstance(source, (str, os.PathLike)):
+        return _stored_arrays(os.fspath(source), target, features)
+    if isinstance(source, zarr.Group):
+        return _arrays(dict(source.arrays()), target, features)
+    if isinstance(source, tuple):
+        if len(source) != 2:
+            raise InputError(
+                f"A tuple of {len(source)} is no source.", "Give pairs (X, y), and several sources as a list."
+            )
+        return _pair(source[0], source[1], dropped, target, features)
+    if isinstance(source, Mapping):
+        return _arrays(source, target, features)
+    if _is_frame(source):
+        return _frame_table(source, dropped)
+    if hasattr(source, "shape") and len(source.shape) == 2:
+        return _arrays({FEATURES.name: source}, target, features)
+    raise InputError(f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y).")
+
+
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "columns") and hasattr(source, "dtypes")
+
+
+def _frame_table(frame: Any, dropped: list[str]) -> Partitions:
+    return dask_table(frame, dropped) if hasattr(frame, "npartitions") else pandas_table(frame, dropped)
+
+
+def _pair(left: Any, right: Any, dropped: list[str], target: str, features: Sequence[str] | None) -> Partitions:
+    if _is_frame(left):
+        if target in left.columns:
+            raise InputError(f"The features have a column {target!r} themselves.", "Call the target something else.")
+        if not hasattr(left, "npartitions"):
+            values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
+            if len(values) != len(left):
+                raise InputError(
+                    f"There are {len(left)} rows of features and {len(values)} targets.",
+                    "Give one target for each row.",
+                )
+            right = values
+        return _frame_table(left.assign(**{target: right}), dropped)
+    return _arrays({FEATURES.name: left, TARGET.name: right}, target, features)
+
+
+def _stored_arrays(path: str, target: str, features: Sequence[str] | None) -> Partitions:
+    if path.endswith(".npy"):
+        return _arrays({FEATURES.name: path}, target, features)
+    if path.endswith(".npz"):
+        return _arrays(_load_npz(path), target, features)
+    where = locate(path)
+    try:
+        node = zarr.open(where, mode="r")
+    except FileNotFoundError as error:
+        raise StorageError(f"There is nothing at {where}.", "Check the path.") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
+    if isinstance(node, zarr.Array):
+        return _arrays({FEATURES.name: node}, target, features)
+    return _arrays(dict(node.arrays()), target, features)
+
+
+def _load_npz(path: str) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} is not a readable .npz file ({error}).", "Write it again with numpy.savez."
+        ) from error
+
+
+def _arrays(arrays: Mapping[str, Any], target: str, features: Sequence[str] | None) -> ArraysTable:
+    matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
+    if matrix is None:
+        raise InputError(
+            f"Among the arrays {sorted(arrays)} are no features.", f"Call them {' or '.join(FEATURE_NAMES[:2])}."
+        )
+    rows = row_array(matrix)
+    others: dict[str, RowArray] = {}
+    label = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
+    if label is not None:
+        others[target] = row_array(label)
+    for variable in (WEIGHT, INCLUSION):
+        if variable.name in arrays:
+            others[variable.name] = row_array(arrays[variable.name])
+    width = rows.shape[1] if len(rows.shape) == 2 else 0
+    names = tuple(f"x{number}" for number in range(width)) if features is None else tuple(features)
+    if len(rows.shape) == 2 and len(names) != width:
+        raise InputError(f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest.")
+    return ArraysTable(names, rows, others)

@@ -1,0 +1,205 @@
+"""Arrays of every kind, read by ranges of rows without having them in memory."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from protodask.data.storage import locate
+from protodask.errors import InputError, StorageError
+
+PARTITION_ROWS = 65_536
+"""Rows of a partition where the data could be cut anywhere."""
+
+
+class RowArray(Protocol):
+    """Something with rows that can be sliced, without being in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def resident(self) -> bool: ...
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Rows where it is best cut, from 0 to the last."""
+        ...
+
+    def slice(self, first: int, last: int) -> NDArray[Any]: ...
+
+
+def even_edges(rows: int, step: int) -> tuple[int, ...]:
+    """Cuts every `step` rows."""
+    return (*range(0, rows, max(step, 1)), rows)
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """An array in memory."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def resident(self) -> bool:
+        return True
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        return even_edges(len(self.array), PARTITION_ROWS)
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        return self.array[first:last]
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """A .npy file, mapped into memory where it is read."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, path: str) -> NpyRows:
+        mapped = _map_npy(path)
+        return cls(path, mapped.shape, mapped.dtype)
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        return even_edges(self.shape[0], PARTITION_ROWS)
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        # Copied, so that no mapped page counts as this process's memory for longer than the partition lives.
+        return np.array(_map_npy(self.path)[first:last])
+
+
+def _map_npy(path: str) -> NDArray[Any]:
+    try:
+        mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(f"{path} is not a readable .npy file ({error}).", "Write it again with numpy.save.") from error
+    return mapped
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """A Zarr array in a store: read by whole chunks where it can be."""
+
+    path: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+
+    @classmethod
+    def open(cls, path: str, name: str = "") -> ZarrRows:
+        array = open_zarr_array(path, name)
+        rows = (array.shards or array.chunks)[0] if array.ndim else 1
+        return cls(path, name, array.shape, np.dtype(array.dtype), rows)
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        step = self.chunk_rows * max(1, PARTITION_ROWS // max(self.chunk_rows, 1))
+        return even_edges(self.shape[0], step)
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        return np.asarray(open_zarr_array(self.path, self.name)[first:last])
+
+
+@lru_cache(maxsize=64)
+def open_zarr_array(path: str, name: str) -> Any:
+    """A Zarr array, opened once in a process."""
+    try:
+        return zarr.open_array(path, path=name, mode="r")
+    except FileNotFoundError as error:
+        raise StorageError(f"There is no Zarr array at {path}/{name}.", "Check the path.") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}/{name} is not a readable Zarr array ({error}).", "Check the path.") from error
+
+
+def row_array(array: Any) -> RowArray:
+    """An array of any kind, to be read by ranges of rows."""
+    if isinstance(array, (str, os.PathLike)):
+        path = locate(array)
+        return NpyRows.open(path) if path.endswith(".npy") else ZarrRows.open(path)
+    if isinstance(array, zarr.Array):
+        place = _zarr_place(array)
+        return MemoryRows(np.asarray(array[...])) if place is None else ZarrRows.open(*place)
+    if hasattr(array, "dask") and hasattr(array, "chunks"):
+        return _dask_rows(array)
+    if isinstance(array, np.memmap) and array.filename is not None and str(array.filename).endswith(".npy"):
+        mapped = NpyRows.open(os.fspath(array.filename))
+        if mapped.shape == array.shape and mapped.dtype == array.dtype:
+            return mapped
+    return MemoryRows(np.asarray(array))
+
+
+def _zarr_place(array: Any) -> tuple[str, str] | None:
+    """Where a Zarr array lies, so that tasks open it themselves; None where it is in memory."""
+    from zarr.storage import LocalStore
+
+    if isinstance(array.store, LocalStore):
+        return str(array.store.root.resolve()), array.path
+    if array.store.__class__.__name__ == "FsspecStore":
+        protocol = array.store.fs.protocol
+        return f"{protocol if isinstance(protocol, str) else protocol[0]}://{array.store.path}", array.path
+    return None
+
+
+@dataclass(frozen=True)
+class DaskRows:
+    """A dask array, computed by ranges of rows."""
+
+    array: Any
+    edges: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(length) for length in self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        return np.asarray(self.array[first:last].compute(scheduler="synchronous"))
+
+
+def _dask_rows(array: Any) -> DaskRows:
+    if any(math.isnan(length) for length in array.shape):
+        array = array.compute_chunk_sizes()  # a pass over the array: only that tells how long its chunks are
+    return DaskRows(array, (0, *np.cumsum(array.chunks[0], dtype=np.int64).tolist()))

@@ -1,0 +1,89 @@
+"""Rows of a source by range rather than by block, and sources laid out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.engine import Arrays, Block, Layout, Source
+
+
+@runtime_checkable
+class RowRanges(Protocol):
+    """A source that can read any range of rows without reading whole blocks around it."""
+
+    def rows(self, start: int, stop: int) -> Arrays: ...
+
+
+def read_rows(source: Source, start: int, stop: int) -> Arrays:
+    """The rows `start .. stop` of a source."""
+    if isinstance(source, RowRanges):
+        return source.rows(start, stop)
+    parts: list[Arrays] = []
+    row = start
+    while row < stop:
+        block = source.read(row // source.layout.block_rows)
+        last = min(stop, block.stop)
+        parts.append({name: values[row - block.start : last - block.start] for name, values in block.arrays.items()})
+        row = last
+    return join_rows(parts)
+
+
+def join_rows(parts: Sequence[Arrays]) -> Arrays:
+    """The rows of the parts, one after the other; names that are not in all parts are left out."""
+    if len(parts) == 1:
+        return parts[0]
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    joined: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return joined
+
+
+@dataclass(frozen=True)
+class RelaidSource:
+    """The rows of `head` up to `offset`, followed by all rows of `tail`, in blocks of their own."""
+
+    tail: Source
+    layout: Layout
+    offset: int = 0
+    head: Source | None = None
+
+    @property
+    def key(self) -> str:
+        before = "" if self.head is None else self.head.key
+        return f"{before}[:{self.offset}]+{self.tail.key}/{self.layout.block_rows}"
+
+    @property
+    def resident(self) -> bool:
+        return self.tail.resident
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        parts: list[Arrays] = []
+        if start < self.offset and self.head is not None:
+            parts.append(read_rows(self.head, start, min(stop, self.offset)))
+        if stop > self.offset:
+            parts.append(read_rows(self.tail, max(start - self.offset, 0), stop - self.offset))
+        return Block(number, start, join_rows(parts))
+
+
+@dataclass(frozen=True)
+class BlockNumbers:
+    """Block numbers without rows, for a pass whose tasks read by themselves.
+
+    Rows that are needed once, to be written or counted, would only fill the caches that training lives on.
+    """
+
+    layout: Layout
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    def read(self, number: int) -> Block:
+        return Block(number, self.layout.bounds(number)[0], {"number": np.array([number])})

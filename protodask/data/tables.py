@@ -1,0 +1,284 @@
+"""Tables in partitions, and the source of encoded blocks made from one."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.encoding import (
+    MatrixTable,
+    Problem,
+    Table,
+    Unseen,
+    encode_features,
+    encode_inclusion,
+    encode_labels,
+    encode_weight,
+    first_problem,
+    select_rows,
+    table_rows,
+)
+from protodask.data.row_arrays import RowArray
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Column, Label
+from protodask.engine import Arrays, Block, Layout
+from protodask.errors import InputError, StorageError
+
+RECENT_BYTES = 96 * 2**20
+"""Partitions a process remembers: a partition often ends inside a block, and the next block needs its other rows."""
+
+OBJECT_BYTES = 64
+"""About what a short text takes besides its reference."""
+
+
+class Partitions(Protocol):
+    """A table in partitions of unknown length, in a fixed order; each fits into memory."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def text(self) -> frozenset[str]:
+        """Columns that hold something else than numbers and truth values."""
+        ...
+
+    @property
+    def untyped(self) -> bool:
+        """Whether labels come as text whatever they are, as from CSV files."""
+        ...
+
+    @property
+    def n_partitions(self) -> int: ...
+
+    @property
+    def resident(self) -> bool: ...
+
+    @property
+    def key(self) -> str: ...
+
+    def read(self, partition: int) -> Table: ...
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How the columns of a table become the arrays of a block."""
+
+    columns: tuple[Column, ...]
+    classes: tuple[Label, ...]
+    target_name: str | None
+    weight_name: str | None = None
+    inclusion_name: str | None = None
+    dtype: str = "float32"
+    unseen: Unseen = "error"
+
+    @property
+    def n_features(self) -> int:
+        return sum(len(column.feature_names) for column in self.columns)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8
+
+    def empty(self, rows: int) -> dict[str, NDArray[Any]]:
+        """Arrays for so many rows."""
+        arrays: dict[str, NDArray[Any]] = {FEATURES.name: np.empty((rows, self.n_features), dtype=self.dtype)}
+        if self.target_name is not None:
+            arrays[TARGET.name] = np.empty(rows, dtype=np.int32)
+        if self.weight_name is not None:
+            arrays[WEIGHT.name] = np.empty(rows)
+        if self.inclusion_name is not None:
+            arrays[INCLUSION.name] = np.empty(rows)
+        return arrays
+
+    def encode(self, table: Table, out: Arrays) -> Problem | None:
+        """Fill `out` with the rows of the table; returns the first value that cannot be used."""
+        problems = [encode_features(table, self.columns, out[FEATURES.name], self.unseen)]
+        if self.target_name is not None:
+            out[TARGET.name][...], problem = encode_labels(table[self.target_name], self.classes, self.target_name)
+            problems.append(problem)
+        if self.weight_name is not None:
+            out[WEIGHT.name][...], problem = encode_weight(table[self.weight_name], self.weight_name)
+            problems.append(problem)
+        if self.inclusion_name is not None:
+            out[INCLUSION.name][...], problem = encode_inclusion(table[self.inclusion_name], self.inclusion_name)
+            problems.append(problem)
+        return first_problem(problems)
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Encoded blocks of a table: a block reads the partitions its rows lie in, and nothing else."""
+
+    table: Partitions
+    encoder: Encoder
+    edges: tuple[int, ...]
+    """First row of each partition, and the number of all rows."""
+    layout: Layout
+
+    @property
+    def key(self) -> str:
+        return f"{self.table.key}/{self.layout.block_rows}/{self.encoder.dtype}"
+
+    @property
+    def resident(self) -> bool:
+        return self.table.resident
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        return self.encoder.classes
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, self.rows(start, stop))
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        """Any range of rows."""
+        arrays = self.encoder.empty(stop - start)
+        partition = bisect.bisect_right(self.edges, start) - 1
+        row = start
+        while row < stop:
+            first, last = self.edges[partition], self.edges[partition + 1]
+            if last > row:
+                until = min(last, stop)
+                table = self._partition(partition, keep=until < last)
+                part = {name: values[row - start : until - start] for name, values in arrays.items()}
+                problem = self.encoder.encode(select_rows(table, row - first, until - first), part)
+                if problem is not None:
+                    raise problem.shifted(row).error()
+                row = until
+            partition += 1
+        return arrays
+
+    def _partition(self, partition: int, keep: bool) -> Table:
+        if self.table.resident:
+            table = self.table.read(partition)
+        else:
+            table = _recent_tables().read(self.table, partition, keep)
+        if table_rows(table) != self.edges[partition + 1] - self.edges[partition]:
+            raise StorageError("The table changed while it was being read.", "Repeat once nobody writes to it.")
+        return table
+
+
+class _RecentTables:
+    """The partitions read last, up to a number of bytes."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget = budget_bytes
+        self._held: OrderedDict[tuple[str, int], tuple[Table, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, table: Partitions, partition: int, keep: bool) -> Table:
+        """A partition; without `keep` nothing of it is held on to, because its last row was asked for."""
+        name = (table.key, partition)
+        with self._lock:
+            held = self._held.get(name) if keep else self._held.pop(name, None)
+        if held is not None:
+            return held[0]
+        found = table.read(partition)
+        if keep:
+            with self._lock:
+                self._held[name] = (found, table_bytes(found))
+                while sum(size for _, size in self._held.values()) > self._budget:
+                    self._held.popitem(last=False)
+        return found
+
+
+@lru_cache(maxsize=1)
+def _recent_tables() -> _RecentTables:
+    return _RecentTables(RECENT_BYTES)
+
+
+def table_bytes(table: Table) -> int:
+    """About the memory a partition takes."""
+    arrays = [table.matrix, *table.others.values()] if isinstance(table, MatrixTable) else list(table.values())
+    return sum(array.nbytes + (OBJECT_BYTES * array.size if array.dtype.kind == "O" else 0) for array in arrays)
+
+
+@dataclass(frozen=True)
+class ArraysTable:
+    """A table of a matrix of features and columns besides it."""
+
+    names_of_features: tuple[str, ...]
+    features: RowArray
+    others: Mapping[str, RowArray] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    def __post_init__(self) -> None:
+        shape = self.features.shape
+        if len(shape) != 2:
+            raise InputError(f"The features have the shape {shape}.", "Give a matrix: rows by features.")
+        for name, array in self.others.items():
+            if array.shape != shape[:1]:
+                raise InputError(
+                    f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
+                    "Give one value for each row.",
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.names_of_features, *self.others)
+
+    @property
+    def text(self) -> frozenset[str]:
+        matrix = () if self.features.dtype.kind in "biuf" else self.names_of_features
+        return frozenset((*matrix, *(name for name, array in self.others.items() if array.dtype.kind not in "biuf")))
+
+    @property
+    def untyped(self) -> bool:
+        return False
+
+    @property
+    def resident(self) -> bool:
+        return self.features.resident or any(array.resident for array in self.others.values())
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.features.edges) - 1
+
+    def read(self, partition: int) -> Table:
+        first, last = self.features.edges[partition : partition + 2]
+        others = {name: array.slice(first, last) for name, array in self.others.items()}
+        return MatrixTable(self.names_of_features, self.features.slice(first, last), others)
+
+
+@dataclass(frozen=True)
+class JoinedTable:
+    """Tables of the same columns, one after the other."""
+
+    parts: Sequence[Partitions]
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.parts[0].names
+
+    @property
+    def text(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.text for part in self.parts))
+
+    @property
+    def untyped(self) -> bool:
+        return any(part.untyped for part in self.parts)
+
+    @property
+    def resident(self) -> bool:
+        return any(part.resident for part in self.parts)
+
+    @property
+    def n_partitions(self) -> int:
+        return sum(part.n_partitions for part in self.parts)
+
+    def read(self, partition: int) -> Table:
+        for part in self.parts:
+            if partition < part.n_partitions:
+                return part.read(partition)
+            partition -= part.n_partitions
+        raise IndexError("beyond the last partition")

@@ -1,0 +1,375 @@
+"""Writing a dataset block by block, from any process, and committing it at the end.
+
+`D` features, `K` classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import zarr
+
+from protodask.data.dataset import Dataset
+from protodask.data.metadata import (
+    DIGEST_MODULUS,
+    MAX_BLOCK_BYTES,
+    Metadata,
+    block_digest,
+    to_attributes,
+)
+from protodask.data.rows import BlockNumbers, RelaidSource
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
+from protodask.data.storage import (
+    group_exists,
+    is_url,
+    locate,
+    make_array,
+    make_durable,
+    make_group,
+    published,
+    storage_errors,
+)
+from protodask.data.summary import Summary, empty_summary, merge_summaries, summarize_rows
+from protodask.engine import (
+    Arrays,
+    Block,
+    Engine,
+    EngineLike,
+    Layout,
+    Reduction,
+    Source,
+    choose_block_rows,
+    identity,
+    open_engine,
+)
+from protodask.errors import InputError, StorageError
+
+
+@dataclass(frozen=True)
+class DatasetSink:
+    """Takes whole blocks of a dataset that is being written; small to pickle.
+
+    `token` is another one for each writing, so that no process writes through arrays it opened for an earlier one.
+    """
+
+    path: str
+    token: str
+    chunk_rows: Mapping[str, int]
+
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        """Store one block, a chunk at a time."""
+        if not group_exists(self.path):
+            raise StorageError(
+                f"{self.path} is gone while it was being written.", "Look for the error before this one, and repeat."
+            )
+        stored = _open_writable(self.path, self.token)
+        with storage_errors(self.path, "writing"):
+            for name, step in self.chunk_rows.items():
+                values = arrays[name]
+                for first in range(0, len(values), step):
+                    part = values[first : first + step]
+                    stored[name][start + first : start + first + len(part)] = part
+
+
+@lru_cache(maxsize=16)
+def _open_writable(path: str, token: str) -> Mapping[str, Any]:
+    return dict(zarr.open_group(path, mode="r+", zarr_format=3).arrays())
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the blocks written so far amount to."""
+
+    rows: int
+    summary: Summary
+    content: int
+
+
+@dataclass(frozen=True)
+class BlockWriter:
+    """Checks a block, writes it, and says what it adds. Rows before `first_new` were counted before."""
+
+    sink: DatasetSink
+    dtype: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    classes: int
+    first_new: int = 0
+
+    def store(self, block: Block) -> Written:
+        arrays = {
+            name: np.ascontiguousarray(block[name], dtype=self.dtype if name == FEATURES.name else None)
+            for name in self.names
+        }
+        arrays[TARGET.name] = _codes(arrays[TARGET.name])
+        block = Block(block.number, block.start, arrays)
+        self.check(block)
+        self.sink.write(block.number, block.start, arrays)
+        new = max(self.first_new - block.start, 0)
+        weights = row_weights(block)
+        summary = summarize_rows(
+            arrays[FEATURES.name][new:],
+            arrays[TARGET.name][new:],
+            None if weights is None else weights[new:],
+            self.classes,
+        )
+        return Written(block.n_rows - new, summary, block_digest(block))
+
+    def check(self, block: Block) -> None:
+        """Whatever a source hands out, only legal values reach the disk."""
+        features = block[FEATURES.name]
+        if features.ndim != 2 or features.shape[1] != len(self.columns):
+            raise InputError(
+                f"A block of features has the shape {features.shape}, and there are {len(self.columns)} features.",
+                "Give a source and columns that belong together.",
+            )
+        for first in range(0, len(features), CHECK_ROWS):
+            finite = np.isfinite(features[first : first + CHECK_ROWS])
+            if not finite.all():
+                row, column = (int(index) for index in np.argwhere(~finite)[0])
+                raise InputError(
+                    f"Column {self.columns[column]!r} has a missing or infinite value in row "
+                    f"{block.start + first + row} (counted from 0).",
+                    "Fill in or remove such rows first.",
+                )
+        target = block[TARGET.name]
+        _refuse(block, (target < 0) | (target >= self.classes), "target code", f"Codes are 0 to {self.classes - 1}.")
+        if WEIGHT.name in block:
+            weight = block[WEIGHT.name]
+            _refuse(block, ~(np.isfinite(weight) & (weight >= 0)), "weight", "Weights are finite and at least 0.")
+        if INCLUSION.name in block:
+            share = block[INCLUSION.name]
+            _refuse(block, ~((share > 0) & (share <= 1)), "inclusion probability", "These are above 0 and at most 1.")
+
+
+CHECK_ROWS = 8192
+
+
+def _codes(target: Any) -> Any:
+    if target.dtype.kind not in "iu":
+        raise InputError(
+            f"The target codes are of type {target.dtype}.", "Encode the labels as positions in `classes`."
+        )
+    return np.ascontiguousarray(target, dtype=np.int32)
+
+
+def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
+    if wrong.any():
+        raise InputError(f"Row {block.start + int(np.argmax(wrong))} (counted from 0) has an illegal {what}.", remedy)
+
+
+def _store_block(block: Block, writer: BlockWriter) -> Written:
+    return writer.store(block)
+
+
+def _read_and_store(number: Block, source: Source, writer: BlockWriter) -> Written:
+    return writer.store(source.read(number.number))
+
+
+def _merge_written(left: Written, right: Written) -> Written:
+    return Written(
+        left.rows + right.rows,
+        merge_summaries(left.summary, right.summary),
+        (left.content + right.content) % DIGEST_MODULUS,
+    )
+
+
+# Writing, counting and hashing in one pass: the rows are read once.
+STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity)
+READ_AND_STORE: Reduction[Written, Written] = Reduction(_read_and_store, _merge_written, identity)
+
+
+def write_dataset(
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    classes: Sequence[Label],
+    columns: Sequence[Column],
+    target_name: str = "target",
+    weight_name: str | None = None,
+    inclusion_name: str | None = None,
+    dropped: Sequence[str] = (),
+    engine: EngineLike = None,
+    dtype: str = "float32",
+    block_rows: int | None = None,
+    overwrite: bool = False,
+    append: bool = False,
+    notes: Sequence[str] = (),
+) -> Dataset:
+    """Write a source of encoded "features" and "target" (and "weight", "inclusion") as a dataset.
+
+    The dataset appears whole or not at all. With `append` the rows are added to the dataset at `path`, which must
+    have the same columns and classes; until the end it shows its old rows. Names of weight and inclusion default to
+    those of the arrays.
+    """
+    where = locate(path)
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to write.", "Give a source with rows.")
+    with open_engine(engine) as opened:
+        present = source.read(0) if weight_name is None or inclusion_name is None else None
+        if present is not None and weight_name is None and WEIGHT.name in present:
+            weight_name = WEIGHT.name
+        if present is not None and inclusion_name is None and INCLUSION.name in present:
+            inclusion_name = INCLUSION.name
+        wanted = Metadata(
+            n_rows=source.layout.n_rows,
+            block_rows=1,
+            dtype=np.dtype(dtype).name,
+            classes=tuple(classes),
+            columns=tuple(columns),
+            target_name=target_name,
+            weight_name=weight_name,
+            inclusion_name=inclusion_name,
+            dropped=tuple(dropped),
+            summary=empty_summary(sum(len(column.feature_names) for column in columns), len(classes)),
+            content=0,
+            notes=tuple(notes),
+        )
+        _check_schema(wanted)
+        if append:
+            return _append(source, Dataset.open(where), wanted, opened)
+        wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows))
+        return _create(source, where, wanted, opened, overwrite)
+
+
+def _check_schema(metadata: Metadata) -> None:
+    if metadata.dtype not in FEATURES.dtypes:
+        raise InputError(f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
+    if len(metadata.classes) < 2:
+        raise InputError(
+            f"The target {metadata.target_name!r} has {len(metadata.classes)} class.",
+            "Give data of two or more classes.",
+        )
+    names = metadata.feature_names
+    if len(names) == 0:
+        raise InputError("There are no feature columns.", "Give a table with columns besides the target.")
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(f"Several features would have one name: {', '.join(twice)}.", "Rename the columns.")
+
+
+def _block_rows(metadata: Metadata, wanted: int | None) -> int:
+    rows = choose_block_rows(metadata.n_rows, metadata.row_bytes) if wanted is None else wanted
+    if rows < 1 or rows & (rows - 1):
+        raise InputError(f"block_rows is {rows}.", "Give a power of two, or leave it out.")
+    if min(rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
+        raise InputError(
+            f"Blocks of {rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
+            "Give fewer block_rows, or leave it out.",
+        )
+    return rows
+
+
+def _writer(place: str, token: str, metadata: Metadata, first_new: int = 0) -> BlockWriter:
+    steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
+    return BlockWriter(
+        sink=DatasetSink(place, token, steps),
+        dtype=metadata.dtype,
+        names=tuple(steps),
+        columns=metadata.feature_names,
+        classes=len(metadata.classes),
+        first_new=first_new,
+    )
+
+
+def _relaid(source: Source, metadata: Metadata, head: Dataset | None = None) -> Source:
+    layout = Layout(metadata.n_rows, metadata.block_rows)
+    if head is None and source.layout == layout:
+        return source
+    return RelaidSource(source, layout, 0 if head is None else head.n_rows, head)
+
+
+def _write_blocks(source: Source, writer: BlockWriter, engine: Engine, first: int = 0) -> Written:
+    blocks = range(first, source.layout.n_blocks)
+    if not source.resident:
+        numbers = BlockNumbers(source.layout)
+        return engine.reduce(
+            numbers, READ_AND_STORE, engine.share(source), engine.share(writer), label="ingest", blocks=blocks
+        )
+    try:
+        return engine.reduce(source, STORE, engine.share(writer), label="ingest", blocks=blocks)
+    finally:
+        engine.forget(source)
+
+
+def _create(source: Source, where: str, metadata: Metadata, engine: Engine, overwrite: bool) -> Dataset:
+    with published(where, overwrite) as place:
+        group = make_group(place)
+        for variable in metadata.variables:
+            make_array(group, variable, metadata)
+        writer = _writer(place, os.urandom(8).hex(), metadata)
+        written = _write_blocks(_relaid(source, metadata), writer, engine)
+        _check_weight(written.summary)
+        group.attrs.put(to_attributes(metadata.extended(written.rows, written.summary, written.content)))
+    return Dataset.open(where)
+
+
+def _check_weight(summary: Summary) -> None:
+    if not summary.weight > 0:
+        raise InputError("All rows have the weight 0.", "Give positive weights to the rows that count.")
+
+
+def _append(source: Source, dataset: Dataset, wanted: Metadata, engine: Engine) -> Dataset:
+    old = dataset.metadata
+    check_same_schema(old, wanted)
+    total = replace(old, n_rows=old.n_rows + wanted.n_rows)
+    first = old.n_rows // old.block_rows
+    content = old.content
+    if old.n_rows % old.block_rows:
+        content -= block_digest(dataset.read(first))
+    where = dataset.path
+    with storage_errors(where, "appending to"):
+        group = zarr.open_group(where, mode="r+", zarr_format=3)
+        # Rows beyond the committed ones were left by an append that never finished; their chunks go first.
+        _resize(group, old)
+        try:
+            _resize(group, total)
+            writer = _writer(where, os.urandom(8).hex(), total, first_new=old.n_rows)
+            written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
+            if not is_url(where):
+                make_durable(where)
+            if Dataset.open(where).key != dataset.key:
+                raise StorageError(f"{where} was changed by someone else.", "Append again, one at a time.")
+        except BaseException:
+            _resize(group, old)
+            raise
+        summary = merge_summaries(old.summary, written.summary)
+        committed = replace(
+            total.extended(total.n_rows, summary, (content + written.content) % DIGEST_MODULUS),
+            notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
+            dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
+        )
+        group.attrs.put(to_attributes(committed))
+    return Dataset.open(where)
+
+
+def _resize(group: zarr.Group, metadata: Metadata) -> None:
+    for variable in metadata.variables:
+        array: Any = group[variable.name]
+        array.resize(metadata.shape_of(variable, metadata.n_rows))
+
+
+def check_same_schema(old: Metadata, new: Metadata) -> None:
+    """Refuse to append what is encoded otherwise than the dataset."""
+    for what, before, after in (
+        ("columns", old.columns, new.columns),
+        ("classes", old.classes, new.classes),
+        ("target", old.target_name, new.target_name),
+        ("weight", old.weight_name, new.weight_name),
+        ("inclusion", old.inclusion_name, new.inclusion_name),
+    ):
+        if before != after:
+            raise InputError(
+                f"The {what} of the rows to append are {_shorten(after)}, those of the dataset {_shorten(before)}.",
+                "Append rows encoded like the dataset, or write another dataset.",
+            )
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."

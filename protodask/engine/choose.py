@@ -1,0 +1,53 @@
+"""From what a user says to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Union
+
+from protodask.engine.engine import Engine
+from protodask.engine.threads import ThreadScheduler
+from protodask.errors import InputError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+EngineLike = Union[Engine, "Client", str, None]
+"""An engine; a `distributed.Client`; a scheduler's address; None for threads of this process."""
+
+
+@contextmanager
+def open_engine(engine: EngineLike) -> Iterator[Engine]:
+    """The engine meant; one that had to be opened here is closed at the end."""
+    if isinstance(engine, Engine):
+        yield engine
+        return
+    opened = _open(engine)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _open(engine: object) -> Engine:
+    if engine is None:
+        return Engine(ThreadScheduler())
+    from protodask.engine.cluster import ClusterScheduler  # distributed takes a third of a second to import
+
+    if isinstance(engine, str):
+        return Engine(ClusterScheduler.connect(engine))
+    from distributed import Client
+
+    if isinstance(engine, Client):
+        return Engine(ClusterScheduler(engine))
+    raise InputError(
+        f"engine is {engine!r}.", "Give an Engine, a distributed.Client, a scheduler address, or None for this process."
+    )
+
+
+def thread_engine(threads: int | None = None, memory_bytes: int | None = None) -> Engine:
+    """An engine on threads of this process: all its processors and its memory limit unless said otherwise."""
+    if threads is not None and threads < 1:
+        raise InputError(f"threads is {threads}.", "Give at least one thread.")
+    return Engine(ThreadScheduler(threads, memory_bytes))

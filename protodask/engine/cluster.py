@@ -1,0 +1,227 @@
+"""Scheduling on a Dask cluster: the same tasks, run by `distributed`."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+from dask._task_spec import Task, TaskRef
+from distributed import Client, Future, KilledWorker, as_completed, get_worker
+from distributed.comm import CommClosedError
+
+from protodask.engine.blocks import Block
+from protodask.engine.cache import BlockCache
+from protodask.engine.groups import Pass, Reader, run_group
+from protodask.engine.memory import cache_budget, process_memory_limit
+from protodask.engine.reduction import Node
+from protodask.engine.sources import Source, ZippedSource, leaves
+from protodask.errors import ClusterError
+
+CONNECT_SECONDS = 10
+"""A scheduler that answers at all answers in milliseconds; this leaves room for a busy one."""
+
+SHARE_BYTES = 64 * 2**10
+"""Arguments above this many bytes travel once for each worker, not once for each task."""
+
+TASKS_PER_THREAD = 1
+"""A task costs 1.2 to 1.6 ms of scheduler time, so a pass has about as many as the cluster has threads."""
+
+
+@dataclass(frozen=True)
+class ShippedBlocks:
+    """Stands in for a source that is in the driver's memory: its blocks come to the task as inputs."""
+
+    blocks: dict[int, Block]
+    key: str
+    source_layout: Any
+
+    @property
+    def layout(self) -> Any:
+        return self.source_layout
+
+    @property
+    def resident(self) -> bool:
+        return True
+
+    def read(self, number: int) -> Block:
+        return self.blocks[number]
+
+
+class ClusterScheduler:
+    """Runs tasks on the workers of a Dask cluster.
+
+    A task names its source and its blocks and may run anywhere; it is only *preferred* on the worker that had the same
+    blocks last, whose cache is warm. Values that travel are the results of tasks themselves, so that the scheduler can
+    make them again when the worker that held them is lost.
+    """
+
+    def __init__(self, client: Client, owned: bool = False) -> None:
+        self._client = client
+        self._owned = owned
+        self._last_worker: dict[tuple[str, int, int], str] = {}
+        self._shipped: dict[str, dict[int, Future[Any]]] = {}
+
+    @classmethod
+    def connect(cls, address: str) -> ClusterScheduler:
+        """Connect to a running scheduler."""
+        try:
+            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"No Dask scheduler answered at {address} within {CONNECT_SECONDS} seconds ({error}).",
+                "Check that it runs and that the address is right, or compute in this process: leave out the scheduler.",
+            ) from error
+        return cls(client, owned=True)
+
+    @property
+    def n_threads(self) -> int:
+        threads = sum(worker["nthreads"] for worker in self._workers().values())
+        if threads == 0:
+            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+            threads = sum(worker["nthreads"] for worker in self._workers().values())
+        return int(threads)
+
+    @property
+    def n_tasks(self) -> int:
+        return TASKS_PER_THREAD * self.n_threads
+
+    @property
+    def memory_bytes(self) -> int:
+        limits = [int(worker["memory_limit"] or 0) for worker in self._workers().values()]
+        return min((limit for limit in limits if limit > 0), default=process_memory_limit())
+
+    def _workers(self) -> dict[str, Any]:
+        workers: dict[str, Any] = self._client.scheduler_info()["workers"]
+        return workers
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        token = uuid.uuid4().hex
+        keys = [f"protodask-{token}-{task}" for task in range(len(groups))]
+        names = [(work.source.key, group[0], group[-1]) for group in groups]
+        graph: dict[str, Any] = {}
+        arguments = [self._argument(graph, f"protodask-{token}-argument-{i}", arg) for i, arg in enumerate(work.args)]
+        named = tuple(leaf for leaf in leaves(work.source) if not leaf.resident)
+        held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
+        functions = (work.map, work.merge, work.prepare)
+        for key, group in zip(keys, groups, strict=True):
+            shipped = [self._ship(leaf, number) for leaf in held for number in group]
+            graph[key] = Task(key, _run_on_worker, named, functions, list(group), len(arguments), *arguments, *shipped)
+        preferred = {
+            key: [self._last_worker[name]] for key, name in zip(keys, names, strict=True) if name in self._last_worker
+        }
+        try:
+            if preferred:
+                complete = {key: preferred.get(key, []) for key in graph}
+                with dask.annotate(workers=complete.__getitem__, allow_other_workers=True):
+                    futures = self._client.get(graph, keys, sync=False)
+            else:
+                futures = self._client.get(graph, keys, sync=False)
+            return self._collect(futures, groups, names, advance)
+        except KilledWorker as error:
+            raise ClusterError(
+                f"A task was given up after it was lost with several workers in turn ({error}).",
+                "A worker that is killed again and again mostly lacks memory: give workers more, or blocks fewer rows.",
+            ) from error
+        except CommClosedError as error:
+            raise ClusterError(
+                f"The connection to the scheduler was lost ({error}).",
+                "Check that the scheduler still runs, and start again.",
+            ) from error
+
+    def _collect(
+        self,
+        futures: list[Future[Any]],
+        groups: Sequence[Sequence[int]],
+        names: list[tuple[str, int, int]],
+        advance: Callable[[int], None],
+    ) -> list[Node[Any]]:
+        position = {future.key: task for task, future in enumerate(futures)}
+        nodes: list[Node[Any]] = []
+        try:
+            for future, (address, found) in as_completed(futures, loop=self._client.loop, with_results=True):
+                task = position[future.key]
+                self._last_worker[names[task]] = address
+                nodes.extend(found)
+                advance(len(groups[task]))
+        finally:
+            for future in futures:
+                future.release()
+        return nodes
+
+    def share(self, value: Any) -> Any:
+        """The value as the result of a task, which any worker fetches once and the scheduler can make again."""
+        key = f"protodask-shared-{uuid.uuid4().hex}"
+        future = self._client.get({key: Task(key, _identity, value)}, [key], sync=False)[0]
+        return _Shared(future)
+
+    def _argument(self, graph: dict[str, Any], key: str, value: Any) -> Any:
+        if isinstance(value, _Shared):
+            return TaskRef(value.future.key)
+        if getattr(value, "nbytes", 0) > SHARE_BYTES:
+            graph[key] = Task(key, _identity, value)
+            return TaskRef(key)
+        return value
+
+    def _ship(self, leaf: Source, number: int) -> TaskRef:
+        futures = self._shipped.setdefault(leaf.key, {})
+        if number not in futures:
+            key = f"protodask-block-{leaf.key}-{number}"
+            futures[number] = self._client.get({key: Task(key, _identity, leaf.read(number))}, [key], sync=False)[0]
+        return TaskRef(futures[number].key)
+
+    def forget(self, key: str) -> None:
+        """Drop what was shipped of a source."""
+        self._shipped.pop(key, None)
+
+    def close(self) -> None:
+        self._shipped.clear()
+        if self._owned:
+            self._client.close()
+
+
+@dataclass(frozen=True)
+class _Shared:
+    future: Future[Any]
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _run_on_worker(
+    named: tuple[Source, ...],
+    functions: tuple[Any, Any, Any],
+    numbers: list[int],
+    n_arguments: int,
+    *inputs: Any,
+) -> tuple[str, list[Node[Any]]]:
+    arguments, blocks = inputs[:n_arguments], inputs[n_arguments:]
+    parts = named
+    for first in range(0, len(blocks), len(numbers)):
+        held = {block.number: block for block in blocks[first : first + len(numbers)]}
+        parts += (ShippedBlocks(held, f"shipped-{first}", None),)
+    source = parts[0] if len(parts) == 1 else ZippedSource(parts)
+    map_block, merge, prepare = functions
+    nodes = run_group(Pass(source, map_block, merge, arguments, prepare), numbers, _worker_reader())
+    return get_worker().address, nodes
+
+
+_reader_lock = threading.Lock()
+
+
+def _worker_reader() -> Reader:
+    """The reader of this worker process, made on first use and kept with the worker."""
+    worker = get_worker()
+    with _reader_lock:
+        reader: Reader | None = getattr(worker, "_protodask_reader", None)
+        if reader is None:
+            limit = worker.memory_manager.memory_limit or process_memory_limit()
+            readers = ThreadPoolExecutor(worker.state.nthreads, thread_name_prefix="protodask-read")
+            reader = Reader(BlockCache(cache_budget(limit)), readers)
+            worker._protodask_reader = reader  # type: ignore[attr-defined]
+        return reader

@@ -1,0 +1,94 @@
+"""What one task does: read a group of blocks, map each, merge what belongs together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from protodask.engine.blas import one_blas_thread
+from protodask.engine.blocks import Block
+from protodask.engine.cache import BlockCache
+from protodask.engine.reduction import GroupFold, Merge, Node
+from protodask.engine.sources import Source, join_blocks, leaves
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass over (some blocks of) a source: everything a task needs but its block numbers."""
+
+    source: Source
+    map: Callable[..., Any]
+    merge: Merge
+    args: tuple[Any, ...]
+    prepare: Callable[..., tuple[Any, ...]] | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads blocks through a cache, the next one ahead of time while the kernel works on this one."""
+
+    cache: BlockCache
+    executor: Executor
+
+    def read(self, source: Source, number: int, active: frozenset[str]) -> Block:
+        return join_blocks([self._read_leaf(leaf, number, active) for leaf in leaves(source)])
+
+    def _read_leaf(self, leaf: Source, number: int, active: frozenset[str]) -> Block:
+        if leaf.resident:
+            return leaf.read(number)
+        block = self.cache.get(leaf.key, number)
+        if block is None:
+            block = leaf.read(number)
+            self.cache.offer(leaf.key, block, active)
+        return block
+
+    def stream(self, source: Source, numbers: Sequence[int]) -> Iterator[Block]:
+        active = frozenset(leaf.key for leaf in leaves(source))
+        if all(self._at_hand(source, number) for number in numbers):
+            for number in numbers:
+                yield self.read(source, number, active)
+            return
+        ahead: Future[Block] | None = None
+        try:
+            for position, number in enumerate(numbers):
+                block = self.read(source, number, active) if ahead is None else ahead.result()
+                ahead = None
+                if position + 1 < len(numbers):
+                    ahead = self.executor.submit(self.read, source, numbers[position + 1], active)
+                yield block
+                del block
+        finally:
+            if ahead is not None and not ahead.cancel():
+                ahead.exception()
+
+    def _at_hand(self, source: Source, number: int) -> bool:
+        return all(leaf.resident or self.cache.get(leaf.key, number) is not None for leaf in leaves(source))
+
+
+def run_group(
+    work: Pass, numbers: Sequence[int], reader: Reader, on_block: Callable[[], None] | None = None
+) -> list[Node[Any]]:
+    """Map the blocks `numbers`, in order, and return the partials of the whole subtrees they form."""
+    fold = GroupFold(work.merge)
+    with one_blas_thread():
+        args = work.args if work.prepare is None else work.prepare(*work.args)
+        for block in reader.stream(work.source, numbers):
+            fold.add(block.number, work.map(block, *args))
+            del block  # or three blocks would be alive while the next one is fetched
+            if on_block is not None:
+                on_block()
+    return fold.nodes
+
+
+def split_blocks(numbers: Sequence[int], n_tasks: int) -> list[Sequence[int]]:
+    """Cut block numbers into at most `n_tasks` runs of nearly equal length, in order.
+
+    Runs need not be aligned: a task returns one partial for each whole subtree of the merge tree inside its run, so
+    the threads are evenly loaded and the answer is that of the fixed tree all the same.
+    """
+    n_tasks = max(1, min(n_tasks, len(numbers)))
+    edges = [len(numbers) * task // n_tasks for task in range(n_tasks + 1)]
+    return [numbers[first:last] for first, last in pairwise(edges)]

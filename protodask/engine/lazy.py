@@ -1,0 +1,32 @@
+"""Dask collections from the outside: recognise them, and map rows of them without computing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RowFunction = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def is_lazy(value: object) -> bool:
+    """Whether a value is a Dask collection."""
+    return hasattr(value, "__dask_graph__")
+
+
+def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any) -> Any:
+    """`function` on the rows of a dask array or dataframe, lazily: (N, D) -> (N, n_columns).
+
+    The result is a dask array with the chunks of the rows; chunk lengths that are not known stay unknown.
+    """
+    import dask.array
+
+    rows: Any = collection if isinstance(collection, dask.array.Array) else collection.to_dask_array()
+    if rows.ndim != 2:
+        raise ValueError(f"expected a 2-dimensional array of rows and features, got {rows.ndim} dimensions")
+    if rows.numblocks[1] > 1:
+        rows = rows.rechunk({1: -1})
+    meta = np.empty((0, n_columns), dtype=dtype)
+    return rows.map_blocks(function, dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=meta)

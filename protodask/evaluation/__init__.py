@@ -1,0 +1,23 @@
+"""How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
+
+from protodask.evaluation.metrics import (
+    Scores,
+    accuracy,
+    balanced_accuracy,
+    brier_score,
+    confusion_matrix,
+    evaluate,
+    log_loss,
+    roc_auc,
+)
+
+__all__ = [
+    "Scores",
+    "accuracy",
+    "balanced_accuracy",
+    "brier_score",
+    "confusion_matrix",
+    "evaluate",
+    "log_loss",
+    "roc_auc",
+]

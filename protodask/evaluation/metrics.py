@@ -1,0 +1,278 @@
+"""Metrics of class probabilities: exact, global, weighted, one pass each.
+
+Every metric takes NumPy arrays, or a source whose blocks hold `probability` (N, K), `target` (N,) and, if rows are
+weighted, `weight` or `inclusion` (N,): the weight of a row is then `s = weight / inclusion`. A row of weight 2 counts
+as the same row twice, a row of weight 0 not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protodask.data.schema import TARGET, WEIGHT
+from protodask.engine import Block, EngineLike, Reduction, Source, array_source, open_engine
+from protodask.errors import InputError
+from protodask.evaluation.outcomes import (
+    PROBABILITY,
+    Floats,
+    Outcomes,
+    OutcomeSums,
+    check_outcomes,
+    merge_outcomes,
+    read_outcomes,
+    sum_outcomes,
+)
+from protodask.evaluation.roc import (
+    Areas,
+    Runs,
+    check_curves_fit,
+    collect_runs,
+    finish_areas,
+    merge_runs,
+)
+
+Average = Literal["macro", "weighted"]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Every metric of one set of predictions. `K` classes."""
+
+    rows: int
+    """Rows of positive weight."""
+    weight: float
+    """Sum of the weights."""
+    log_loss: float
+    accuracy: float
+    balanced_accuracy: float
+    brier_score: float
+    roc_auc: float | None
+    """Binary, or the plain mean over classes against the rest; nan if one class only occurs, None if left out."""
+    roc_auc_weighted: float | None
+    """The same, each class weighted by its prevalence."""
+    confusion: Floats
+    """Weight by true class and predicted class (K, K)."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The metrics by name, as plain numbers and lists, without those that were left out."""
+        values = asdict(self) | {"confusion": self.confusion.tolist()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class EvaluationPartial:
+    """What some rows contribute to every metric."""
+
+    sums: OutcomeSums
+    curves: tuple[Runs, ...] | None
+
+
+def evaluation_partial(outcomes: Outcomes, roc_auc: bool = True, clip: float = 0.0) -> EvaluationPartial:
+    """The contribution of some rows; for a reduction that makes its probabilities itself."""
+    return EvaluationPartial(sum_outcomes(outcomes, clip), collect_runs(outcomes) if roc_auc else None)
+
+
+def merge_evaluations(left: EvaluationPartial, right: EvaluationPartial) -> EvaluationPartial:
+    """The contribution of the rows of both."""
+    curves = None if left.curves is None or right.curves is None else merge_runs(left.curves, right.curves)
+    return EvaluationPartial(merge_outcomes(left.sums, right.sums), curves)
+
+
+def finish_evaluation(partial: EvaluationPartial) -> Scores:
+    """The metrics of all rows."""
+    sums = check_outcomes(partial.sums)
+    areas = None if partial.curves is None else finish_areas(partial.curves)
+    return Scores(
+        rows=sums.rows,
+        weight=sums.weight,
+        log_loss=sums.log_loss,
+        accuracy=sums.accuracy,
+        balanced_accuracy=sums.balanced_accuracy,
+        brier_score=sums.brier_score,
+        roc_auc=None if areas is None else areas.macro,
+        roc_auc_weighted=None if areas is None else areas.weighted,
+        confusion=sums.confusion,
+    )
+
+
+def _evaluate_block(block: Block, n_classes: int, roc_auc: bool, clip: float) -> EvaluationPartial:
+    found = block[PROBABILITY].shape[1]
+    if found != n_classes:
+        raise InputError(
+            f"There are {found} columns of probabilities for {n_classes} classes.",
+            "Give one column for each class, in the order of the classes.",
+        )
+    return evaluation_partial(read_outcomes(block), roc_auc, clip)
+
+
+def _sum_block(block: Block, clip: float) -> OutcomeSums:
+    return sum_outcomes(read_outcomes(block), clip)
+
+
+def _curve_block(block: Block) -> tuple[Runs, ...]:
+    return collect_runs(read_outcomes(block))
+
+
+EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, merge_evaluations, finish_evaluation)
+OUTCOMES: Reduction[OutcomeSums, OutcomeSums] = Reduction(_sum_block, merge_outcomes, check_outcomes)
+AREAS: Reduction[tuple[Runs, ...], Areas] = Reduction(_curve_block, merge_runs, finish_areas)
+
+
+def evaluate(
+    source: Source, n_classes: int, engine: EngineLike = None, *, roc_auc: bool = True, clip: float = 0.0
+) -> Scores:
+    """Every metric of a source of probabilities and targets, in one pass.
+
+    The ROC AUC is exact and keeps every distinct score in memory, 24 bytes for each and, beyond two classes, for each
+    class; where that may not fit it is refused before anything is read, and `roc_auc=False` leaves it out. `clip`: see
+    `log_loss`.
+    """
+    with open_engine(engine) as opened:
+        _check_rows(source)
+        if roc_auc:
+            check_curves_fit(source.layout.n_rows, n_classes, opened.scheduler.memory_bytes)
+        return opened.reduce(source, EVALUATION, n_classes, roc_auc, _check_clip(clip), label="evaluate")
+
+
+def log_loss(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+    *,
+    clip: float = 0.0,
+) -> float:
+    """`-sum_n s_n log p[n, y_n] / sum_n s_n`, in nats.
+
+    Infinite if a row's own class has probability 0; with `clip`, the loss of `max(p, clip)`.
+    """
+    return _outcomes(probability, target, weight, engine, clip).log_loss
+
+
+def accuracy(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+) -> float:
+    """Share of the weight whose most probable class is the true one; of equally probable classes the first counts."""
+    return _outcomes(probability, target, weight, engine).accuracy
+
+
+def balanced_accuracy(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+) -> float:
+    """The accuracy within each class, averaged over the classes that occur."""
+    return _outcomes(probability, target, weight, engine).balanced_accuracy
+
+
+def confusion_matrix(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+) -> Floats:
+    """Weight by true class (row) and most probable class (column), the first of several; (K, K)."""
+    return _outcomes(probability, target, weight, engine).confusion
+
+
+def brier_score(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+) -> float:
+    """`sum_n s_n sum_k (p[n, k] - [k = y_n])^2 / sum_n s_n`; half of that for two classes, `(p[n, 1] - y_n)^2`."""
+    return _outcomes(probability, target, weight, engine).brier_score
+
+
+def roc_auc(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    engine: EngineLike = None,
+    *,
+    average: Average = "macro",
+) -> float:
+    """Probability that a row of the class has a higher score than a row of another class, plus half that of a tie.
+
+    For two classes the score is the probability of class 1. For more, each class against the rest by its own
+    probability, then the mean over the classes that occur: plain ("macro") or by their weight ("weighted"). It is nan
+    where only one class occurs, since there is no pair to compare. Memory: as `evaluate` says.
+    """
+    if average not in {"macro", "weighted"}:
+        raise InputError(f"average is {average!r}.", 'Give "macro" or "weighted".')
+    source = _as_source(probability, target, weight)
+    with open_engine(engine) as opened:
+        n_classes = opened.take(source, np.array([0]), (PROBABILITY,), label="columns")[PROBABILITY].shape[1]
+        check_curves_fit(source.layout.n_rows, n_classes, opened.scheduler.memory_bytes)
+        areas = opened.reduce(source, AREAS, label="roc auc")
+    return areas.macro if average == "macro" else areas.weighted
+
+
+def _outcomes(
+    probability: ArrayLike | Source,
+    target: ArrayLike | None,
+    weight: ArrayLike | None,
+    engine: EngineLike,
+    clip: float = 0.0,
+) -> OutcomeSums:
+    source = _as_source(probability, target, weight)
+    with open_engine(engine) as opened:
+        return opened.reduce(source, OUTCOMES, _check_clip(clip), label="evaluate")
+
+
+def _check_clip(clip: float) -> float:
+    if not 0 <= clip < 1:
+        raise InputError(f"clip is {clip}.", "Give a probability from 0 (no clipping) to below 1, such as 1e-15.")
+    return clip
+
+
+def _check_rows(source: Source) -> None:
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+
+
+def _as_source(probability: ArrayLike | Source, target: ArrayLike | None, weight: ArrayLike | None) -> Source:
+    if isinstance(probability, Source):
+        if target is not None or weight is not None:
+            raise InputError(
+                "A source was given together with targets or weights.", "Let the source hold them, or give arrays only."
+            )
+        _check_rows(probability)
+        return probability
+    if target is None:
+        raise InputError("Probabilities were given without targets.", "Give the true class of each row as target.")
+    arrays = {PROBABILITY: np.asarray(probability), TARGET.name: np.asarray(target)}
+    if weight is not None:
+        arrays[WEIGHT.name] = np.asarray(weight, dtype=np.float64)
+    _check_arrays(arrays)
+    source = array_source(arrays)
+    _check_rows(source)
+    return source
+
+
+def _check_arrays(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    probability, target = arrays[PROBABILITY], arrays[TARGET.name]
+    if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
+        raise InputError(
+            f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
+            "Give floating-point numbers in one row for each sample and one column for each class.",
+        )
+    if target.dtype.kind not in "iub":
+        raise InputError(
+            f"The targets are of type {target.dtype}.", "Give each target as the index of its class, an integer from 0."
+        )
+    for name, array in arrays.items():
+        if name != PROBABILITY and array.shape != probability.shape[:1]:
+            raise InputError(
+                f"The {name} has shape {array.shape}, and there are {len(probability)} rows of probabilities.",
+                f"Give one {name} for each row.",
+            )

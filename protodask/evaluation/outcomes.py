@@ -1,0 +1,168 @@
+"""Sums over rows from which the metrics of single predictions follow: log-loss, Brier score and the confusion matrix.
+
+`N` rows, `K` classes; `p` probabilities (N, K), `y` target codes (N,), `s` the weight of a row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import TARGET, row_weights
+from protodask.engine import Block
+from protodask.errors import InputError
+
+Floats = NDArray[np.float64]
+
+PROBABILITY = "probability"
+"""Name of the array (N, K) that holds a model's probabilities."""
+
+SUM_TOLERANCE = 1e-3
+"""How far the probabilities of a row may be from adding up to one: half precision rounds by 5e-4."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Probabilities, targets and weights of some rows, checked; rows of weight 0 are left out."""
+
+    probability: NDArray[np.floating[Any]]
+    target: NDArray[np.intp]
+    weight: Floats
+
+
+@dataclass(frozen=True)
+class OutcomeSums:
+    """Weighted sums over rows; merges as a monoid, divided once in the properties."""
+
+    rows: int
+    """Rows of positive weight."""
+    weight: float
+    """`sum s`."""
+    loss: float
+    """`sum s -log p_y`."""
+    squares: float
+    """`sum s sum_k (p_k - [k = y])^2`."""
+    confusion: Floats
+    """`sum s` by true class and predicted class (K, K)."""
+
+    @property
+    def log_loss(self) -> float:
+        """`-sum s log p_y / sum s`."""
+        return self.loss / self.weight
+
+    @property
+    def brier_score(self) -> float:
+        """`sum s sum_k (p_k - [k = y])^2 / sum s`, half of that for two classes, where it is `(p_1 - y)^2`."""
+        share = 0.5 if len(self.confusion) == 2 else 1.0
+        return share * self.squares / self.weight
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the weight that is predicted right."""
+        return float(np.trace(self.confusion)) / self.weight
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean share predicted right, over the classes that occur."""
+        occurring = self.confusion.sum(axis=1)
+        present = occurring > 0
+        return float(np.mean(np.diagonal(self.confusion)[present] / occurring[present]))
+
+
+def read_outcomes(block: Block) -> Outcomes:
+    """What a block says of its rows, or an error that names the first row that cannot be evaluated."""
+    probability, target = block[PROBABILITY], block[TARGET.name]
+    weights = row_weights(block)
+    n_classes = probability.shape[1]
+    # `initial` covers blocks without rows; NaN makes either comparison false.
+    if not (probability.min(initial=np.inf) >= 0 and probability.max(initial=0.0) < np.inf):
+        row = block.start + int(np.argwhere(~((probability >= 0) & (probability < np.inf)))[0, 0])
+        raise InputError(
+            f"The probabilities of row {row} have a missing, infinite or negative value.",
+            "Give the probabilities that predict_proba returns.",
+        )
+    total: Floats = probability.sum(axis=1, dtype=np.float64)
+    wrong = np.asarray(np.abs(total - 1) > SUM_TOLERANCE)
+    if wrong.any():
+        raise InputError(
+            f"The probabilities of row {_first(block, wrong)} do not add up to one.",
+            "Give one column for each class, scaled so that every row adds up to one.",
+        )
+    wrong = (target < 0) | (target >= n_classes)
+    if wrong.any():
+        raise InputError(
+            f"The target of row {_first(block, wrong)} is not among the codes 0 to {n_classes - 1}.",
+            "Give each target as the index of its class, and one column of probabilities for each class.",
+        )
+    codes = target.astype(np.intp, copy=False)
+    if weights is None:
+        return Outcomes(probability, codes, np.ones(block.n_rows))
+    wrong = ~((weights >= 0) & (weights < np.inf))
+    if wrong.any():
+        raise InputError(
+            f"The weight of row {_first(block, wrong)} is missing, infinite or negative.",
+            "Give weights of zero or more, and inclusion probabilities above zero.",
+        )
+    kept = weights > 0
+    if kept.all():
+        return Outcomes(probability, codes, weights)
+    return Outcomes(probability[kept], codes[kept], weights[kept])
+
+
+def _first(block: Block, wrong: NDArray[np.bool_]) -> int:
+    return block.start + int(np.argmax(wrong))
+
+
+def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
+    """Sums over some rows.
+
+    The loss of a row whose own class has probability 0 is infinite, and so is the log-loss then; `clip > 0` computes
+    the loss of `max(p_y, clip)` instead. The predicted class is the most probable one, the first of several.
+    """
+    probability, target, weight = outcomes.probability, outcomes.target, outcomes.weight
+    n_rows, n_classes = probability.shape
+    own = probability[np.arange(n_rows), target].astype(np.float64)
+    with np.errstate(divide="ignore"):
+        loss = -np.log(np.maximum(own, clip))
+    residual = probability.astype(np.float64)
+    residual[np.arange(n_rows), target] -= 1
+    squares = np.einsum("nk,nk->n", residual, residual)
+    cell = target * n_classes + probability.argmax(axis=1)
+    confusion = np.asarray(np.bincount(cell, weights=weight, minlength=n_classes * n_classes), dtype=np.float64)
+    return OutcomeSums(
+        rows=n_rows,
+        weight=float(weight.sum()),
+        loss=float(np.sum(weight * loss)),
+        squares=float(np.sum(weight * squares)),
+        confusion=confusion.reshape(n_classes, n_classes),
+    )
+
+
+def no_outcomes(n_classes: int) -> OutcomeSums:
+    """The sums over no rows: the identity of merging."""
+    return OutcomeSums(0, 0.0, 0.0, 0.0, np.zeros((n_classes, n_classes)))
+
+
+def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
+    """Sums over the rows of both."""
+    return OutcomeSums(
+        rows=left.rows + right.rows,
+        weight=left.weight + right.weight,
+        loss=left.loss + right.loss,
+        squares=left.squares + right.squares,
+        confusion=left.confusion + right.confusion,
+    )
+
+
+def check_outcomes(sums: OutcomeSums) -> OutcomeSums:
+    """The sums, if there is any weight to divide them by."""
+    if sums.weight > 0 and math.isfinite(sums.weight):
+        return sums
+    raise InputError(
+        f"There is nothing to evaluate: the weights of the rows add up to {sums.weight:g}.",
+        "Give at least one row of positive weight.",
+    )

@@ -1,0 +1,58 @@
+"""Results as JSON: strict, and in files whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from protodask.data.storage import storage_errors
+from protodask.errors import OutputExistsError
+
+
+def to_json(value: Any) -> str:
+    """JSON as the standard has it: what is not finite becomes null."""
+    return json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=True)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value
+
+
+def check_file_free(path: str, overwrite: bool) -> None:
+    """Refuse a file that is there already, unless it may be overwritten; a folder is never."""
+    if os.path.isdir(path):
+        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
+    if os.path.lexists(path) and not overwrite:
+        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+
+
+def write_json(path: str, value: Any, overwrite: bool) -> None:
+    """Write a JSON file: aside first, then renamed."""
+    check_file_free(path, overwrite)
+    where = os.path.abspath(path)
+    folder, name = os.path.split(where)
+    aside = os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
+    with storage_errors(path, "writing"):
+        os.makedirs(folder, exist_ok=True)
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                file.write(to_json(value) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, where)
+        except BaseException:
+            if os.path.exists(aside):
+                os.remove(aside)
+            raise

@@ -1,0 +1,89 @@
+"""How good a model is on some rows: probabilities and metrics in one pass, nothing stored in between."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data import Label
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.engine import Block, Engine, Reduction, Source
+from protodask.evaluation.metrics import (
+    EvaluationPartial,
+    Scores,
+    evaluation_partial,
+    finish_evaluation,
+    merge_evaluations,
+)
+from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
+from protodask.evaluation.roc import check_curves_fit
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.scoring import predict_features
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """The metrics of a model on some rows, and what they are to be compared with. `K` classes."""
+
+    scores: Scores
+    classes: tuple[Label, ...]
+    """The classes of the rows and columns of the confusion matrix."""
+    n_batches: int
+    marginal_log_loss: float
+    """`-sum_n s_n log p0[y_n] / sum_n s_n`: the log-loss of predicting the class shares of the training data."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            **self.scores.as_dict(),
+            "marginal_log_loss": self.marginal_log_loss,
+            "classes": list(self.classes),
+            "batches": self.n_batches,
+        }
+
+
+def _evaluate_rows(
+    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, roc_auc: bool
+) -> EvaluationPartial:
+    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
+    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
+    arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
+    return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc)
+
+
+MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, merge_evaluations, finish_evaluation)
+
+
+def evaluate_model(
+    model: PrototypeSet,
+    source: Source,
+    codes: NDArray[np.int64],
+    engine: Engine,
+    *,
+    n_batches: int | None = None,
+    roc_auc: bool = True,
+) -> ModelScores:
+    """Every metric of a model on a source of features and targets; `codes` are the model's classes of the targets'.
+
+    The ROC AUC needs memory for each row (see `protodask.evaluation.evaluate`) and is refused where it may not fit.
+    """
+    (count,) = model.batch_counts(n_batches)
+    if roc_auc:
+        check_curves_fit(source.layout.n_rows, model.n_classes, engine.scheduler.memory_bytes)
+    scores = engine.reduce(source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, label="metrics")
+    engine.forget(source)
+    return ModelScores(scores, model.classes, count, _marginal_log_loss(model, scores))
+
+
+def _marginal_log_loss(model: PrototypeSet, scores: Scores) -> float:
+    present = scores.confusion.sum(axis=1)
+    losses = [
+        weight * -math.log(share) if share > 0 else math.inf
+        for weight, share in zip(present.tolist(), model.marginals.tolist(), strict=True)
+        if weight > 0
+    ]
+    return math.fsum(losses) / scores.weight

@@ -1,0 +1,126 @@
+"""Carrying out a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protodask.data import Dataset, ingest, sample_data
+from protodask.data.storage import check_free, locate
+from protodask.data.synthetic import synthetic_source
+from protodask.engine import Engine
+from protodask.errors import InputError
+from protodask.pipeline.json_file import check_file_free, write_json
+from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
+from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
+from protodask.pipeline.settings import fit_config
+from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
+from protodask.prototypes.fitting import fit
+from protodask.prototypes.history import Callback
+from protodask.prototypes.persistence import MODEL, load_model, save_model
+from protodask.prototypes.prediction import PREDICTIONS, predict
+
+
+def check(step: Step) -> None:
+    """Refuse settings that cannot work whatever the data; nothing but a settings file is read."""
+    match step:
+        case SampleDataStep():
+            synthetic_source(step.kind, step.rows, seed=step.seed, n_features=step.features, n_classes=step.classes)
+        case IngestStep():
+            if step.append and step.overwrite:
+                raise InputError("Both append and overwrite are asked for.", "Choose one.")
+        case FitStep():
+            fit_config(step)
+        case PredictStep() | EvaluateStep():
+            if step.batches is not None and step.batches < 0:
+                raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+
+
+def perform(step: Step, engine: Engine, callbacks: Sequence[Callback] = ()) -> Result:
+    """Do what a step says; `callbacks` hear how training goes. Passes over data report to the engine's listener."""
+    match step:
+        case SampleDataStep():
+            return _make_sample_data(step, engine)
+        case IngestStep():
+            return _ingest(step, engine)
+        case FitStep():
+            return _fit(step, engine, callbacks)
+        case PredictStep():
+            return _predict(step, engine)
+        case EvaluateStep():
+            return _evaluate(step, engine)
+
+
+def _make_sample_data(step: SampleDataStep, engine: Engine) -> DatasetWritten:
+    dataset = sample_data(
+        step.kind,
+        step.rows,
+        step.out,
+        seed=step.seed,
+        n_features=step.features,
+        n_classes=step.classes,
+        engine=engine,
+        overwrite=step.overwrite,
+    )
+    return DatasetWritten(dataset)
+
+
+def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
+    dataset = ingest(
+        list(step.sources),
+        step.out,
+        target=step.target,
+        categorical=step.categorical,
+        ordinal=step.ordinal,
+        weight=step.weight,
+        inclusion=step.inclusion,
+        drop=step.drop,
+        append=step.append,
+        overwrite=step.overwrite,
+        dtype=step.dtype,
+        engine=engine,
+    )
+    return DatasetWritten(dataset)
+
+
+def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelFitted:
+    config = fit_config(step)
+    where = locate(step.out)
+    # Asked before the training, not after it.
+    check_free(where, step.overwrite, MODEL)
+    start = None if step.start is None else load_model(step.start)
+    run = fit(Dataset.open(step.data), config, run_dir=step.run_dir, engine=engine, callbacks=callbacks, start=start)
+    save_model(run.model, where, overwrite=step.overwrite)
+    return ModelFitted(where, run.model, tuple(run.history))
+
+
+def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
+    model = load_model(step.model)
+    (count,) = model.batch_counts(step.batches)
+    where = locate(step.out)
+    check_free(where, step.overwrite, PREDICTIONS)
+    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
+    rows = predict(model, source, where, n_batches=count, engine=engine, overwrite=step.overwrite)
+    return PredictionsWritten(where, rows, count)
+
+
+def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
+    model = load_model(step.model)
+    (count,) = model.batch_counts(step.batches)
+    if step.out is not None:
+        check_file_free(step.out, step.overwrite)
+    source, codes = rows_to_evaluate(
+        model,
+        step.data,
+        engine=engine,
+        unseen=step.unseen,
+        drop=step.drop,
+        target=step.target,
+        weight=step.weight,
+        inclusion=step.inclusion,
+    )
+    scores = evaluate_model(model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc)
+    result = ModelEvaluated(step.model, step.data, scores, step.out)
+    if step.out is not None:
+        write_json(step.out, result.describe(), step.overwrite)
+    return result

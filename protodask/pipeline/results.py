@@ -1,0 +1,75 @@
+"""What the steps leave behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from protodask.data import Dataset
+from protodask.pipeline.model_scores import ModelScores
+from protodask.prototypes.fitting import batch_summary
+from protodask.prototypes.history import BatchRecord
+from protodask.prototypes.model import PrototypeSet
+
+
+@dataclass(frozen=True)
+class DatasetWritten:
+    """A dataset lies at its path."""
+
+    dataset: Dataset
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return self.dataset.describe()
+
+
+@dataclass(frozen=True)
+class ModelFitted:
+    """A model lies at `path`."""
+
+    path: str
+    model: PrototypeSet
+    history: tuple[BatchRecord, ...]
+    """A record for each batch that was added."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "fit",
+            "path": self.path,
+            "batches": self.model.n_batches,
+            "prototypes": self.model.n_prototypes,
+            "active_features": len(self.model.active_features),
+            "features": self.model.n_features,
+            "history": [batch_summary(record) for record in self.history],
+        }
+
+
+@dataclass(frozen=True)
+class PredictionsWritten:
+    """Predictions for `rows` rows lie at `path`."""
+
+    path: str
+    rows: int
+    n_batches: int
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {"kind": "predictions", "path": self.path, "rows": self.rows, "batches": self.n_batches}
+
+
+@dataclass(frozen=True)
+class ModelEvaluated:
+    """The metrics of a model on some rows; they also lie at `path` if there is one."""
+
+    model: str
+    data: str
+    scores: ModelScores
+    path: str | None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {"kind": "scores", "model": self.model, "data": self.data, **self.scores.describe()}
+
+
+Result = DatasetWritten | ModelFitted | PredictionsWritten | ModelEvaluated

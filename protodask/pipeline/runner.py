@@ -1,0 +1,78 @@
+"""Running a pipeline: its steps one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from protodask.engine import Engine
+from protodask.errors import InputError, OutputExistsError, ProtodaskError
+from protodask.pipeline.definition import Pipeline
+from protodask.pipeline.perform import check, perform
+from protodask.pipeline.results import Result
+from protodask.pipeline.steps import (
+    EvaluateStep,
+    FitStep,
+    IngestStep,
+    PredictStep,
+    SampleDataStep,
+    Step,
+    step_name,
+)
+from protodask.prototypes.history import Callback
+
+StepStarted = Callable[[int, Step], None]
+
+
+def check_pipeline(pipeline: Pipeline) -> None:
+    """Refuse a pipeline with a step whose settings cannot work."""
+    for number, step in enumerate(pipeline.steps, start=1):
+        try:
+            check(step)
+        except InputError as error:
+            raise InputError(f"{_where(pipeline, number, step)}: {error.seen}", error.remedy) from error
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    engine: Engine,
+    *,
+    callbacks: Sequence[Callback] = (),
+    started: StepStarted | None = None,
+) -> list[Result]:
+    """Carry out the steps in order; the first that fails ends the run, and what was done before stays."""
+    check_pipeline(pipeline)
+    results: list[Result] = []
+    for number, step in enumerate(pipeline.steps, start=1):
+        if started is not None:
+            started(number, step)
+        try:
+            results.append(perform(step, engine, callbacks))
+        except ProtodaskError as error:
+            raise _at_step(pipeline, number, step, error) from error
+    return results
+
+
+def _at_step(pipeline: Pipeline, number: int, step: Step, error: ProtodaskError) -> ProtodaskError:
+    remedy = error.remedy
+    if isinstance(error, OutputExistsError) and not step.overwrite:
+        remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
+    return type(error)(f"{_where(pipeline, number, step)}: {error.seen}", remedy)
+
+
+def _where(pipeline: Pipeline, number: int, step: Step) -> str:
+    return f"The pipeline {pipeline.path}, step {number} ({step_name(step)})"
+
+
+def describe_step(step: Step) -> str:
+    """What a step does, in a few words."""
+    match step:
+        case SampleDataStep():
+            return f"sample-data, {step.rows} rows of {step.kind} into {step.out}"
+        case IngestStep():
+            return f"ingest, {', '.join(step.sources)} into {step.out}"
+        case FitStep():
+            return f"fit, {step.data} into {step.out}"
+        case PredictStep():
+            return f"predict, {step.data} with {step.model} into {step.out}"
+        case EvaluateStep():
+            return f"evaluate, {step.model} on {step.data}"

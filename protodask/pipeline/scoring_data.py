@@ -1,0 +1,150 @@
+"""The rows a model is to score: a dataset, or raw tables encoded as the model's training data were."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data import Dataset, Label, table_source
+from protodask.data.encoding import Unseen
+from protodask.data.schema import FORMAT_NAME
+from protodask.data.storage import is_url, locate, read_attributes
+from protodask.data.tables import TableSource
+from protodask.engine import Engine, Source
+from protodask.errors import InputError, StorageError
+from protodask.prototypes.model import PrototypeSet
+
+Codes = NDArray[np.int64]
+
+
+def is_dataset(path: str) -> bool:
+    """Whether a dataset lies at a path, in whatever condition; files, globs and other stores are none."""
+    where = locate(path)
+    if not is_url(where) and not os.path.isdir(where):
+        return False
+    try:
+        attributes = read_attributes(where)
+    except StorageError:
+        return False
+    return isinstance(attributes, dict) and attributes.get("format") == FORMAT_NAME
+
+
+def rows_to_predict(
+    model: PrototypeSet, path: str, *, engine: Engine, unseen: Unseen = "error", drop: Sequence[str] = ()
+) -> Source:
+    """The features in a dataset or in raw tables; a target may be there or not."""
+    if is_dataset(path):
+        return _matching_dataset(model, path)
+    return _table(model, path, engine, unseen=unseen, drop=drop, target=model.target_name, classes=())
+
+
+def rows_to_evaluate(
+    model: PrototypeSet,
+    path: str,
+    *,
+    engine: Engine,
+    unseen: Unseen = "error",
+    drop: Sequence[str] = (),
+    target: str | None = None,
+    weight: str | None = None,
+    inclusion: str | None = None,
+) -> tuple[Source, Codes]:
+    """Features, targets and weights in a dataset or in raw tables, and the model's class of each target code."""
+    if is_dataset(path):
+        if target or weight or inclusion:
+            raise InputError(
+                f"{path} is a dataset, which knows its target and weights.",
+                "Leave out --target, --weight and --inclusion: they are for raw tables.",
+            )
+        dataset = _matching_dataset(model, path)
+        return dataset, _codes_in_model(model, dataset.classes, path)
+    name = target or model.target_name
+    source = _table(
+        model, path, engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
+    )
+    if source.encoder.target_name is None:
+        raise InputError(
+            f"The table {path} has no column {name!r} with the true classes.",
+            "Name that column with --target, or use `protodask predict`, which needs none.",
+        )
+    for what, column, found in (
+        ("weight", weight, source.encoder.weight_name),
+        ("inclusion", inclusion, source.encoder.inclusion_name),
+    ):
+        if column is not None and found is None:
+            raise InputError(
+                f"The table {path} has no column {column!r} for the {what}.", f"Check the name given with --{what}."
+            )
+    return source, np.arange(model.n_classes)
+
+
+def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
+    dataset = Dataset.open(path)
+    if dataset.feature_names != model.feature_names:
+        raise InputError(
+            f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
+            "Give a dataset ingested like the training data, or the raw tables themselves.",
+        )
+    return dataset
+
+
+def _difference(model: PrototypeSet, dataset: Dataset) -> str:
+    lacking = [name for name in model.feature_names if name not in set(dataset.feature_names)]
+    besides = [name for name in dataset.feature_names if name not in set(model.feature_names)]
+    said = [f"it lacks {_some(lacking)}"] if lacking else []
+    said += [f"it has {_some(besides)} besides"] if besides else []
+    return " and ".join(said) or "they are in another order"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def _codes_in_model(model: PrototypeSet, classes: Sequence[Label], path: str) -> Codes:
+    # A held-out dataset need not have every class, and True must not pass for 1.
+    position = {(type(label), label): code for code, label in enumerate(model.classes)}
+    unknown = [label for label in classes if (type(label), label) not in position]
+    if unknown:
+        raise InputError(
+            f"The dataset {path} has classes the model does not know: {_some([repr(label) for label in unknown])}.",
+            "Evaluate on rows of the classes the model was trained on.",
+        )
+    return np.array([position[type(label), label] for label in classes], dtype=np.int64)
+
+
+def _table(
+    model: PrototypeSet,
+    path: str,
+    engine: Engine,
+    *,
+    unseen: Unseen,
+    drop: Sequence[str],
+    target: str,
+    classes: Sequence[Label],
+    roles: tuple[str | None, str | None] = (None, None),
+) -> TableSource:
+    _check_present(path)
+    weight, inclusion = roles
+    wanted = {*(column.name for column in model.columns), target, weight, inclusion}
+    return table_source(
+        path,
+        model.columns,
+        classes=classes,
+        target_name=target,
+        weight_name=weight,
+        inclusion_name=inclusion,
+        dropped=[*drop, *(name for name in model.other_names if name not in wanted)],
+        unseen=unseen,
+        dtype=model.precision,
+        engine=engine,
+    )
+
+
+def _check_present(path: str) -> None:
+    where = locate(path)
+    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
+        raise StorageError(f"There is nothing at {path}.", "Check the path.")

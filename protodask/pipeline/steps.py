@@ -1,0 +1,111 @@
+"""The steps: one for each command that does something, with the command's options as fields.
+
+A field `lambda_v` is the option `--lambda-v` on the command line and the key `lambda-v` in a pipeline file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class SampleDataStep:
+    """Make a dataset of sample data."""
+
+    kind: Literal["checker", "xor", "digits", "blobs"]
+    rows: int
+    out: str
+    seed: int = 0
+    features: int | None = None
+    classes: int | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class IngestStep:
+    """Make a dataset from tables or arrays, or add their rows to one."""
+
+    sources: tuple[str, ...]
+    out: str
+    target: str | None = None
+    categorical: tuple[str, ...] = ()
+    ordinal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    weight: str | None = None
+    inclusion: str | None = None
+    drop: tuple[str, ...] = ()
+    dtype: Literal["float32", "float64"] = "float32"
+    append: bool = False
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class FitStep:
+    """Train a model on a dataset. Settings that are None are those of the file `config`, or the defaults."""
+
+    data: str
+    out: str
+    batches: int | None = None
+    candidates: int | None = None
+    max_fraction: float | None = None
+    lambda_v: float | None = None
+    lambda_w: float | None = None
+    alpha_v: float | None = None
+    alpha_w: float | None = None
+    standardize: bool | None = None
+    precision: Literal["float32", "float64"] | None = None
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    seed: int | None = None
+    config: str | None = None
+    run_dir: str | None = None
+    start: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class PredictStep:
+    """Write a model's predictions for a dataset or for raw tables."""
+
+    model: str
+    data: str
+    out: str
+    batches: int | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class EvaluateStep:
+    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables."""
+
+    model: str
+    data: str
+    batches: int | None = None
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    roc_auc: bool = True
+    out: str | None = None
+    overwrite: bool = False
+
+
+Step = SampleDataStep | IngestStep | FitStep | PredictStep | EvaluateStep
+
+STEPS: dict[str, type[Step]] = {
+    "sample-data": SampleDataStep,
+    "ingest": IngestStep,
+    "fit": FitStep,
+    "predict": PredictStep,
+    "evaluate": EvaluateStep,
+}
+"""Steps by the names of their commands."""
+
+
+def step_name(step: Step) -> str:
+    """The name of the command."""
+    return next(name for name, kind in STEPS.items() if isinstance(step, kind))

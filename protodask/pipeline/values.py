@@ -1,0 +1,115 @@
+"""From the plain values of a YAML file to the fields of a record, by the fields' types."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union
+
+from protodask.errors import InputError
+
+Record = TypeVar("Record")
+
+
+def key_of(field_name: str) -> str:
+    """How a field is written in a file and on the command line."""
+    return field_name.replace("_", "-")
+
+
+def parse_record(kind: type[Record], values: Any, where: str) -> Record:
+    """A record from a mapping of keys to values; `where` begins the error messages.
+
+    Keys may be written with hyphens or underscores. Unknown, repeated and missing keys and values of another type are
+    errors; a null is as good as a missing key.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where} has no keys and values.", f"Give some of {_keys(kind)}.")
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in fields:
+            raise InputError(f"{where} has the unknown key {key!r}.", f"The keys are {_keys(kind)}.")
+        if name in found:
+            raise InputError(f"{where} has the key {key_of(name)!r} twice.", "Leave one out.")
+        found[name] = None if value is None else convert(value, hints[name], f"{where}: {key_of(name)}")
+    given = {name: value for name, value in found.items() if value is not None}
+    if absent := [name for name, field in fields.items() if _is_required(field) and name not in given]:
+        raise InputError(
+            f"{where} lacks the key {key_of(absent[0])!r}.", f"Add `{key_of(absent[0])}:` with a value to it."
+        )
+    return kind(**given)
+
+
+def _keys(kind: type[Any]) -> str:
+    return ", ".join(key_of(field.name) for field in dataclasses.fields(kind))
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """A plain value as the type of a field, or an error that says what the type is."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return convert(value, inner, where)
+    if origin is Literal:
+        if value not in arguments:
+            raise _wrong(value, where, f"Choose {_either(arguments)}.")
+        return value
+    if origin is tuple:
+        items = value if isinstance(value, list) else [value]
+        return tuple(convert(item, arguments[0], where) for item in items)
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            raise _wrong(value, where, "Give names, each with its values.")
+        key_hint, value_hint = arguments
+        return {convert(key, key_hint, where): convert(item, value_hint, where) for key, item in value.items()}
+    return _convert_plain(value, hint, where)
+
+
+def _convert_plain(value: Any, hint: Any, where: str) -> Any:
+    match value:
+        case bool() if hint is bool:
+            return value
+        case bool():
+            pass
+        case int() if hint in (int, float, str):
+            return hint(value)
+        case float() if hint is float:
+            return value
+        case str() if hint is str:
+            return value
+        case str() if hint is float and (number := _number(value)) is not None:
+            return number
+    raise _wrong(value, where, EXPECTED[hint])
+
+
+EXPECTED = {
+    str: "Give text, in quotation marks if need be.",
+    int: "Give a whole number.",
+    float: "Give a number.",
+    bool: "Give true or false.",
+}
+
+
+def _number(text: str) -> float | None:
+    # YAML 1.1 takes 1e-3 for text, because it has no decimal point.
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _wrong(value: Any, where: str, remedy: str) -> InputError:
+    return InputError(f"{where} is {value!r}.", remedy)
+
+
+def _either(choices: tuple[Any, ...]) -> str:
+    *first, last = map(str, choices)
+    return f"{', '.join(first)} or {last}"

@@ -1,0 +1,175 @@
+"""The draw of candidates, as a distributed reduction.
+
+Rows fall into `2K` bins by class and by whether the model so far gets them right. Every row has a pseudo-random
+priority that depends only on the seed, the batch and its global number; the sample of a bin are its rows of smallest
+priority. So the draw is the same however the rows are cut into blocks and whoever reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import TARGET, Label, row_weights
+from protodask.engine import Block, Reduction, identity
+from protodask.errors import InputError
+
+SCORES = "scores"
+"""Name of the unscaled probabilities of the earlier batches, (N, K), in a training block."""
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64: a bijection of 64 bits, after which neighbours look unrelated."""
+    value = (value ^ (value >> np.uint64(30))) * _FIRST
+    value = (value ^ (value >> np.uint64(27))) * _SECOND
+    return value ^ (value >> np.uint64(31))
+
+
+def priority(seed: int, batch: int, rows: Integers) -> NDArray[np.uint64]:
+    """Priority of rows in the draw for `batch` (from 1): distinct for distinct rows, small ones are drawn."""
+    start = np.array([seed % 2**64], dtype=np.uint64)
+    key = _mix(_mix(start) ^ (np.array([batch], dtype=np.uint64) * _GOLDEN))
+    return _mix(key + rows.astype(np.uint64) * _GOLDEN)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """For every bin its size, and its rows of smallest priority, sorted by bin and priority."""
+
+    counts: Integers
+    bins: Integers
+    priority: NDArray[np.uint64]
+    rows: Integers
+
+
+def sample_block(block: Block, marginals: Floats, seed: int, batch: int, most: int) -> Sample:
+    """Sizes of the bins in a block, and up to `most` rows of each. Rows of weight 0 are in no bin."""
+    target = block[TARGET.name]
+    scores = block.arrays.get(SCORES)
+    rows = block.rows
+    weights = row_weights(block)
+    correct = is_correct(
+        np.broadcast_to(marginals, (len(target), len(marginals))) if scores is None else scores, target
+    )
+    bins = 2 * target.astype(np.int64) + correct
+    if weights is not None and not weights.all():
+        kept = weights > 0
+        bins, rows = bins[kept], rows[kept]
+    counts = np.bincount(bins, minlength=2 * len(marginals))
+    return _keep_smallest(counts, bins, priority(seed, batch, rows), rows, most)
+
+
+def is_correct(scores: NDArray[np.floating], target: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Whether the own class has strictly more probability than every other (N,)."""
+    index = np.arange(len(target))
+    own = scores[index, target]
+    others = scores.copy()
+    others[index, target] = -np.inf
+    correct: NDArray[np.bool_] = own > others.max(axis=1, initial=-np.inf)
+    return correct
+
+
+def _keep_smallest(
+    counts: Integers, bins: Integers, priorities: NDArray[np.uint64], rows: Integers, most: int
+) -> Sample:
+    order = np.lexsort((priorities, bins))
+    bins, priorities, rows = bins[order], priorities[order], rows[order]
+    first = np.searchsorted(bins, bins)  # position where the bin of each entry begins
+    kept = np.arange(len(bins)) - first < most
+    return Sample(counts, bins[kept], priorities[kept], rows[kept])
+
+
+def merge_samples(most: int, left: Sample, right: Sample) -> Sample:
+    """The `most` smallest of each bin of both."""
+    return _keep_smallest(
+        left.counts + right.counts,
+        np.concatenate([left.bins, right.bins]),
+        np.concatenate([left.priority, right.priority]),
+        np.concatenate([left.rows, right.rows]),
+        most,
+    )
+
+
+@dataclass(frozen=True)
+class _MergeSamples:
+    most: int
+
+    def __call__(self, left: Sample, right: Sample) -> Sample:
+        return merge_samples(self.most, left, right)
+
+
+def sampling(most: int) -> Reduction[Sample, Sample]:
+    """The reduction that keeps up to `most` rows of each bin."""
+    return Reduction(sample_block, _MergeSamples(most), identity)
+
+
+def allocate(sizes: Integers, wanted: int, max_fraction: float) -> Integers:
+    """Rows to draw from each bin: as even as possible, at most `max_fraction` of any, rounded half up.
+
+    From the smallest bin up, `r = R / (bins left)` goes to all that are left once it is no more than `max_fraction` of
+    the bin at hand; until then that bin gives its largest share and `R` shrinks by it.
+    """
+    order = np.argsort(sizes, kind="stable")
+    shares = np.zeros(len(sizes))
+    remaining = float(wanted)
+    for position, index in enumerate(order):
+        even = remaining / (len(sizes) - position)
+        if even <= max_fraction * sizes[index]:
+            shares[order[position:]] = even
+            break
+        shares[index] = max_fraction * sizes[index]
+        remaining -= shares[index]
+    return np.floor(shares + 0.5).astype(np.int64)
+
+
+def draw(sample: Sample, wanted: int, max_fraction: float) -> Integers:
+    """Row numbers of the candidates, ascending."""
+    numbers = allocate(sample.counts, wanted, max_fraction)
+    first = np.searchsorted(sample.bins, sample.bins)
+    chosen = np.arange(len(sample.bins)) - first < numbers[sample.bins]
+    return np.sort(sample.rows[chosen])
+
+
+def smallest_class(max_fraction: float) -> int:
+    """Smallest `N_k` with `ceil(N_k/2) >= 1/(2 eta)` and `ceil(N_k/2) > 1/(2 (1 - eta))`.
+
+    Then every class has a candidate and a row left to score, however its rows fall into the two bins.
+    """
+    count = 1
+    while not _suffices(count, max_fraction):
+        # ceil(n/2) changes only at odd n
+        count += 2
+    return count
+
+
+def _suffices(count: int, max_fraction: float) -> bool:
+    half = -(-count // 2)
+    return 2 * half * max_fraction >= 1 and 2 * half * (1 - max_fraction) > 1
+
+
+def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: float) -> None:
+    """Refuse a target with fewer than two classes, or with classes too rare for `max_fraction`."""
+    present = [label for label, count in zip(classes, class_rows, strict=True) if count > 0]
+    if len(present) < 2:
+        raise InputError(
+            f"The target has one class only ({present[0]!r})." if present else "No row has a positive weight.",
+            "A classifier needs rows of at least two classes.",
+        )
+    least = smallest_class(max_fraction)
+    rare = [f"{label!r} ({count} rows)" for label, count in zip(classes, class_rows, strict=True) if count < least]
+    if rare:
+        raise InputError(
+            f"Too few rows for max_fraction {max_fraction}: class {', '.join(rare)}.",
+            f"Every class needs at least {least} rows of positive weight: add rows, merge or drop the class, or move "
+            "max_fraction closer to 0.5.",
+        )

@@ -1,0 +1,71 @@
+"""The settings of a fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from protodask.errors import InputError
+from protodask.prototypes.kernel import Precision
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How a prototype set is trained; `alpha` is the share of the l2 part of a penalty."""
+
+    n_batches: int = 1
+    """Batches to add."""
+    n_candidates: int = 1000
+    """`M`: rows tried as prototypes in a batch."""
+    max_fraction: float = 0.5
+    """`eta`: largest share of a bin of rows that may become candidates."""
+    lambda_v: float = 1e-3
+    lambda_w: float = 1e-8
+    alpha_v: float = 0.95
+    alpha_w: float = 0.95
+    standardize: bool = True
+    """Feature weights refer to features of mean 0 and standard deviation 1; else to the raw units."""
+    precision: Precision = "float32"
+    """Of the kernel; sums over rows are float64 in any case."""
+    tolerance: float = 1e7 * float(np.finfo(np.float64).eps)
+    """Stop when an iteration lowers the objective by less than this, relative to its size."""
+    max_iterations: int = 5000
+    """Iterations of the solver for a batch."""
+    seed: int = 0
+    """Of the draw of candidates."""
+
+    def __post_init__(self) -> None:
+        _check_integer("n_batches", self.n_batches, 0)
+        _check_integer("n_candidates", self.n_candidates, 1)
+        _check_integer("max_iterations", self.max_iterations, 1)
+        _check_integer("seed", self.seed, 0)
+        for name in ("lambda_v", "lambda_w"):
+            _check_range(name, getattr(self, name), 0.0, math.inf, "Penalties must be finite and not negative.")
+        for name in ("alpha_v", "alpha_w"):
+            _check_range(name, getattr(self, name), 0.0, 1.0, "Give the share of the l2 part, from 0 to 1.")
+        _check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
+        if not 0.0 < self.max_fraction < 1.0:
+            raise InputError(f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1.")
+        if self.precision not in ("float32", "float64"):
+            raise InputError(f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
+
+    def with_batches(self, n_batches: int) -> FitConfig:
+        """The same settings for another number of batches."""
+        return replace(self, n_batches=n_batches)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return asdict(self)
+
+
+def _check_integer(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+
+
+def _check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
+    if not isinstance(value, int | float | np.number) or not low <= value <= high or math.isinf(value):
+        raise InputError(f"{name} is {value!r}.", remedy)

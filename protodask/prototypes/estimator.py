@@ -1,0 +1,323 @@
+"""The classifier as scikit-learn users know it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from protodask.data.row_arrays import ZarrRows, row_array
+from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column, Label
+from protodask.data.summary import summarize
+from protodask.data.zarr_arrays import ZarrArraysSource
+from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
+from protodask.engine.lazy import is_lazy, map_rows
+from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.history import Callback
+from protodask.prototypes.kernel import Precision
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.scoring import predict_features
+from protodask.prototypes.training import Training, TrainingData
+
+Batches = int | Sequence[int] | None
+
+
+class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Prototype set classifier: few features, few prototypes, probabilities that fall back to the marginals far away.
+
+        p[k](x) = (p0[k] + sum_{j: y_j = k} w_j K_v(x - x_j)) / (1 + sum_j w_j K_v(x - x_j))
+
+    Parameters
+    ----------
+    n_batches
+        Batches of prototypes.
+    n_candidates
+        Rows tried as prototypes in each batch.
+    max_fraction
+        Largest share of a bin (class, right or wrong so far) that may become candidates.
+    lambda_v, lambda_w
+        Penalties on the weights of features and of prototypes.
+    alpha_v, alpha_w
+        Share of the l2 part in each penalty; the rest is l1.
+    standardize
+        Whether feature weights refer to features of mean 0 and standard deviation 1.
+    precision
+        Of the kernel, "float32" or "float64"; sums over rows are float64 in any case.
+    tolerance
+        Relative decrease of the objective at which a batch is done.
+    max_iterations
+        Solver iterations for a batch.
+    random_state
+        Seed of the draw of candidates; an integer gives the same model every time.
+    engine
+        None for threads of this process, an `Engine`, a `distributed.Client`, or a scheduler's address.
+    callbacks
+        Called with every `FitEvent`.
+    warm_start
+        Whether `fit` keeps the batches of the last fit and adds what is missing to `n_batches`.
+
+    Attributes
+    ----------
+    model_
+        The fitted `PrototypeSet`.
+    history_
+        A `BatchRecord` for each batch fitted by the last call of `fit`.
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        n_batches: int = 1,
+        n_candidates: int = 1000,
+        max_fraction: float = 0.5,
+        lambda_v: float = 1e-3,
+        lambda_w: float = 1e-8,
+        alpha_v: float = 0.95,
+        alpha_w: float = 0.95,
+        standardize: bool = True,
+        precision: Precision = "float32",
+        tolerance: float = FitConfig.tolerance,
+        max_iterations: int = FitConfig.max_iterations,
+        random_state: Any = 0,
+        engine: EngineLike = None,
+        callbacks: Sequence[Callback] = (),
+        warm_start: bool = False,
+    ) -> None:
+        self.n_batches = n_batches
+        self.n_candidates = n_candidates
+        self.max_fraction = max_fraction
+        self.lambda_v = lambda_v
+        self.lambda_w = lambda_w
+        self.alpha_v = alpha_v
+        self.alpha_w = alpha_w
+        self.standardize = standardize
+        self.precision = precision
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.random_state = random_state
+        self.engine = engine
+        self.callbacks = callbacks
+        self.warm_start = warm_start
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PrototypeSetClassifier:
+        """Train on rows X (N, D) and labels y (N,): NumPy, pandas, dask or Zarr arrays, or dask dataframes.
+
+        Dask collections are computed once, block by block, into a temporary dataset that training then reads.
+        """
+        start = self.model_ if self.warm_start and hasattr(self, "model_") else None
+        config = self._config(0 if start is None else start.n_batches)
+        with open_engine(self.engine) as engine:
+            if _is_out_of_memory(X):
+                self._fit_out_of_memory(X, y, sample_weight, config, engine, start)
+            else:
+                self._fit_in_memory(X, y, sample_weight, config, engine, start)
+        return self
+
+    def _config(self, batches_before: int) -> FitConfig:
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        config = FitConfig(
+            n_batches=self.n_batches,
+            n_candidates=self.n_candidates,
+            max_fraction=self.max_fraction,
+            lambda_v=self.lambda_v,
+            lambda_w=self.lambda_w,
+            alpha_v=self.alpha_v,
+            alpha_w=self.alpha_w,
+            standardize=self.standardize,
+            precision=self.precision,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            seed=int(seed),
+        )
+        return config.with_batches(max(0, config.n_batches - batches_before))
+
+    def _fit_in_memory(
+        self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
+    ) -> None:
+        X, y = validate_data(self, X, y, dtype=[np.float32, np.float64], ensure_min_samples=2, reset=start is None)
+        check_classification_targets(y)
+        arrays = {FEATURES.name: X}
+        if sample_weight is not None:
+            arrays[WEIGHT.name] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        labels, codes = np.unique(y, return_inverse=True)
+        if start is not None:
+            codes = _codes_among(labels, self._checked_classes(), codes)
+        else:
+            self.classes_: NDArray[Any] = labels
+        arrays[TARGET.name] = codes.astype(np.int32)
+        names = self._feature_names()
+        self._train(array_source(arrays), tuple(arrays), names, config, engine, start)
+
+    def _fit_out_of_memory(
+        self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
+    ) -> None:
+        from protodask.data.ingest import ingest
+
+        table, weight = _join(X, y, sample_weight)
+        with TemporaryDirectory(prefix="protodask-") as folder:
+            dataset = ingest(
+                table, f"{folder}/data.zarr", target=TARGET_COLUMN, weight=weight, dtype=self.precision, engine=engine
+            )
+            self.n_features_in_ = dataset.n_features
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+            self.classes_ = np.asarray(dataset.classes)
+            names = dataset_for_training(dataset).array_names
+            self._train(dataset, names, self._feature_names(), config, engine, start)
+
+    def _train(
+        self,
+        source: Source,
+        array_names: tuple[str, ...],
+        feature_names: tuple[str, ...],
+        config: FitConfig,
+        engine: Engine,
+        start: PrototypeSet | None,
+    ) -> None:
+        classes: tuple[Label, ...] = tuple(_plain(label) for label in self.classes_)
+        data = TrainingData(
+            source=source,
+            array_names=array_names,
+            summary=summarize(engine, source, len(classes)),
+            classes=classes,
+            feature_names=feature_names,
+            columns=tuple(Column(name) for name in feature_names),
+        )
+        training = Training(data, config, engine, MemoryScores(), callbacks=tuple(self.callbacks))
+        self.model_, self.history_ = training.run(start)
+        self.n_iter_ = max((record.iterations for record in self.history_), default=0)
+        engine.forget(source)
+
+    def _feature_names(self) -> tuple[str, ...]:
+        given = getattr(self, "feature_names_in_", None)
+        if given is not None:
+            return tuple(str(name) for name in given)
+        return tuple(f"x{position}" for position in range(self.n_features_in_))
+
+    def predict(self, X: Any, n_batches: Batches = None) -> Any:
+        """The most probable class (N,); a list of them where `n_batches` is a list. Lazy for dask input."""
+        classes = self._checked_classes()
+        return self._map(X, n_batches, lambda probability, _: classes[probability.argmax(axis=1)], None, classes.dtype)
+
+    def predict_proba(self, X: Any, n_batches: Batches = None) -> Any:
+        """Probabilities of the classes (N, K), columns as `classes_`; a list where `n_batches` is one, in one pass."""
+        return self._map(X, n_batches, _probability, len(self._checked_classes()), np.float64)
+
+    def familiarity(self, X: Any, n_batches: Batches = None) -> Any:
+        """How much evidence the model has at each row (N,): 0 far from every prototype."""
+        self._checked_classes()
+        return self._map(X, n_batches, _familiarity, None, np.float64)
+
+    def _checked_classes(self) -> NDArray[Any]:
+        check_is_fitted(self, "model_")
+        classes: NDArray[Any] = self.classes_
+        return classes
+
+    def _map(self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any) -> Any:
+        model = self.model_
+        counts = model.batch_counts(n_batches)
+        if is_lazy(X):
+            self._check_width(X.shape[1])
+            function = partial(_select_rows, model=model, counts=counts, select=select)
+            width = len(counts) * (1 if n_columns is None else n_columns)
+            joined = map_rows(X, function, width, dtype)
+            step = 1 if n_columns is None else n_columns
+            parts = [joined[:, first : first + step] for first in range(0, width, step)]
+            results = [part[:, 0] if n_columns is None else part for part in parts]
+        elif _is_out_of_memory(X):
+            self._check_width(X.shape[1])
+            results = self._map_source(_stored_rows(X), counts, select)
+        else:
+            X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
+            results = self._map_source(array_source({FEATURES.name: X}), counts, select)
+        return results[0] if n_batches is None or isinstance(n_batches, int | np.integer) else results
+
+    def _map_source(self, source: Source, counts: tuple[int, ...], select: Any) -> list[Any]:
+        with open_engine(self.engine) as engine:
+            arrays = engine.collect(source, _select_block, self.model_, counts, select, label="predict")
+            engine.forget(source)
+        return [arrays[str(position)] for position in range(len(counts))]
+
+    def _check_width(self, width: int) -> None:
+        if width != self.n_features_in_:
+            raise InputError(
+                f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
+                "input.",
+                "Give the features the classifier was trained on, in the same order.",
+            )
+
+
+def _probability(probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
+    return probability
+
+
+def _familiarity(_: NDArray[Any], evidence: NDArray[Any]) -> NDArray[Any]:
+    return evidence
+
+
+def _select_block(block: Any, model: PrototypeSet, counts: tuple[int, ...], select: Any) -> dict[str, NDArray[Any]]:
+    found = predict_features(block[FEATURES.name], model, counts)
+    return {str(position): select(*pair) for position, pair in enumerate(found)}
+
+
+def _select_rows(rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...], select: Any) -> NDArray[Any]:
+    found = predict_features(np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32)), model, counts)
+    selected = [select(*pair) for pair in found]
+    return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)
+
+
+TARGET_COLUMN = "target"
+
+
+def _join(X: Any, y: Any, sample_weight: Any) -> tuple[Any, str | None]:
+    """Features, target and weights as one table for ingest, and the name of its weights."""
+    weight = None if sample_weight is None else WEIGHT.name
+    if hasattr(X, "columns"):
+        if clash := {TARGET_COLUMN, WEIGHT.name} & set(X.columns):
+            raise InputError(f"The dataframe has a column called {min(clash)!r}.", "Rename it.")
+        added = {TARGET_COLUMN: y} if weight is None else {TARGET_COLUMN: y, weight: sample_weight}
+        return X.assign(**added), weight
+    arrays = {FEATURES.name: X, TARGET_COLUMN: y}
+    return (arrays if weight is None else {**arrays, weight: sample_weight}), weight
+
+
+def _stored_rows(X: Any) -> Source:
+    rows = row_array(X)
+    if isinstance(rows, ZarrRows):
+        return ZarrArraysSource.of(rows)
+    return array_source({FEATURES.name: np.asarray(X[...])})
+
+
+def _is_out_of_memory(value: object) -> bool:
+    return is_lazy(value) or type(value).__module__.partition(".")[0] == "zarr"
+
+
+def _plain(label: Any) -> Any:
+    value = label.item() if hasattr(label, "item") else label
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+    position = {label: index for index, label in enumerate(known.tolist())}
+    unknown = [label for label in labels.tolist() if label not in position]
+    if unknown:
+        raise InputError(
+            f"The labels {unknown} did not occur when the model was first fitted.",
+            "With warm_start, fit again with the same classes, or fit a new model.",
+        )
+    found: NDArray[Any] = np.array([position[label] for label in labels.tolist()])[codes]
+    return found

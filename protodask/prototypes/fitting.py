@@ -1,0 +1,117 @@
+"""Fitting on a dataset: the whole of a run, from its directory to its model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from protodask.data.dataset import Dataset
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.engine import Engine, EngineLike, open_engine
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.history import BatchRecord, Callback
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.runs import RunDirectory, environment
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores, fits_memory
+from protodask.prototypes.training import Training, TrainingData
+
+
+@dataclass(frozen=True)
+class FitRun:
+    """What a fit leaves behind."""
+
+    model: PrototypeSet
+    history: list[BatchRecord]
+    """A record for each batch this fit added."""
+
+
+def fit(
+    data: Dataset,
+    config: FitConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    callbacks: Sequence[Callback] = (),
+    start: PrototypeSet | None = None,
+) -> FitRun:
+    """Train a prototype set on a dataset; `start` is a model to add further batches to.
+
+    With `run_dir` every evaluation is recorded: the same call again, after an interruption, continues where the last
+    one stopped and ends with the same model. A run directory of other settings or data is refused. On a cluster the
+    run directory must be reachable by the workers if the data has so many rows that their scores do not fit into
+    memory.
+    """
+    settings = FitConfig() if config is None else config
+    directory = None
+    if run_dir is not None:
+        record = {
+            "config": settings.as_dict(),
+            "dataset": data.key,
+            "start": None if start is None else model_fingerprint(start),
+        }
+        directory = RunDirectory.open(run_dir, record)
+    with open_engine(engine) as opened, TemporaryDirectory(prefix="protodask-") as temporary:
+        folder = temporary if directory is None else directory.path
+        training = Training(
+            dataset_for_training(data),
+            settings,
+            opened,
+            _score_keeper(data, opened, folder),
+            evaluations=directory,
+            callbacks=tuple(callbacks),
+        )
+        model, history = training.run(start)
+        opened.forget(data)
+    model = replace(model, provenance=_provenance(data, settings, history, start))
+    if directory is not None:
+        directory.finish([batch_summary(record) for record in history])
+    return FitRun(model, history)
+
+
+def dataset_for_training(data: Dataset) -> TrainingData:
+    """What training needs to know of a dataset."""
+    names = [FEATURES.name, TARGET.name]
+    names += [WEIGHT.name] if data.has_weight else []
+    names += [INCLUSION.name] if data.has_inclusion else []
+    metadata = data.metadata
+    others = [metadata.weight_name, metadata.inclusion_name, *metadata.dropped]
+    return TrainingData(
+        source=data,
+        array_names=tuple(names),
+        summary=data.summary,
+        classes=data.classes,
+        feature_names=data.feature_names,
+        columns=data.columns,
+        target_name=data.target_name,
+        other_names=tuple(name for name in others if name is not None),
+    )
+
+
+def _score_keeper(data: Dataset, engine: Engine, folder: str) -> ScoreKeeper:
+    if fits_memory(engine, data.n_rows, len(data.classes)):
+        return MemoryScores()
+    return StoredScores(folder, len(data.classes))
+
+
+def batch_summary(record: BatchRecord) -> dict[str, Any]:
+    """A record without its list of candidates, as plain JSON values."""
+    summary = asdict(record)
+    summary["candidates"] = len(record.candidates)
+    return summary
+
+
+def _provenance(
+    data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None
+) -> dict[str, Any]:
+    before = [] if start is None else list(start.provenance.get("fits", []))
+    entry = {
+        "dataset": data.key,
+        "rows": data.n_rows,
+        "config": config.as_dict(),
+        "environment": environment(),
+        "batches": [batch_summary(record) for record in history],
+    }
+    return {"fits": [*before, entry]}

@@ -1,0 +1,341 @@
+"""The block kernel: scores, and value and gradient of the likelihood, tile by tile.
+
+Letters: `T` rows of a tile, `J` prototypes, `D` features with positive weight, `K` classes, `C` panels.
+
+With `z` the standardised rows and `s` the standardised prototypes, one product yields the exponent of the kernel,
+
+    -1/2 sum_d (v_d (z_d - s_d))^2 = [v z, -|v z|^2 / 2, 1] . [v s, 1, -|v s|^2 / 2],
+
+to base 2 here: the factor log2(e) goes into both operands, and `exp2` takes half the time of `exp`. Nothing larger than
+`T x J` is built. Sums over rows are kept in float64 whatever the precision of the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.prototypes.panels import Panels, arrange
+
+Precision = Literal["float32", "float64"]
+Floats = NDArray[np.float64]
+Array = NDArray[Any]
+
+LOG2_E = 1.4426950408889634
+ROOT_LOG2_E = LOG2_E**0.5
+
+EXPONENT_FLOOR = {"float32": -115.0, "float64": -1000.0}
+"""Exponents to base 2 are clamped here: what lies below is 0 for the model, and would become denormal numbers, which
+make `exp2` ten times and products fifty times slower. The smallest normal numbers are 2^-126 and 2^-1022."""
+
+TILE_ENTRIES = 2**20
+"""Numbers a tile holds: the kernel matrix and the class sums stay in the last cache level (4 MiB in float32)."""
+
+LONGEST_TILE = 2048
+SHORTEST_TILE = 32
+MOST_ENTRIES = 2**22
+"""Numbers a tile may hold before it gets shorter than `SHORTEST_TILE` (16 MiB in float32)."""
+
+LANES = 16
+"""Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
+
+
+def tile_rows(n_rows: int, entries_per_row: int) -> int:
+    """Rows of a tile, so that `n_rows` fall into tiles of nearly equal length."""
+    rows = min(max(TILE_ENTRIES // max(entries_per_row, 1), SHORTEST_TILE), LONGEST_TILE)
+    if rows * entries_per_row > MOST_ENTRIES:
+        rows = max(1, MOST_ENTRIES // entries_per_row)
+    n_tiles = max(1, round(n_rows / rows))
+    return max(1, -(-n_rows // n_tiles))
+
+
+@dataclass(frozen=True)
+class Standardization:
+    """`z = (x - center) / scale`. Centring is needed in any case: without it large offsets cancel in float32."""
+
+    center: Floats
+    scale: Floats
+
+    def apply(self, features: NDArray[Any]) -> Floats:
+        standardized: Floats = (features.astype(np.float64) - self.center) / self.scale
+        return standardized
+
+    def select(self, index: NDArray[np.int64]) -> Standardization:
+        return Standardization(self.center[index], self.scale[index])
+
+
+@dataclass(frozen=True)
+class KernelSide:
+    """The prototypes' side of the kernel for given feature weights, ready to meet rows.
+
+    `active` are the features with positive weight; the others drop out.
+    """
+
+    dtype: Precision
+    active: NDArray[np.int64]
+    n_features: int
+    center: Array
+    inverse_scale: Array
+    weight: Array
+    """`v sqrt(log2 e)` (D,)."""
+    operand: Array
+    """`[v s, 1, -|v s|^2 / 2]` to base 2, (D + 2, columns)."""
+    longest: float
+    """Largest `|v s|` to base 2: bounds the exponent from below without looking at it."""
+
+    def new_tile(self, rows: int) -> TileBuffers:
+        width = len(self.active)
+        left = np.empty((rows, width + 2), dtype=self.dtype)
+        left[:, width + 1] = 1
+        return TileBuffers(
+            left,
+            np.empty((rows, width), dtype=self.dtype),
+            np.empty((rows, self.operand.shape[1]), dtype=self.dtype),
+        )
+
+    def standardize(self, features: Array, tile: TileBuffers) -> Array:
+        """Rows in standardised units, active features only (T, D)."""
+        standardized = tile.standardized[: len(features)]
+        selected = features if len(self.active) == self.n_features else features[:, self.active]
+        np.subtract(selected, self.center, out=standardized, casting="same_kind")
+        np.multiply(standardized, self.inverse_scale, out=standardized)
+        return standardized
+
+    def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
+        """Kernel values (T, columns)."""
+        rows, width = standardized.shape
+        left, values = tile.left[:rows], tile.values[:rows]
+        scaled = left[:, :width]
+        np.multiply(standardized, self.weight, out=scaled)
+        squared = np.einsum("nd,nd->n", scaled, scaled)
+        np.multiply(squared, -0.5, out=left[:, width])
+        np.matmul(left, self.operand, out=values)
+        floor = EXPONENT_FLOOR[self.dtype]
+        if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < floor:
+            np.maximum(values, floor, out=values)
+        np.exp2(values, out=values)
+        return values
+
+
+@dataclass(frozen=True)
+class TileBuffers:
+    """Memory of one tile, used again for the next."""
+
+    left: Array
+    standardized: Array
+    values: Array
+
+
+def kernel_side(
+    prototypes: Floats, feature_weight: Floats, standardization: Standardization, dtype: Precision
+) -> KernelSide:
+    """The prototypes' side for standardised `prototypes` (columns, all features) and weights `v` (all features)."""
+    active = np.flatnonzero(feature_weight > 0)
+    weight = feature_weight[active] * ROOT_LOG2_E
+    scaled = prototypes[:, active] * weight
+    squared = np.einsum("jd,jd->j", scaled, scaled)
+    operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
+    operand[:-2] = scaled.T
+    operand[-2] = 1
+    # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
+    rounded = operand[:-2].astype(np.float64)
+    operand[-1] = -0.5 * np.einsum("dj,dj->j", rounded, rounded)
+    selected = standardization.select(active)
+    return KernelSide(
+        dtype=dtype,
+        active=active,
+        n_features=len(feature_weight),
+        center=selected.center.astype(dtype),
+        inverse_scale=(1 / selected.scale).astype(dtype),
+        weight=weight.astype(dtype),
+        operand=operand,
+        longest=float(squared.max(initial=0.0)) ** 0.5,
+    )
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidates of a batch: standardised features (J, all features), classes ascending, global row numbers."""
+
+    features: Floats
+    classes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @cached_property
+    def rows_sorted(self) -> NDArray[np.int64]:
+        return np.sort(self.rows)
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Partial of the likelihood: value, gradient by feature weights (all features) and by candidate weights (J,)."""
+
+    value: float
+    by_feature: Floats
+    by_candidate: Floats
+
+
+def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
+    """Both are sums over rows."""
+    return Likelihood(
+        left.value + right.value, left.by_feature + right.by_feature, left.by_candidate + right.by_candidate
+    )
+
+
+@dataclass(frozen=True)
+class LikelihoodKernel:
+    """Value and gradient of `- sum_n r_n log(q_y / Q)` at one `(v, w)`, for many tiles."""
+
+    candidates: Candidates
+    feature_weight: Floats
+    candidate_weight: Floats
+    standardization: Standardization
+    n_classes: int
+    dtype: Precision
+
+    @cached_property
+    def _active(self) -> Panels:
+        """Candidates with positive weight: they need their class sums."""
+        return self._arrange(self.candidate_weight > 0)
+
+    @cached_property
+    def _idle(self) -> Panels:
+        """Candidates of weight zero: they need their gradient alone."""
+        return self._arrange(self.candidate_weight == 0)
+
+    def _arrange(self, chosen: NDArray[np.bool_]) -> Panels:
+        return arrange(np.flatnonzero(chosen), self.candidates.classes, len(self.candidates.features[0]))
+
+    @cached_property
+    def _side(self) -> KernelSide:
+        columns = np.concatenate(
+            [self._active.spread(self.candidates.features), self._idle.spread(self.candidates.features)]
+        )
+        return kernel_side(columns, self.feature_weight, self.standardization, self.dtype)
+
+    @cached_property
+    def _sum_operand(self) -> Array:
+        """`[w s | w]`, filled up with zeros to a multiple of `LANES` columns (C, width, W)."""
+        active, panels = self._side.active, self._active
+        weight = panels.spread(self.candidate_weight)
+        width = -(-(len(active) + 1) // LANES) * LANES
+        operand = np.zeros((panels.n_columns, width), dtype=self.dtype)
+        operand[:, : len(active)] = panels.spread(self.candidates.features)[:, active] * weight[:, None]
+        operand[:, len(active)] = weight
+        return operand.reshape(panels.n_panels, panels.width, width)
+
+    @cached_property
+    def _panel_to_class(self) -> Floats:
+        """1 where a panel belongs to a class (C, K)."""
+        return np.eye(self.n_classes)[self._active.panel_class]
+
+    def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
+        """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
+        probabilities of the earlier batches, (rows, K) or (K,).
+        """
+        side, active, idle = self._side, self._active, self._idle
+        n_active = len(side.active)
+        split = active.n_columns
+        sums_width = self._sum_operand.shape[2]
+        length = tile_rows(len(features), side.operand.shape[1] + active.n_panels * sums_width)
+        tile = side.new_tile(length)
+        sums_buffer = np.empty((active.n_panels, length, sums_width), dtype=self.dtype)
+        value = 0.0
+        active_gradient = np.zeros((active.n_panels, active.width))
+        idle_gradient = np.zeros((idle.n_panels, idle.width))
+        row_square = np.zeros(n_active)  # sum_n a_n z_nd^2
+        cross = np.zeros(n_active)  # sum_n z_nd (A s)_nd
+        for first in range(0, len(features), length):
+            rows = slice(first, first + length)
+            tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
+            tile_previous = previous[rows] if previous.ndim == 2 else previous
+            if not tile_weight.all():
+                kept = np.flatnonzero(tile_weight)
+                tile_features, tile_target, tile_weight = tile_features[kept], tile_target[kept], tile_weight[kept]
+                tile_previous = tile_previous[kept] if previous.ndim == 2 else previous
+            n_rows = len(tile_weight)
+            if n_rows == 0:
+                continue
+            standardized = side.standardize(tile_features, tile)
+            values = side.kernel(standardized, tile)
+            panels = values[:, :split].reshape(n_rows, active.n_panels, active.width).transpose(1, 0, 2)
+            sums = sums_buffer[:, :n_rows]
+            np.matmul(panels, self._sum_operand, out=sums)
+            mass = sums[:, :, n_active].T @ self._panel_to_class
+            loss, slope = likelihood_slopes(tile_previous + mass, tile_target, tile_weight)
+            value += loss
+            by_class = np.ascontiguousarray(slope.T.astype(self.dtype))
+            by_panel = by_class[active.panel_class]
+            active_gradient += np.matmul(by_panel[:, None, :], panels)[:, 0]
+            if idle.n_panels:
+                idle_panels = values[:, split:].reshape(n_rows, idle.n_panels, idle.width).transpose(1, 0, 2)
+                idle_gradient += np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
+            pull = np.einsum("nk,nk->n", slope, mass)
+            row_square += pull @ np.square(standardized)
+            weighted = np.einsum("cn,cnd->nd", by_panel, sums[:, :, :n_active])
+            cross += np.einsum("nd,nd->d", standardized, weighted)
+        by_candidate = np.zeros(len(self.candidate_weight))
+        by_candidate[active.column[active.used]] = active_gradient.ravel()[active.used]
+        by_candidate[idle.column[idle.used]] = idle_gradient.ravel()[idle.used]
+        # d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2 with A_nj = c_nk w_j G_nj, expanded into its three sums.
+        candidate_square = (self.candidate_weight * by_candidate) @ np.square(self.candidates.features[:, side.active])
+        by_feature = np.zeros(len(self.feature_weight))
+        by_feature[side.active] = -self.feature_weight[side.active] * (row_square - 2 * cross + candidate_square)
+        return Likelihood(value, by_feature, by_candidate)
+
+
+def likelihood_slopes(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> tuple[float, Floats]:
+    """Value `- sum_n r_n log(q_y / Q)` and its derivative `r_n (1 / Q_n - [k = y_n] / q_ny)` by `q_nk`, (T, K)."""
+    total = unscaled.sum(axis=1)
+    index = np.arange(len(target))
+    own = unscaled[index, target]
+    share = own / total
+    value = -float(weight @ np.log(share))
+    slope = np.repeat((weight / total)[:, None], unscaled.shape[1], axis=1)
+    slope[index, target] = weight * (share - 1) / own
+    return value, slope
+
+
+@dataclass(frozen=True)
+class ScoreKernel:
+    """Unscaled class sums `sum_j [y_j = k] w_j K_v(z - s_j)` of one fitted batch, for many tiles."""
+
+    prototypes: Floats
+    """Standardised, features of the batch only (J, D)."""
+    prototype_class: NDArray[np.int64]
+    prototype_weight: Floats
+    feature_weight: Floats
+    feature_index: NDArray[np.int64]
+    standardization: Standardization
+    """Of the features of the batch."""
+    n_classes: int
+    dtype: Precision
+
+    @cached_property
+    def _panels(self) -> Panels:
+        return arrange(np.arange(len(self.prototype_class)), self.prototype_class, len(self.feature_index))
+
+    @cached_property
+    def _side(self) -> KernelSide:
+        return kernel_side(self._panels.spread(self.prototypes), self.feature_weight, self.standardization, self.dtype)
+
+    def add(self, features: Array, scores: Floats) -> None:
+        """Add the class sums of rows with all features (N, ...) to `scores` (N, K)."""
+        panels, side = self._panels, self._side
+        if panels.n_panels == 0:
+            return
+        weight = panels.spread(self.prototype_weight).astype(self.dtype).reshape(panels.n_panels, panels.width, 1)
+        to_class = np.eye(self.n_classes)[panels.panel_class]
+        length = tile_rows(len(features), panels.n_columns)
+        tile = side.new_tile(length)
+        every = len(self.feature_index) == features.shape[1]
+        for first in range(0, len(features), length):
+            rows = features[first : first + length]
+            standardized = side.standardize(rows if every else rows[:, self.feature_index], tile)
+            values = side.kernel(standardized, tile)
+            columns = values.reshape(len(rows), panels.n_panels, panels.width).transpose(1, 0, 2)
+            scores[first : first + length] += np.matmul(columns, weight)[:, :, 0].T @ to_class

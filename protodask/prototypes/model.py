@@ -1,0 +1,150 @@
+"""The model: class marginals, and batches of weighted prototypes.
+
+q_c[k](x) = p0[k] + sum_{b <= c} sum_{j in b, y_j = k} w_j K_{v_b}(x - x_j),   K_v(z) = exp(-1/2 sum_d (v_d z_d)^2)
+p_c[k](x) = q_c[k](x) / sum_l q_c[l](x),   familiarity(x) = sum_k q_B[k](x) - 1
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import Column, Label
+from protodask.errors import InputError
+from protodask.prototypes.kernel import Precision, ScoreKernel, Standardization
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The prototypes of a batch (J) and the features they look at (D).
+
+    `feature_weight` refers to `(x - center) / scale`; `prototypes` are in raw units, `row` are their row numbers in the
+    training data. A batch may be empty.
+    """
+
+    feature_index: Integers
+    feature_weight: Floats
+    center: Floats
+    scale: Floats
+    prototypes: Floats
+    prototype_class: Integers
+    prototype_weight: Floats
+    row: Integers
+
+    @property
+    def n_features(self) -> int:
+        return len(self.feature_index)
+
+    @property
+    def n_prototypes(self) -> int:
+        return len(self.row)
+
+    def kernel(self, n_classes: int, precision: Precision) -> ScoreKernel:
+        """What computes this batch's part of the unscaled probabilities."""
+        standardization = Standardization(self.center, self.scale)
+        return ScoreKernel(
+            prototypes=standardization.apply(self.prototypes),
+            prototype_class=self.prototype_class,
+            prototype_weight=self.prototype_weight,
+            feature_weight=self.feature_weight,
+            feature_index=self.feature_index,
+            standardization=standardization,
+            n_classes=n_classes,
+            dtype=precision,
+        )
+
+
+@dataclass(frozen=True)
+class PrototypeSet:
+    """A fitted prototype set classifier."""
+
+    marginals: Floats
+    classes: tuple[Label, ...]
+    feature_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    """Columns of the table the features were encoded from: what raw data must look like to be scored."""
+    target_name: str = "target"
+    other_names: tuple[str, ...] = ()
+    """Columns besides features and target that tables may have: weights, and those dropped at ingest."""
+    batches: tuple[Batch, ...] = ()
+    precision: Precision = "float32"
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Where the model comes from, as plain JSON values; it plays no part in what the model computes."""
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.feature_names)
+
+    @property
+    def n_batches(self) -> int:
+        return len(self.batches)
+
+    @property
+    def active_features(self) -> Integers:
+        """Features that any batch looks at, ascending."""
+        if not self.batches:
+            return np.zeros(0, dtype=np.int64)
+        return np.unique(np.concatenate([batch.feature_index for batch in self.batches]))
+
+    @property
+    def n_prototypes(self) -> int:
+        return sum(batch.n_prototypes for batch in self.batches)
+
+    def with_batch(self, batch: Batch) -> PrototypeSet:
+        """The model and one more batch."""
+        return replace(self, batches=(*self.batches, batch))
+
+    def batch_counts(self, n_batches: int | Sequence[int] | None) -> tuple[int, ...]:
+        """The numbers of batches asked for, checked; None means all."""
+        if n_batches is None:
+            return (self.n_batches,)
+        counts: tuple[Any, ...] = (n_batches,) if isinstance(n_batches, int | np.integer) else tuple(n_batches)
+        for count in counts:
+            whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+            if not whole or not 0 <= count <= self.n_batches:
+                raise InputError(
+                    f"n_batches is {count!r}.", f"The model has {self.n_batches} batches: give a number from 0 to that."
+                )
+        return tuple(int(count) for count in counts)
+
+    def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:
+        """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""
+        wanted = set(n_batches)
+        found: dict[int, Floats] = {}
+        running = np.tile(self.marginals, (len(features), 1))
+        for count in range(max(wanted, default=0) + 1):
+            if count:
+                self.batches[count - 1].kernel(self.n_classes, self.precision).add(features, running)
+            if count in wanted:
+                found[count] = running.copy()
+        return [found[count] for count in n_batches]
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model to a Zarr store, whole or not at all."""
+        from protodask.prototypes.persistence import save_model
+
+        save_model(self, path, overwrite=overwrite)
+
+
+def probabilities(scores: Floats) -> Floats:
+    """`p = q / sum q` (N, K)."""
+    shares: Floats = scores / scores.sum(axis=1, keepdims=True)
+    return shares
+
+
+def familiarity(scores: Floats) -> Floats:
+    """`sum_k q_k - 1` (N,): how much evidence the model has."""
+    evidence: Floats = scores.sum(axis=1) - 1
+    return evidence

@@ -1,0 +1,80 @@
+"""Columns of the kernel matrix, arranged so that one call of the BLAS serves all classes.
+
+The prototypes of a class stand side by side, and every class is filled up to a whole number of *panels* of one width
+with columns of weight zero. A kernel matrix of `T` rows then views as `(C, T, width)`, panel by panel, and a single
+batched product computes what would otherwise be a product for each class: with several threads, every call that
+releases and takes back the interpreter lock costs more than the padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+NARROWEST_PANEL = 32
+"""Columns below which the product of a panel is dominated by its overhead."""
+
+PANEL_OVERHEAD = 8
+"""Cost of a panel's sums over a row, for each feature, in units of a kernel entry's cost for each feature."""
+
+
+@dataclass(frozen=True)
+class Panels:
+    """`C` panels of `width` columns: `column[i]` is the prototype in column `i`, or -1 for padding."""
+
+    width: int
+    column: NDArray[np.int64]
+    panel_class: NDArray[np.int64]
+
+    @property
+    def n_panels(self) -> int:
+        return len(self.panel_class)
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.column)
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        return self.column >= 0
+
+    def spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of the prototypes (J, ...) at their columns, zeros at the padding."""
+        spread = np.zeros((self.n_columns, *values.shape[1:]), dtype=values.dtype)
+        used = self.used
+        spread[used] = values[self.column[used]]
+        return spread
+
+
+def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
+    """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
+    labels, counts = np.unique(classes[members], return_counts=True)
+    width = _choose_width(counts, n_features)
+    column: list[NDArray[np.int64]] = []
+    panel_class: list[int] = []
+    for label, count in zip(labels, counts, strict=True):
+        n_panels = -(-int(count) // width)
+        padded = np.full(n_panels * width, -1, dtype=np.int64)
+        padded[:count] = members[classes[members] == label]
+        column.append(padded)
+        panel_class.extend([int(label)] * n_panels)
+    if not column:
+        return Panels(1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    return Panels(width, np.concatenate(column), np.array(panel_class, dtype=np.int64))
+
+
+def _choose_width(counts: NDArray[np.int64], n_features: int) -> int:
+    """The width with the least work: columns with their padding, and the sums each panel adds."""
+    if len(counts) == 0:
+        return 1
+    largest = int(counts.max())
+    best, best_cost = largest, np.inf
+    for pieces in range(1, max(1, largest // NARROWEST_PANEL) + 1):
+        width = -(-largest // pieces)
+        n_panels = int((-(-counts // width)).sum())
+        cost = n_panels * width * (n_features + PANEL_OVERHEAD) + PANEL_OVERHEAD * n_panels * n_features
+        if cost < best_cost:
+            best, best_cost = width, cost
+    return best

@@ -1,0 +1,196 @@
+"""The model on disk: a Zarr group with its settings as JSON and its numbers as arrays, checksummed, without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from protodask.data.metadata import Fields, hash_json
+from protodask.data.schema import Column
+from protodask.data.storage import Kind, locate, published, read_attributes
+from protodask.errors import FormatError
+from protodask.prototypes.kernel import Precision
+from protodask.prototypes.model import Batch, PrototypeSet
+
+MODEL = Kind("model", "protodask-model")
+MODEL_VERSION = 1
+
+FIT_AGAIN = "Fit the model again, or restore it from a copy."
+
+MOST_PROTOTYPES = 10**8
+"""A bound on what a damaged or hostile file can make a reader allocate."""
+
+# Arrays of a batch: name, dtype, and which of its two sizes (D features, J prototypes) its dimensions are.
+BATCH_ARRAYS = (
+    ("feature_index", "int64", "D"),
+    ("feature_weight", "float64", "D"),
+    ("center", "float64", "D"),
+    ("scale", "float64", "D"),
+    ("prototypes", "float64", "JD"),
+    ("prototype_class", "int64", "J"),
+    ("prototype_weight", "float64", "J"),
+    ("row", "int64", "J"),
+)
+
+
+def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write a model, whole or not at all."""
+    where = locate(path)
+    record = {
+        "format": MODEL.format,
+        "version": MODEL_VERSION,
+        "marginals": model.marginals.tolist(),
+        "classes": list(model.classes),
+        "feature_names": list(model.feature_names),
+        "columns": [
+            {"name": column.name, "kind": column.kind, "categories": list(column.categories)}
+            for column in model.columns
+        ],
+        "target_name": model.target_name,
+        "other_names": list(model.other_names),
+        "precision": model.precision,
+        "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
+        "digest": _digest(model),
+        "provenance": dict(model.provenance),
+    }
+    with published(where, overwrite, MODEL) as place:
+        group = zarr.open_group(place, mode="w", zarr_format=3)
+        for number, batch in enumerate(model.batches, start=1):
+            for name, dtype, _ in BATCH_ARRAYS:
+                values = np.ascontiguousarray(getattr(batch, name), dtype=dtype)
+                array = group.create_array(
+                    f"batch-{number}/{name}",
+                    shape=values.shape,
+                    chunks=tuple(max(length, 1) for length in values.shape),
+                    dtype=dtype,
+                    serializer=BytesCodec(endian="little"),
+                    compressors=Crc32cCodec(),
+                    filters=None,
+                )
+                array[...] = values
+        group.attrs.put({**record, "checksum": hash_json(record)})
+
+
+def _digest(model: PrototypeSet) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for batch in model.batches:
+        for name, dtype, _ in BATCH_ARRAYS:
+            values = np.ascontiguousarray(getattr(batch, name), dtype=dtype)
+            digest.update(f"{name}:{values.shape}".encode())
+            digest.update(values.tobytes())
+    return digest.hexdigest()
+
+
+def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
+    """Read a model; whatever is wrong with it is a `FormatError`."""
+    where = locate(path)
+    attributes = read_attributes(where)
+    if not isinstance(attributes, Mapping) or attributes.get("format") != MODEL.format:
+        raise FormatError(f"{where} is not a protodask model.", "Make one with `protodask fit`.")
+    fields = Fields(attributes, where, "model", FIT_AGAIN)
+    version = fields.integer("version", 1)
+    if version > MODEL_VERSION:
+        raise FormatError(
+            f"The model {where} has format version {version}, and this protodask reads up to {MODEL_VERSION}.",
+            "Upgrade protodask to read it.",
+        )
+    record = {name: value for name, value in attributes.items() if name != "checksum"}
+    try:
+        intact = hash_json(record) == attributes.get("checksum")
+    except (TypeError, ValueError, RecursionError):
+        intact = False
+    if not intact:
+        fields.damaged("their checksum does not match")
+    model = _parse(fields)
+    if _digest(model) != attributes.get("digest"):
+        raise FormatError(f"The arrays of the model {where} are not those that were saved.", FIT_AGAIN)
+    return model
+
+
+def _parse(fields: Fields) -> PrototypeSet:
+    classes = fields.labels("classes")
+    feature_names = fields.texts("feature_names")
+    marginals = fields.floats("marginals", len(classes))
+    if len(classes) < 2 or (marginals < 0).any() or abs(marginals.sum() - 1) > 1e-9:
+        fields.damaged("the marginals are no probabilities")
+    precision: Precision
+    match fields.text("precision"):
+        case "float32":
+            precision = "float32"
+        case "float64":
+            precision = "float64"
+        case _:
+            fields.damaged("the precision is unknown")
+    provenance = fields.record.get("provenance")
+    if not isinstance(provenance, dict):
+        fields.damaged("the provenance is not an object")
+    columns = fields.columns()
+    if sum(len(column.feature_names) for column in columns) != len(feature_names):
+        fields.damaged("the columns do not make the features")
+    return PrototypeSet(
+        marginals=marginals,
+        classes=classes,
+        feature_names=feature_names,
+        columns=columns,
+        target_name=fields.text("target_name"),
+        other_names=fields.texts("other_names"),
+        batches=tuple(_read_batch(fields, number, size) for number, size in enumerate(_sizes(fields), start=1)),
+        precision=precision,
+        provenance=provenance,
+    )
+
+
+def _sizes(fields: Fields) -> list[tuple[int, int]]:
+    sizes = fields.record.get("batches")
+    if not isinstance(sizes, list):
+        fields.damaged("the batches are not a list")
+    found: list[tuple[int, int]] = []
+    for size in sizes:
+        match size:
+            case [int(width), int(length)] if width >= 0 and length >= 0 and width * length <= MOST_PROTOTYPES:
+                found.append((width, length))
+            case _:
+                fields.damaged("a batch has no sensible size")
+    return found
+
+
+def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
+    arrays: dict[str, NDArray[Any]] = {}
+    try:
+        group: Any = zarr.open_group(f"{fields.where}/batch-{number}", mode="r", zarr_format=3)
+        for name, dtype, dims in BATCH_ARRAYS:
+            stored = group[name]
+            shape = tuple(size["DJ".index(letter)] for letter in dims)
+            if stored.shape != shape or stored.dtype != np.dtype(dtype):
+                raise ValueError(f"{name} has shape {stored.shape} and type {stored.dtype}")
+            arrays[name] = np.asarray(stored[...])
+    except Exception as error:  # Zarr reports damage with whatever exception is at hand
+        raise FormatError(f"Batch {number} of the model {fields.where} cannot be read ({error}).", FIT_AGAIN) from error
+    return Batch(**arrays)
+
+
+def model_fingerprint(model: PrototypeSet) -> str:
+    """Hash of what the model computes: batches, marginals, classes, features and precision."""
+    text = json.dumps(
+        [
+            _digest(model),
+            [value.hex() for value in model.marginals.tolist()],
+            list(model.classes),
+            list(model.feature_names),
+            model.precision,
+        ]
+    )
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def plain_columns(feature_names: tuple[str, ...]) -> tuple[Column, ...]:
+    """Columns of features that were given as numbers."""
+    return tuple(Column(name) for name in feature_names)

@@ -1,0 +1,223 @@
+"""The directory of a run: its settings, and a log of evaluations from which an interrupted run goes on.
+
+L-BFGS-B is deterministic and its state cannot be taken out, so a run is resumed by replaying: as long as the log has
+the answer to what the solver asks, nothing is computed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import struct
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask._version import __version__
+from protodask.data.storage import locate, make_durable, storage_errors
+from protodask.errors import FormatError, InputError
+from protodask.prototypes.solver import Function
+
+Floats = NDArray[np.float64]
+
+RUN_FORMAT = "protodask-run"
+RUN_VERSION = 1
+SETTINGS_FILE = "run.json"
+
+FLUSH_SECONDS = 1.0
+"""Evaluations of at most this long are lost when the machine fails; when only the process does, none are."""
+
+_HEAD = struct.Struct("<4sIqI")
+_MAGIC = b"eval"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A folder that belongs to one configuration on one dataset."""
+
+    path: str
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
+        """Make the directory, or take up the run in it if it has the same settings."""
+        where = locate(path)
+        record = {"format": RUN_FORMAT, "version": RUN_VERSION, **json.loads(json.dumps(settings))}
+        with storage_errors(where, "writing"):
+            os.makedirs(where, exist_ok=True)
+            file = os.path.join(where, SETTINGS_FILE)
+            if os.path.exists(file):
+                _check_settings(where, read_run(where), record)
+            else:
+                if any(not name.startswith(".") for name in os.listdir(where)):
+                    raise InputError(
+                        f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
+                    )
+                _write_json(file, {**record, "environment": environment()})
+                make_durable(where)
+        return cls(where)
+
+    def recorded(self, batch: int, stage: str, function: Function) -> Function:
+        """`function`, answered from the log as far as it goes, and logged from there on."""
+        return _RecordedFunction(os.path.join(self.path, f"batch-{batch}-{stage}.log"), function)
+
+    def finish(self, history: list[dict[str, Any]]) -> None:
+        """Write down how the batches went."""
+        with storage_errors(self.path, "writing"):
+            _write_json(os.path.join(self.path, "history.json"), history)
+
+
+def read_run(path: str) -> dict[str, Any]:
+    """The settings of a run directory."""
+    file = os.path.join(path, SETTINGS_FILE)
+    try:
+        with open(file, encoding="utf-8") as opened:
+            record = json.load(opened)
+    except FileNotFoundError as error:
+        raise FormatError(f"{path} is not a run directory.", "Give the folder that --run-dir named.") from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(
+            f"{file} is damaged ({error}).", "Remove the run directory and start the run again."
+        ) from error
+    if not isinstance(record, dict) or record.get("format") != RUN_FORMAT:
+        raise FormatError(f"{path} is not a run directory.", "Give the folder that --run-dir named.")
+    if not isinstance(record.get("version"), int) or record["version"] > RUN_VERSION:
+        raise FormatError(
+            f"The run {path} has format version {record.get('version')}, and this protodask reads up to {RUN_VERSION}.",
+            "Upgrade protodask to read it.",
+        )
+    return record
+
+
+def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    before = dict(_flatten({name: value for name, value in found.items() if name != "environment"}))
+    now = dict(_flatten(wanted))
+    changed = [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise InputError(
+            f"The run in {where} is another one: {'; '.join(changed)}.",
+            "Repeat it with its own settings and data, or choose another run directory.",
+        )
+
+
+def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _write_json(path: str, value: Any) -> None:
+    partial = f"{path}.partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def environment() -> dict[str, str]:
+    """What the bits of a result depend on besides data and settings."""
+    return {
+        "protodask": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "processor": _processor(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+class _RecordedFunction:
+    """Answers from a log of `(theta, value, gradient)` while it matches, then computes and appends."""
+
+    def __init__(self, path: str, function: Function) -> None:
+        self._path = path
+        self._function = function
+        self._past = _read_log(path)
+        self._good_bytes = 0
+        self._file: BinaryIO | None = None
+        self._flushed = time.monotonic()
+
+    def __call__(self, theta: Floats) -> tuple[float, Floats]:
+        if self._file is None:
+            entry = next(self._past, None)
+            if entry is not None and entry.theta == theta.tobytes():
+                self._good_bytes = entry.end
+                return entry.value, entry.gradient
+            self._file = _open_log(self._path, self._good_bytes)
+        value, gradient = self._function(theta)
+        with storage_errors(self._path, "writing"):
+            self._file.write(_pack(theta, value, gradient))
+            self._file.flush()
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                os.fsync(self._file.fileno())
+                self._flushed = time.monotonic()
+        return value, gradient
+
+
+@dataclass(frozen=True)
+class _Entry:
+    theta: bytes
+    value: float
+    gradient: Floats
+    end: int
+
+
+def _pack(theta: Floats, value: float, gradient: Floats) -> bytes:
+    body = struct.pack("<d", value) + theta.tobytes() + gradient.tobytes()
+    return _HEAD.pack(_MAGIC, zlib.crc32(body), len(body), len(theta)) + body
+
+
+def _read_log(path: str) -> Iterator[_Entry]:
+    """The entries of a log up to the first that is torn or damaged."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below; a generator may outlive a with
+    except FileNotFoundError:
+        return
+    try:
+        size = os.fstat(file.fileno()).st_size
+        end = 0
+        while True:
+            head = file.read(_HEAD.size)
+            if len(head) < _HEAD.size:
+                return
+            magic, checksum, length, count = _HEAD.unpack(head)
+            end += _HEAD.size + length
+            if magic != _MAGIC or length != 8 + 16 * count or end > size:
+                return
+            body = file.read(length)
+            if zlib.crc32(body) != checksum:
+                return
+            (value,) = struct.unpack_from("<d", body)
+            gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()
+            yield _Entry(body[8 : 8 + 8 * count], value, gradient, end)
+    finally:
+        file.close()
+
+
+def _open_log(path: str, good_bytes: int) -> BinaryIO:
+    with storage_errors(path, "writing"):
+        file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+        file.truncate(good_bytes)
+        return file

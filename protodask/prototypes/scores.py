@@ -1,0 +1,65 @@
+"""Where the scores of all rows are kept between batches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from protodask.data.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.storage import is_url, locate, storage_errors
+from protodask.engine import Arrays, Engine, Source, array_source
+from protodask.prototypes.candidates import SCORES
+
+MEMORY_SHARE = 0.1
+"""Share of the memory limit up to which scores stay in memory."""
+
+
+class ScoreKeeper(Protocol):
+    """Keeps the unscaled probabilities of all rows between batches: in memory, or in a store the workers can reach."""
+
+    def keep(self, engine: Engine, source: Source, function: Callable[..., Arrays], *args: object) -> Source:
+        """Map `function(block, *args)` over `source` and return the result as a source."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemoryScores:
+    """Keeps them in the memory of this process: rows x classes x 8 bytes."""
+
+    def keep(self, engine: Engine, source: Source, function: Callable[..., Arrays], *args: object) -> Source:
+        arrays = engine.collect(source, function, *args, label="score")
+        return array_source(arrays, source.layout.block_rows)
+
+
+@dataclass(frozen=True)
+class StoredScores:
+    """Keeps them in a Zarr store inside `folder`, one at a time."""
+
+    folder: str
+    n_classes: int
+
+    def keep(self, engine: Engine, source: Source, function: Callable[..., Arrays], *args: object) -> Source:
+        key = store_key()
+        where = locate(os.path.join(self.folder, f"scores-{key}.zarr"))
+        store = ArrayStore(where, source.layout, (ArraySpec(SCORES, "float64", self.n_classes),), key)
+        with storage_errors(where, "writing"):
+            store.create()
+        engine.map(source, function, *args, sink=store, label="score")
+        self._remove_others(where)
+        return store
+
+    def _remove_others(self, kept: str) -> None:
+        if is_url(self.folder):
+            return
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            if name.startswith("scores-") and path != kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def fits_memory(engine: Engine, n_rows: int, n_classes: int) -> bool:
+    """Whether the scores are small beside the memory of this process and of the workers."""
+    return n_rows * n_classes * 8 <= MEMORY_SHARE * engine.scheduler.memory_bytes

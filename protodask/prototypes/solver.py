@@ -1,0 +1,152 @@
+"""Minimisation under bounds: L-BFGS-B, with its verdict kept.
+
+The solver sees `2.4 sqrt(D) v` in place of `v`: at the start `v = 10 / D`, so the feature weights together begin with
+the norm 24 whatever `D`, beside the norm `sqrt(J)` of the candidates' weights. Seen as they are, the feature weights
+shrink with `D`, and where there are many the first steps throw features onto their bound, from which they never return
+because the likelihood's gradient vanishes there. tests/benchmarks/solver.py has the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+
+Floats = NDArray[np.float64]
+Function = Callable[[Floats], tuple[float, Floats]]
+
+MEMORY = 10
+"""Pairs of steps and gradient changes that L-BFGS-B keeps."""
+
+GRADIENT_TOLERANCE = 1e-5
+"""Largest projected gradient, in the solver's variables, that counts as stationary."""
+
+START_NORM = 24.0
+"""Norm of the solver's variables for the feature weights at the start."""
+
+LINE_SEARCH_STEPS = 20
+
+Status = Literal["converged", "stationary", "iteration limit", "line search failed"]
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """State after an iteration."""
+
+    iteration: int
+    evaluations: int
+    value: float
+    gradient_norm: float
+    theta: Floats
+
+    def after(self, iterations: int, evaluations: int) -> Iteration:
+        """The same state, counted on from an earlier run."""
+        return replace(self, iteration=self.iteration + iterations, evaluations=self.evaluations + evaluations)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where the solver ended and why.
+
+    `converged`: the last iteration lowered the value by less than the tolerance; `stationary`: the projected gradient
+    is below `GRADIENT_TOLERANCE`; otherwise it stopped early.
+    """
+
+    theta: Floats
+    value: float
+    gradient: Floats
+    status: Status
+    message: str
+    iterations: int
+    evaluations: int
+
+    @property
+    def gradient_norm(self) -> float:
+        """Largest entry of the projected gradient by `theta`."""
+        return projected_norm(self.theta, self.gradient)
+
+
+def projected_norm(theta: Floats, gradient: Floats) -> float:
+    """`max |P(theta - gradient) - theta|` with `P` the projection onto `theta >= 0`: 0 exactly at a KKT point."""
+    return float(np.abs(np.maximum(theta - gradient, 0) - theta).max(initial=0.0))
+
+
+def solver_scale(n_features: int, n_candidates: int) -> Floats:
+    """Factors that turn `theta = (v, w)` into the solver's variables."""
+    return np.concatenate([np.full(n_features, START_NORM / 10 * n_features**0.5), np.ones(n_candidates)])
+
+
+def solve(
+    function: Function,
+    start: Floats,
+    scale: Floats,
+    tolerance: float,
+    max_iterations: int,
+    on_iteration: Callable[[Iteration], None] | None = None,
+) -> Solution:
+    """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`."""
+    evaluations = 0
+    latest: dict[bytes, tuple[float, Floats]] = {}
+
+    def scaled(variables: Floats) -> tuple[float, Floats]:
+        nonlocal evaluations
+        theta = variables / scale
+        value, gradient = function(theta)
+        evaluations += 1
+        latest.clear()
+        latest[variables.tobytes()] = (value, gradient)
+        return value, gradient / scale
+
+    iterations = 0
+
+    def report(intermediate_result: OptimizeResult) -> None:
+        nonlocal iterations
+        iterations += 1
+        if on_iteration is None:
+            return
+        variables = intermediate_result.x
+        theta = variables / scale
+        known = latest.get(variables.tobytes())
+        norm = projected_norm(theta, known[1]) if known is not None else float("nan")
+        on_iteration(Iteration(iterations, evaluations, float(intermediate_result.fun), norm, theta))
+
+    result = minimize(
+        scaled,
+        start * scale,
+        method="L-BFGS-B",
+        jac=True,
+        bounds=[(0.0, None)] * len(start),
+        callback=report,
+        options={
+            "maxcor": MEMORY,
+            "ftol": tolerance,
+            "gtol": GRADIENT_TOLERANCE,
+            "maxiter": max_iterations,
+            # A line search may take several evaluations; the limit that users set is the one on iterations.
+            "maxfun": (LINE_SEARCH_STEPS + 1) * max_iterations,
+            "maxls": LINE_SEARCH_STEPS,
+        },
+    )
+    return Solution(
+        theta=result.x / scale,
+        value=float(result.fun),
+        gradient=np.asarray(result.jac) * scale,
+        status=_status(int(result.status), str(result.message)),
+        message=str(result.message),
+        iterations=int(result.nit),
+        evaluations=evaluations,
+    )
+
+
+def _status(code: int, message: str) -> Status:
+    match code:
+        case 0:
+            return "stationary" if "PROJECTED GRADIENT" in message.upper() else "converged"
+        case 1:
+            return "iteration limit"
+        case _:
+            return "line search failed"

@@ -1,0 +1,283 @@
+"""The training loop: draw candidates, minimise, merge, add the batch to the model, score the data with it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import FEATURES, TARGET, Column, Label, row_weights
+from protodask.data.summary import Summary
+from protodask.engine import Block, Engine, Source, zip_sources
+from protodask.errors import InputError
+from protodask.prototypes.candidates import check_classes, draw, sampling
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, Callback, IterationDone
+from protodask.prototypes.kernel import Candidates, Standardization
+from protodask.prototypes.merging import merge_equivalent
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.objective import BatchProblem, Objective, Penalty, make_problem
+from protodask.prototypes.scores import ScoreKeeper
+from protodask.prototypes.scoring import add_batch_block, score_block
+from protodask.prototypes.solver import Function, Iteration, Solution, solve, solver_scale
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class ConvergenceWarning(UserWarning):
+    """A batch ended before the solver was satisfied."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A source of features and targets, and what is known of it as a whole."""
+
+    source: Source
+    array_names: tuple[str, ...]
+    """Arrays of the source: `features` (N, D), `target` (N,), optionally `weight` and `inclusion` (N,)."""
+    summary: Summary
+    classes: tuple[Label, ...]
+    feature_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    target_name: str = "target"
+    other_names: tuple[str, ...] = ()
+
+
+class Evaluations(Protocol):
+    """Stands between solver and objective; may remember what was computed before."""
+
+    def recorded(self, batch: int, stage: str, function: Function) -> Function:
+        """`function`, for one stage (a precision) of the training of one batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """One fit: everything that stays the same over its batches."""
+
+    data: TrainingData
+    config: FitConfig
+    engine: Engine
+    scores: ScoreKeeper
+    evaluations: Evaluations | None = None
+    callbacks: Sequence[Callback] = ()
+
+    def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
+        """Add `config.n_batches` batches to `start`, or to the marginals alone."""
+        data, config = self.data, self.config
+        check_classes(data.summary.class_rows, data.classes, config.max_fraction)
+        model = self._empty_model() if start is None else start
+        check_start(model, data)
+        history: list[BatchRecord] = []
+        source = data.source
+        if model.n_batches and config.n_batches:
+            source = zip_sources(data.source, self.scores.keep(self.engine, data.source, score_block, model))
+        for position in range(config.n_batches):
+            batch, record = self._fit_batch(source, model, model.n_batches + 1)
+            model = model.with_batch(batch)
+            history.append(record)
+            if position + 1 < config.n_batches:
+                source = self._rescore(source, batch, model)
+            for callback in self.callbacks:
+                callback(BatchDone(record))
+        return model, history
+
+    def _empty_model(self) -> PrototypeSet:
+        data = self.data
+        weight = data.summary.class_weight
+        return PrototypeSet(
+            marginals=weight / weight.sum(),
+            classes=data.classes,
+            feature_names=data.feature_names,
+            columns=data.columns,
+            target_name=data.target_name,
+            other_names=data.other_names,
+            precision=self.config.precision,
+        )
+
+    def _rescore(self, source: Source, batch: Batch, model: PrototypeSet) -> Source:
+        if model.n_batches == 1:
+            scores = self.scores.keep(self.engine, self.data.source, score_block, model)
+        else:
+            scores = self.scores.keep(self.engine, source, add_batch_block, batch, model)
+        return zip_sources(self.data.source, scores)
+
+    def _standardization(self) -> Standardization:
+        summary = self.data.summary
+        scale = summary.scale if self.config.standardize else np.ones(len(summary.mean))
+        # Any centre will do as long as rows and candidates share it to the last bit, so it is rounded once, here.
+        center = summary.mean.astype(self.config.precision).astype(np.float64)
+        return Standardization(center, scale)
+
+    def _fit_batch(self, source: Source, model: PrototypeSet, number: int) -> tuple[Batch, BatchRecord]:
+        began = time.perf_counter()
+        config, summary = self.config, self.data.summary
+        standardization = self._standardization()
+        drawn = self._draw(source, model, number)
+        problem = make_problem(
+            Candidates(standardization.apply(drawn.features), drawn.classes, drawn.rows),
+            drawn.weight,
+            summary.class_weight,
+            standardization,
+            config.precision,
+        )
+        n_features, n_candidates = problem.n_features, problem.n_candidates
+        for callback in self.callbacks:
+            callback(BatchStarted(number, model.n_batches + 1, n_candidates))
+
+        def report(state: Iteration) -> None:
+            event = IterationDone(
+                batch=number,
+                iteration=state.iteration,
+                evaluations=state.evaluations,
+                value=state.value,
+                gradient_norm=state.gradient_norm,
+                active_features=int(np.count_nonzero(state.theta[:n_features])),
+                candidates=int(np.count_nonzero(state.theta[n_features:])),
+                seconds=time.perf_counter() - began,
+            )
+            for callback in self.callbacks:
+                callback(event)
+
+        solution = self._minimize(source, problem, number, report if self.callbacks else None)
+        if solution.status not in ("converged", "stationary"):
+            warnings.warn(
+                f"Batch {number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
+                "iterations; raise max_iterations or tolerance.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        feature_weight, candidate_weight = problem.split(solution.theta)
+        batch = make_batch(drawn, feature_weight, candidate_weight, standardization)
+        return batch, _record(number, solution, batch, drawn, time.perf_counter() - began)
+
+    def _minimize(
+        self, source: Source, problem: BatchProblem, number: int, report: Callable[[Iteration], None] | None
+    ) -> Solution:
+        n_features, n_candidates = problem.n_features, problem.n_candidates
+        start = np.concatenate([np.full(n_features, 10 / n_features), np.ones(n_candidates)])
+        scale = solver_scale(n_features, n_candidates)
+        tolerance, most = self.config.tolerance, self.config.max_iterations
+        solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
+        if solution.status != "line search failed" or problem.precision == "float64" or solution.iterations >= most:
+            return solution
+        # Near the optimum of a small problem the rounding of float32 can hide the last descent from the line search.
+        exact = self._objective(source, replace(problem, precision="float64"), number)
+        after = (
+            None if report is None else (lambda state: report(state.after(solution.iterations, solution.evaluations)))
+        )
+        polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
+        return replace(
+            polished,
+            iterations=solution.iterations + polished.iterations,
+            evaluations=solution.evaluations + polished.evaluations,
+        )
+
+    def _objective(self, source: Source, problem: BatchProblem, number: int) -> Function:
+        config = self.config
+        objective = Objective(
+            self.engine,
+            source,
+            problem,
+            self.engine.share(problem),
+            Penalty(config.lambda_v, config.alpha_v),
+            Penalty(config.lambda_w, config.alpha_w),
+        )
+        if self.evaluations is None:
+            return objective
+        return self.evaluations.recorded(number, problem.precision, objective)
+
+    def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
+        config = self.config
+        sample = self.engine.reduce(
+            source,
+            sampling(config.n_candidates),
+            model.marginals,
+            config.seed,
+            number,
+            config.n_candidates,
+            label="draw",
+        )
+        rows = draw(sample, config.n_candidates, config.max_fraction)
+        if len(rows) == 0:
+            raise InputError(
+                f"No candidate can be drawn: there are {len(self.data.classes)} classes and n_candidates is "
+                f"{config.n_candidates}.",
+                "Raise n_candidates to several for each class.",
+            )
+        taken = self.engine.take(self.data.source, rows, self.data.array_names, label="take")
+        order = np.lexsort((rows, taken[TARGET.name]))
+        arrays = {name: array[order] for name, array in taken.items()}
+        weight = row_weights(Block(0, 0, arrays))
+        return DrawnCandidates(
+            features=arrays[FEATURES.name],
+            classes=arrays[TARGET.name].astype(np.int64),
+            rows=rows[order],
+            weight=np.ones(len(rows)) if weight is None else weight,
+        )
+
+
+@dataclass(frozen=True)
+class DrawnCandidates:
+    """Candidates in raw units: ascending by class, then by row number."""
+
+    features: NDArray[np.floating]
+    classes: Integers
+    rows: Integers
+    weight: Floats
+
+
+def make_batch(
+    drawn: DrawnCandidates, feature_weight: Floats, candidate_weight: Floats, standardization: Standardization
+) -> Batch:
+    """The batch that the weights found by the solver amount to."""
+    active = np.flatnonzero(feature_weight > 0) if candidate_weight.any() else np.zeros(0, dtype=np.int64)
+    weight = feature_weight[active]
+    selected = standardization.select(active)
+    raw = drawn.features[:, active].astype(np.float64)
+    kept = merge_equivalent(selected.apply(raw) * weight, drawn.classes, candidate_weight, drawn.rows)
+    return Batch(
+        feature_index=active,
+        feature_weight=weight,
+        center=selected.center,
+        scale=selected.scale,
+        prototypes=raw[kept.position],
+        prototype_class=drawn.classes[kept.position],
+        prototype_weight=kept.weight,
+        row=drawn.rows[kept.position],
+    )
+
+
+def check_start(model: PrototypeSet, data: TrainingData) -> None:
+    """Refuse to add batches to a model of other classes or features."""
+    if model.classes != data.classes:
+        raise InputError(
+            f"The model has the classes {list(model.classes)}, the data {list(data.classes)}.",
+            "Add batches with data of the same classes, or fit a new model.",
+        )
+    if model.feature_names != data.feature_names:
+        raise InputError(
+            f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
+            "Add batches with data of the same features in the same order, or fit a new model.",
+        )
+
+
+def _record(number: int, solution: Solution, batch: Batch, drawn: DrawnCandidates, seconds: float) -> BatchRecord:
+    return BatchRecord(
+        batch=number,
+        status=solution.status,
+        iterations=solution.iterations,
+        evaluations=solution.evaluations,
+        seconds=seconds,
+        value=solution.value,
+        gradient_norm=solution.gradient_norm,
+        active_features=batch.n_features,
+        prototypes=batch.n_prototypes,
+        candidates=np.sort(drawn.rows),
+    )

@@ -1,0 +1,62 @@
+"""Fixtures for all tests: clusters that end with the module that started them, and examples that repeat."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+from distributed import LocalCluster
+from hypothesis import settings
+
+# Examples derive from the test's source alone, and a slow machine is no failure.
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.load_profile("repeatable")
+
+StartCluster = Callable[[int], LocalCluster]
+
+EXIT_SECONDS = 10
+"""How long a process that was told to end may take before it counts as left behind."""
+
+
+def _left_behind(before: set[int]) -> list[str]:
+    """Command lines of the processes started since, and not ended now."""
+    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    working = []
+    for process in started:
+        # Python itself keeps a tracker (and may keep a fork server) until the interpreter ends.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = " ".join(process.cmdline())
+            if "resource_tracker" not in command and "forkserver" not in command:
+                working.append((process, command))
+    _, alive = psutil.wait_procs([process for process, _ in working], timeout=EXIT_SECONDS)
+    return [command for process, command in working if process in alive]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_left_behind() -> Iterator[None]:
+    """Fail the module whose tests leave a worker or any other process running."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    yield
+    left = _left_behind(before)
+    assert not left, f"processes still run after the tests of this module: {left}"
+
+
+@pytest.fixture(scope="module")
+def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
+    """Start clusters of so many single-threaded worker processes; all are closed at the end of the module."""
+    with contextlib.ExitStack() as clusters:
+
+        def start(n_workers: int) -> LocalCluster:
+            cluster: LocalCluster = LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                memory_limit="1GiB",
+            )
+            clusters.enter_context(cluster)
+            return cluster
+
+        yield start

@@ -1,0 +1,70 @@
+"""Rows, tables and engines that the tests of the data room share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask.data import Column, Dataset, write_dataset
+from protodask.engine import Engine, array_source, thread_engine
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """Two threads, so that blocks are written at the same time."""
+    with thread_engine(2, 2**28) as opened:
+        yield opened
+
+
+@pytest.fixture
+def make_arrays() -> Callable[..., Arrays]:
+    """Encoded rows of three features and three classes, with weights."""
+
+    def make(rows: int, seed: int = 0, dtype: str = "float32") -> Arrays:
+        generator = np.random.default_rng(seed)
+        return {
+            "features": (generator.standard_normal((rows, 3)) * [1, 100, 0.01] + [0, 1e4, 5]).astype(dtype),
+            "target": generator.integers(3, size=rows).astype(np.int32),
+            "weight": generator.random(rows),
+            "inclusion": generator.uniform(0.1, 1, rows),
+        }
+
+    return make
+
+
+Write = Callable[..., Dataset]
+
+
+@pytest.fixture
+def write(engine: Engine) -> Write:
+    """Write arrays as a dataset of the columns a, b and c and the classes p, q and r."""
+
+    def run(arrays: Arrays, path: Path | str, *, cut: int | None = None, **options: Any) -> Dataset:
+        return write_dataset(
+            array_source(arrays, cut),
+            path,
+            classes=options.pop("classes", ("p", "q", "r")),
+            columns=options.pop("columns", (Column("a"), Column("b"), Column("c"))),
+            engine=engine,
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def all_rows() -> Callable[[Dataset], Arrays]:
+    """Everything a dataset holds."""
+
+    def read(dataset: Dataset) -> Arrays:
+        blocks = [dataset.read(number) for number in range(dataset.layout.n_blocks)]
+        return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0].arrays}
+
+    return read

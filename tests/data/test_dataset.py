@@ -1,0 +1,301 @@
+"""Datasets: reading what was written, and noticing every kind of damage."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protodask.data import Column, Dataset, write_dataset
+from protodask.data import metadata as metadata_module
+from protodask.data.metadata import from_attributes, to_attributes
+from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.errors import FormatError, StorageError
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def dataset(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> Dataset:
+    return write(make_arrays(100), tmp_path / "d.zarr", block_rows=32)
+
+
+def attributes(dataset: Dataset) -> dict[str, Any]:
+    record = json.loads(Path(dataset.path, "zarr.json").read_text())
+    found: dict[str, Any] = record["attributes"]
+    return found
+
+
+def rewrite(dataset: Dataset, change: Callable[[dict[str, Any]], None], sign: bool = False) -> None:
+    """Change the attributes on disk; `sign` renews the checksum, as an ill-meaning writer would."""
+    path = Path(dataset.path, "zarr.json")
+    record = json.loads(path.read_text())
+    change(record["attributes"])
+    if sign:
+        record["attributes"].pop("checksum", None)
+        record["attributes"]["checksum"] = metadata_module.hash_json(record["attributes"])
+    path.write_text(json.dumps(record))
+
+
+def test_read__gives_back_what_was_written(make_arrays: Make, dataset: Dataset) -> None:
+    arrays = make_arrays(100)
+    assert isinstance(dataset, Source)
+    assert dataset.layout.n_blocks == 4
+    for number in range(4):
+        block = dataset.read(number)
+        start, stop = dataset.layout.bounds(number)
+        assert (block.number, block.start, block.stop) == (number, start, stop)
+        assert set(block.arrays) == {"features", "target", "weight", "inclusion"}
+        for name, values in block.arrays.items():
+            assert values.flags.c_contiguous
+            assert values.dtype == arrays[name].dtype
+            np.testing.assert_array_equal(values, arrays[name][start:stop])
+
+
+def test_properties__say_what_was_written(dataset: Dataset) -> None:
+    assert (dataset.n_rows, dataset.n_features, dataset.classes) == (100, 3, ("p", "q", "r"))
+    assert dataset.feature_names == ("a", "b", "c")
+    assert (dataset.has_weight, dataset.has_inclusion, dataset.resident) == (True, True, False)
+    assert dataset.dtype == np.float32
+    assert json.loads(json.dumps(dataset.describe()))["rows"] == 100
+
+
+def test_pickle__is_small_and_reads_in_another_process_state(dataset: Dataset) -> None:
+    sent = pickle.dumps(dataset)
+    assert len(sent) < 4000
+    assert pickle.loads(sent) == dataset
+    assert len({pickle.loads(sent), dataset}) == 1
+    assert len(repr(dataset)) < 500
+    np.testing.assert_array_equal(pickle.loads(sent).read(2)["features"], dataset.read(2)["features"])
+
+
+def test_read__needs_a_block_and_a_chunk_of_memory(engine: Engine, tmp_path: Path) -> None:
+    rows = 2**17
+    source = array_source(
+        {"features": np.ones((rows, 64), dtype=np.float32), "target": np.arange(rows) % 2}, block_rows=rows
+    )
+    columns = [Column(f"x{number}") for number in range(64)]
+    dataset = write_dataset(source, tmp_path / "d", classes=(0, 1), columns=columns, engine=engine, block_rows=rows)
+    size = dataset.read(0).nbytes
+    assert size > 32 * 2**20
+    tracemalloc.start()
+    dataset.read(0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size + 1.2 * metadata_module.MAX_CHUNK_BYTES
+
+
+def test_fingerprint__is_of_the_content_not_the_place(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, tmp_path: Path
+) -> None:
+    arrays = make_arrays(100)
+    again = write(arrays, tmp_path / "other.zarr", block_rows=32, cut=8)
+    assert again.key == dataset.key
+    variants = [
+        write(arrays, tmp_path / "1", block_rows=64),
+        write(arrays, tmp_path / "2", block_rows=32, classes=("p", "q", "s")),
+        write(arrays, tmp_path / "3", block_rows=32, dtype="float64"),
+        write(arrays, tmp_path / "4", block_rows=32, columns=(Column("a"), Column("b"), Column("d"))),
+        write({**arrays, "target": arrays["target"][::-1]}, tmp_path / "5", block_rows=32),
+        write({**arrays, "weight": arrays["weight"] * 2}, tmp_path / "6", block_rows=32),
+        write({name: values[:99] for name, values in arrays.items()}, tmp_path / "7", block_rows=32),
+    ]
+    assert len({variant.key for variant in variants} | {dataset.key}) == len(variants) + 1
+
+
+def test_notes__name_constant_features(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> None:
+    arrays = make_arrays(50)
+    arrays["features"][:, 1] = 7
+    dataset = write(arrays, tmp_path / "d", notes=("first",))
+    assert dataset.notes == ("first", "Constant features, kept with scale 1: b.")
+    assert dataset.summary.scale[1] == 1
+
+
+@pytest.mark.parametrize("array", ["features", "target", "weight", "inclusion"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_read__names_the_array_and_block_of_a_damaged_chunk(dataset: Dataset, array: str, harm: str) -> None:
+    folder = Path(dataset.path, array, "c")
+    chunk = folder / "2" / "0" if array == "features" else folder / "2"
+    content = bytearray(chunk.read_bytes())
+    match harm:
+        case "flip":
+            content[len(content) // 2] ^= 1
+            chunk.write_bytes(content)
+        case "cut":
+            chunk.write_bytes(content[: len(content) // 2])
+        case "remove":
+            chunk.unlink()
+    dataset.read(1)
+    with pytest.raises(FormatError, match=rf"'{array}' .* damaged in block 2 .*Ingest the data again"):
+        dataset.read(2)
+
+
+def test_read__refuses_codes_of_no_class(dataset: Dataset) -> None:
+    import zarr
+
+    target: Any = zarr.open_group(dataset.path, mode="r+")["target"]
+    target[40] = 3
+    with pytest.raises(FormatError, match="codes of no class"):
+        dataset.read(1)
+
+
+def test_open__refuses_what_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Check the path"):
+        Dataset.open(tmp_path / "nowhere")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FormatError, match="not a protodask dataset"):
+        Dataset.open(tmp_path / "folder")
+    (tmp_path / "file.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(FormatError, match="not a protodask dataset"):
+        Dataset.open(tmp_path / "file.csv")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"zarr_format": 3}', "[" * 100_000, '{"attributes": 5}'])
+def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
+    Path(dataset.path, "zarr.json").write_text(text)
+    with pytest.raises(FormatError):
+        Dataset.open(dataset.path)
+
+
+def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
+    rewrite(dataset, lambda found: found.update(version=7))
+    with pytest.raises(FormatError, match=r"version 7, .* up to 1\. Upgrade protodask"):
+        Dataset.open(dataset.path)
+
+
+def test_open__notices_any_changed_attribute(dataset: Dataset) -> None:
+    for name in attributes(dataset).keys() - {"format", "version"}:
+        shutil.copytree(dataset.path, dataset.path + name)
+        copy = Dataset.open(dataset.path + name)
+        rewrite(copy, lambda found, name=name: found.pop(name))  # type: ignore[misc]
+        with pytest.raises(FormatError, match="damaged"):
+            Dataset.open(copy.path)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Dataset, data: st.DataObject) -> None:
+    record = to_attributes(dataset.metadata)
+    del record["checksum"]
+    name = data.draw(st.sampled_from(sorted(record)))
+    value = data.draw(json_values)
+    if isinstance(record[name], list) and data.draw(st.booleans()):
+        value = [value, *record[name][1:]]
+    record[name] = value
+    try:
+        record["checksum"] = metadata_module.hash_json(record)
+    except ValueError:
+        record["checksum"] = ""
+    try:
+        found = from_attributes(record, "here")
+    except FormatError:
+        return
+    assert found.fingerprint == dataset.key
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_rows", 10**15),
+        ("block_rows", 2**50),
+        ("block_rows", 48),
+        ("class_rows", [1, 2]),
+        ("mean", [1.0, 2.0, float("nan")]),
+        ("squares", [-1.0, 0.0, 0.0]),
+        ("weight", 0.0),
+        ("columns", [{"name": "a", "kind": "nominal", "categories": []}]),
+        ("columns", []),
+        ("classes", ["p", "p", "q"]),
+        ("content", "xyz"),
+    ],
+)
+def test_open__refuses_signed_nonsense(dataset: Dataset, field: str, value: Any) -> None:
+    record = {**attributes(dataset), field: value}
+    del record["checksum"]
+    if field in ("n_rows", "block_rows"):
+        # Even with a fingerprint that fits, as only this package's own code could make it.
+        record = to_attributes(replace(dataset.metadata, **{field: value}))
+    else:
+        try:
+            record["checksum"] = metadata_module.hash_json(record)
+        except ValueError:
+            record["checksum"] = ""
+    rewrite(dataset, lambda found: found.update(record))
+    with pytest.raises(FormatError, match="Ingest the data again"):
+        Dataset.open(dataset.path)
+
+
+@pytest.mark.parametrize("field", ["shape", "data_type", "chunk_grid", "codecs", "fill_value"])
+def test_open__compares_the_arrays_with_the_attributes(dataset: Dataset, field: str) -> None:
+    wrong = {
+        "shape": [99, 3],
+        "data_type": "float64",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [16, 3]}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "fill_value": 0.0,
+    }
+    path = Path(dataset.path, "features", "zarr.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, field: wrong[field]}))
+    with pytest.raises(FormatError, match=r"array 'features'.* Ingest the data again"):
+        Dataset.open(dataset.path)
+
+
+def test_open__misses_an_array(dataset: Dataset) -> None:
+    shutil.rmtree(Path(dataset.path, "weight"))
+    with pytest.raises(FormatError, match="no array 'weight'"):
+        Dataset.open(dataset.path)
+
+
+def test_read__through_a_url_is_the_same(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> None:
+    arrays = make_arrays(100)
+    local = write(arrays, tmp_path / "d.zarr", block_rows=32)
+    assert write(arrays, "memory://bucket/same.zarr", block_rows=32).key == local.key
+    remote = Dataset.open("memory://bucket/same.zarr")
+    np.testing.assert_array_equal(remote.read(3)["features"], local.read(3)["features"])
+    assert Dataset.open(f"file://{local.path}").path == local.path
+
+
+def test_read__of_a_dataset_opened_before_an_append_shows_its_own_rows(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset
+) -> None:
+    write(make_arrays(60, seed=1), dataset.path, append=True)
+    assert dataset.read(3).n_rows == 4
+    np.testing.assert_array_equal(dataset.read(3)["features"], make_arrays(100)["features"][96:])
+    assert Dataset.open(dataset.path).n_rows == 160
+
+
+def test_summary__is_that_of_numpy(make_arrays: Make, dataset: Dataset) -> None:
+    arrays = make_arrays(100)
+    weight = arrays["weight"] / arrays["inclusion"]
+    values = arrays["features"].astype(float)
+    mean = np.average(values, axis=0, weights=weight)
+    np.testing.assert_allclose(dataset.summary.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        dataset.summary.deviation, np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight)), rtol=1e-12
+    )
+    np.testing.assert_allclose(dataset.summary.class_weight, np.bincount(arrays["target"], weight), rtol=1e-12)
+    np.testing.assert_array_equal(dataset.summary.maximum, values.max(axis=0))
+
+
+def test_engine__reads_a_dataset_as_any_source(make_arrays: Make, dataset: Dataset) -> None:
+    with thread_engine(2, 2**28) as engine:
+        taken = engine.take(dataset, np.array([99, 0, 40]), ["features", "target"])
+    np.testing.assert_array_equal(taken["features"], make_arrays(100)["features"][[99, 0, 40]])

@@ -1,0 +1,214 @@
+"""Encoding: values to features and codes, and the first value that cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protodask.data import Column, MatrixTable, encode_features, encode_labels
+from protodask.data.encoding import (
+    Problem,
+    check_column_names,
+    distinct_labels,
+    encode_inclusion,
+    encode_weight,
+    label_codes,
+    label_of,
+    settle_labels,
+)
+from protodask.errors import InputError
+
+
+def objects(*values: Any) -> np.ndarray[Any, Any]:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def encode(table: dict[str, Any], *columns: Column, **options: Any) -> tuple[np.ndarray[Any, Any], Problem | None]:
+    rows = len(next(iter(table.values())))
+    out = np.full((rows, sum(len(column.feature_names) for column in columns)), np.nan, dtype=np.float32)
+    return out, encode_features(table, columns, out, **options)
+
+
+@given(
+    codes=st.lists(st.integers(0, 4), max_size=40),
+    kind=st.sampled_from(["text", "unicode", "integer", "float", "boolean"]),
+)
+def test_label_codes__find_labels_whatever_they_come_as(codes: list[int], kind: str) -> None:
+    values: Any
+    labels: tuple[Any, ...]
+    match kind:
+        case "text":
+            labels = ("q", "a", "ü", "", " ")
+            values = objects(*(labels[code] for code in codes))
+        case "unicode":
+            labels = ("q", "a", "ü", "zz", " ")
+            values = np.array([labels[code] for code in codes], dtype="U2")
+        case "integer":
+            labels = (7, -2, 0, 10**12, 1)
+            values = np.array([labels[code] for code in codes], dtype=np.int64)
+        case "float":
+            labels = (7, -2, 0, 5, 1)
+            values = np.array([labels[code] for code in codes], dtype=np.float64)
+        case _:
+            labels = (True, False)
+            codes = [code % 2 for code in codes]
+            values = np.array([labels[code] for code in codes], dtype=bool)
+    assert label_codes(values, labels).tolist() == codes
+    assert distinct_labels(values) == {labels[code] for code in codes}
+
+
+def test_label_codes__read_text_as_what_the_labels_are() -> None:
+    assert label_codes(objects("3", "3.0", "4", "03", None, "x"), (3, 4)).tolist() == [0, 0, 1, -1, -2, -1]
+    assert label_codes(objects("True", "false", "TRUE", "0"), (False, True)).tolist() == [1, 0, 1, -1]
+    assert label_codes(np.array([1.0, 2.5, np.nan]), (1, 2)).tolist() == [0, -1, -2]
+    assert label_codes(np.array([1, 0]), (False, True)).tolist() == [-1, -1]
+    assert label_codes(objects("a", float("nan"), None), ("a",)).tolist() == [0, -2, -2]
+
+
+def test_label_of__reads_each_type() -> None:
+    assert [label_of(value) for value in (None, np.nan, 2.0, 2.5, np.int8(3), np.True_, b"x", np.str_("y"))] == [
+        None,
+        None,
+        2,
+        "2.5",
+        3,
+        True,
+        "x",
+        "y",
+    ]
+    assert type(label_of(np.True_)) is bool
+
+
+@pytest.mark.parametrize(
+    ("labels", "untyped", "settled"),
+    [
+        (["b", "a"], True, ("a", "b")),
+        (["10", "9"], True, (9, 10)),
+        (["10", "9"], False, ("10", "9")),
+        (["1.0", "0.0"], True, (0, 1)),
+        (["01", "2"], True, ("01", "2")),
+        (["true", "False"], True, (False, True)),
+        ([3, "1"], False, (1, 3)),
+        ([3, "x"], False, ("3", "x")),
+        ([True, "false"], True, (False, True)),
+        ([True, 0], False, ("0", "True")),
+    ],
+)
+def test_settle_labels__makes_labels_of_one_type(labels: list[Any], untyped: bool, settled: tuple[Any, ...]) -> None:
+    found = settle_labels(labels, untyped)
+    assert found == settled
+    assert list(map(type, found)) == list(map(type, settled))
+
+
+def test_encode_features__of_each_kind() -> None:
+    out, problem = encode(
+        {
+            "size": objects("big", "small", "middle"),
+            "colour": objects("red", "blue", "red"),
+            "length": np.array([1.5, -2.0, 3.0]),
+            "count": np.array([1, 2, 3], dtype=np.uint8),
+            "flag": np.array([True, False, True]),
+            "text": objects("1", "2.5", "-3e2"),
+        },
+        Column("colour", "nominal", ("blue", "green", "red")),
+        Column("length"),
+        Column("size", "ordinal", ("small", "middle", "big")),
+        Column("count"),
+        Column("flag"),
+        Column("text"),
+    )
+    assert problem is None
+    np.testing.assert_array_equal(
+        out, [[0, 0, 1, 1.5, 2, 1, 1, 1], [1, 0, 0, -2, 0, 2, 0, 2.5], [0, 0, 1, 3, 1, 3, 1, -300]]
+    )
+
+
+def test_encode_features__of_a_matrix_is_that_of_its_columns() -> None:
+    matrix = np.arange(12.0).reshape(4, 3)
+    table = MatrixTable(("a", "b", "c"), matrix, {"y": np.arange(4)})
+    columns = (Column("a"), Column("b"), Column("c"))
+    out = np.empty((4, 3))
+    assert encode_features(table, columns, out) is None
+    np.testing.assert_array_equal(out, matrix)
+    assert encode_features(table, columns[::-1], out) is None
+    np.testing.assert_array_equal(out, matrix[:, ::-1])
+    assert list(table) == ["a", "b", "c", "y"]
+    assert len(table) == 4
+    np.testing.assert_array_equal(table["y"], np.arange(4))
+
+
+def test_encode_features__can_leave_unseen_categories_out() -> None:
+    column = Column("colour", "nominal", ("blue", "red"))
+    table = {"colour": objects("red", "green", "blue")}
+    out, problem = encode(table, column)
+    assert problem is not None
+    assert problem.row == 1
+    with pytest.raises(InputError, match=r"'colour' has the category 'green', .* in row 1 .*unseen='zero'"):
+        raise problem.error()
+    out, problem = encode(table, column, unseen="zero")
+    assert problem is None
+    np.testing.assert_array_equal(out, [[0, 1], [0, 0], [1, 0]])
+    _, problem = encode({"colour": objects("red", None)}, column, unseen="zero")
+    assert problem is not None
+    assert "missing" in problem.seen
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([1.0, 2.0, np.nan]), r"'a' has a missing or infinite value in row 12 .*Fill in or remove"),
+        (np.array([1.0, 2.0, np.inf]), "'a' has a missing or infinite value in row 12"),
+        (np.array([1.0, 2.0, 1e300]), r"'a' has the value 1e\+300, which is too large for float32, in row 12.*float64"),
+        (objects("1", "2", None), "'a' has a missing or infinite value in row 12"),
+        (objects("1", "2", "x"), r"'a' has the value 'x', which is not a number, in row 12 .*--categorical a"),
+        (objects("1", None, "x"), "'a' has a missing or infinite value in row 11"),
+    ],
+)
+def test_encode_features__says_which_value_comes_first(values: Any, message: str) -> None:
+    _, problem = encode({"a": values, "b": np.array([0, 0, np.nan])}, Column("b"), Column("a"))
+    assert problem is not None
+    if "row 12" in message:  # on equal rows the column that comes first is named
+        _, problem = encode({"a": values}, Column("a"))
+    assert problem is not None
+    with pytest.raises(InputError, match=message):
+        raise problem.shifted(10).error()
+
+
+def test_encode_labels__names_what_is_no_class() -> None:
+    codes, problem = encode_labels(objects("a", "b"), ("b", "a"), "y")
+    assert (codes.tolist(), codes.dtype.name, problem) == ([1, 0], "int32", None)
+    _, problem = encode_labels(objects("a", "z"), ("b", "a"), "y")
+    assert problem is not None
+    with pytest.raises(InputError, match=r"'y' has the class 'z', .* in row 1 .*known classes"):
+        raise problem.error()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "values", "message"),
+    [
+        (encode_weight, [1, -1], r"negative weight in row 1 .*at least 0"),
+        (encode_weight, [0, np.inf], "missing or infinite value in row 1"),
+        (encode_inclusion, [1, 0], r"inclusion probability 0\.0 in row 1 .*above 0 and at most 1"),
+        (encode_inclusion, [1, 1.5], r"inclusion probability 1\.5 in row 1"),
+        (encode_inclusion, [1, np.nan], "missing or infinite value in row 1"),
+    ],
+)
+def test_encode_weight_and_inclusion__refuse_what_they_cannot_be(encoder: Any, values: Any, message: str) -> None:
+    _, problem = encoder(np.array(values, dtype=float), "w")
+    with pytest.raises(InputError, match=message):
+        raise problem.error()
+    numbers, problem = encoder(np.array([1, 0.5]), "w")
+    assert problem is None
+    assert numbers.tolist() == [1, 0.5]
+
+
+def test_check_column_names__names_what_is_missing_and_what_is_new() -> None:
+    check_column_names(["b", "a", "y"], ["a", "b"], ["y"])
+    with pytest.raises(InputError, match=r"lacks 'b' and has 'c' besides\. .*--drop"):
+        check_column_names(["a", "c"], ["a", "b"])

@@ -1,0 +1,527 @@
+"""Ingest: every kind of input becomes the same dataset, and every fault a clear error that leaves nothing behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import dask.dataframe
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protodask.data import Dataset, ingest, ingest_frames, table_source
+from protodask.data.ingest import ingest_arrays
+from protodask.engine import Arrays, Engine, Progress
+from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+
+ROWS = 500
+SETTINGS: dict[str, Any] = {
+    "target": "y",
+    "categorical": ["colour", "zone"],
+    "ordinal": {"size": ["small", "middle", "big"]},
+    "weight": "w",
+    "inclusion": "p",
+    "drop": ["id"],
+    "block_rows": 64,
+}
+
+
+def make_frame(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "id": [f"row {number}" for number in range(rows)],
+            "length": generator.standard_normal(rows).round(6),
+            "count": generator.integers(0, 100, rows),
+            "colour": generator.choice(["red", "green", "dark blue"], rows),
+            "flag": generator.random(rows) < 0.5,
+            "size": generator.choice(["small", "middle", "big"], rows),
+            "zone": generator.choice([3, 10, 200], rows),
+            "w": generator.random(rows).round(6),
+            "y": generator.choice(["yes", "no", "it depends"], rows),
+            "p": generator.uniform(0.1, 1, rows).round(6),
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions of a few dozen rows, which do not fit the blocks."""
+    monkeypatch.setattr(ingest_frames, "CSV_PARTITION_BYTES", 3000)
+    monkeypatch.setattr(ingest_frames, "PARQUET_PARTITION_BYTES", "1KiB")
+
+
+@pytest.fixture
+def expected(engine: Engine, tmp_path: Path) -> Dataset:
+    return ingest(make_frame(), tmp_path / "expected", engine=engine, **SETTINGS)
+
+
+def test_ingest__encodes_as_said(expected: Dataset, all_rows: Callable[[Dataset], Arrays]) -> None:
+    frame = make_frame()
+    assert expected.classes == ("it depends", "no", "yes")
+    assert expected.feature_names == (
+        "length", "count", "colour=dark blue", "colour=green", "colour=red", "flag", "size",
+        "zone=3", "zone=10", "zone=200",
+    )  # fmt: skip
+    rows = all_rows(expected)
+    wanted = np.column_stack(
+        [frame["length"], frame["count"], *(frame["colour"] == name for name in ("dark blue", "green", "red"))]
+        + [frame["flag"], frame["size"].map({"small": 0, "middle": 1, "big": 2})]
+        + [frame["zone"] == zone for zone in (3, 10, 200)]
+    )
+    np.testing.assert_array_equal(rows["features"], wanted.astype(np.float32))
+    np.testing.assert_array_equal(np.array(expected.classes)[rows["target"]], frame["y"].to_numpy(dtype=str))
+    np.testing.assert_array_equal(rows["weight"], frame["w"])
+    np.testing.assert_array_equal(rows["inclusion"], frame["p"])
+    assert expected.target_name == "y"
+
+
+FORMS = [
+    "csv",
+    "tsv",
+    "gzip",
+    "csv parts",
+    "csv orders",
+    "parquet",
+    "parquet parts",
+    "folder",
+    "glob",
+    "dask",
+    "several",
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ingest__is_the_same_from_every_kind_of_table(
+    form: str, expected: Dataset, engine: Engine, tmp_path: Path
+) -> None:
+    frame = make_frame()
+    data = tmp_path / "data"
+    data.mkdir()
+    parts = [frame[:123], frame[123:130], frame[130:]]
+    source: Any
+    match form:
+        case "csv":
+            frame.to_csv(source := data / "t.csv", index=False)
+        case "tsv":
+            frame.to_csv(source := data / "t.tsv", index=False, sep="\t")
+        case "gzip":
+            frame.to_csv(source := data / "t.csv.gz", index=False)
+        case "csv parts" | "csv orders":
+            source = []
+            for number, part in enumerate(parts):
+                path = data / f"{number}.csv"
+                # Files with another order of columns must not be misread.
+                names = list(part.columns)[:: -1 if form == "csv orders" and number == 2 else 1]
+                part[names].to_csv(path, index=False)
+                source.append(str(path))
+        case "parquet":
+            frame.to_parquet(source := data / "t.parquet", row_group_size=37)
+        case "parquet parts" | "folder" | "glob":
+            for number, part in enumerate(parts):
+                part.to_parquet(data / f"{number}.parquet", row_group_size=50)
+            source = data if form == "folder" else str(data / "*.parquet")
+            if form == "parquet parts":
+                source = sorted(data.iterdir())
+        case "dask":
+            source = dask.dataframe.from_pandas(frame, npartitions=7)
+        case _:
+            source = [parts[0], dask.dataframe.from_pandas(parts[1], npartitions=2), parts[2]]
+    found = ingest(source, tmp_path / "found", engine=engine, **SETTINGS)
+    assert found.key == expected.key
+    np.testing.assert_array_equal(found.summary.mean, expected.summary.mean)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(0, 300), min_size=1, max_size=5).map(sorted))
+def test_ingest__does_not_depend_on_partitions(
+    cuts: list[int], engine: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("partitions")
+    features = np.random.default_rng(0).standard_normal((300, 2))
+    target = np.arange(300) % 3
+    edges = [0, *cuts, 300]
+    sizes = tuple(last - first for first, last in itertools.pairwise(edges))
+    arrays = (
+        dask.array.from_array(features, chunks=(sizes, (2,))),
+        dask.array.from_array(target, chunks=(sizes[::-1],)),
+    )
+    whole = ingest((features, target), folder / "whole", engine=engine, block_rows=32)
+    assert ingest(arrays, folder / "cut", engine=engine, block_rows=32).key == whole.key
+
+
+@pytest.mark.parametrize("form", ["npy", "memmap", "npz", "mapping", "zarr paths", "zarr group", "zarr arrays", "dask"])
+def test_ingest__is_the_same_from_every_kind_of_array(form: str, engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((ROWS, 4)).astype(np.float32)
+    target = np.arange(ROWS) % 3 - 1
+    weight = np.random.default_rng(1).random(ROWS)
+    weighted = form in ("npz", "mapping", "zarr group")
+    arrays: dict[str, Any] = {"X": features, "y": target, **({"weight": weight} if weighted else {})}
+    role: dict[str, Any] = {"weight": "weight"} if weighted else {}
+    whole = ingest(arrays, tmp_path / "whole", engine=engine, block_rows=64, **role)
+    source: Any
+    if form in ("npy", "memmap"):
+        np.save(tmp_path / "X.npy", features)
+        np.save(tmp_path / "y.npy", target)
+        source = (tmp_path / "X.npy", tmp_path / "y.npy")
+        if form == "memmap":
+            source = tuple(np.load(path, mmap_mode="r") for path in source)
+    elif form == "npz":
+        np.savez(source := tmp_path / "a.npz", **arrays)
+    elif form == "mapping":
+        source = {"features": pd.DataFrame(features).to_numpy(), "target": target.tolist(), "weight": weight}
+    elif form == "dask":
+        source = (dask.array.from_array(features, chunks=(101, 3)), dask.array.from_array(target, chunks=77))
+    else:
+        group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+        for name, values in arrays.items():
+            group.create_array(name, data=values, chunks=(33, *values.shape[1:]))
+        source = {
+            "zarr paths": (tmp_path / "g.zarr" / "X", tmp_path / "g.zarr" / "y"),
+            "zarr group": tmp_path / "g.zarr",
+            "zarr arrays": (group["X"], group["y"]),
+        }[form]
+    found = ingest(source, tmp_path / "found", engine=engine, block_rows=64, **role)
+    assert found.key == whole.key
+    assert found.classes == (-1, 0, 1)
+    assert found.feature_names == ("x0", "x1", "x2", "x3")
+    assert found.has_weight == weighted
+
+
+def test_ingest__of_dask_arrays_of_unknown_length(engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((100, 2))
+    target = (features[:, 0] > 0.3).astype(int)
+    lazy = dask.array.from_array(features, chunks=(30, 2))
+    kept = lazy[lazy[:, 1] > 0]
+    labels = dask.array.from_array(target, chunks=30)[lazy[:, 1] > 0]
+    found = ingest((kept, labels), tmp_path / "d", engine=engine)
+    np.testing.assert_array_equal(found.read(0)["features"], features[features[:, 1] > 0].astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["csv", "frame", "parquet"])
+def test_append__equals_one_ingest(kind: str, expected: Dataset, engine: Engine, tmp_path: Path) -> None:
+    frame = make_frame()
+    out = tmp_path / "grown"
+    for number, (first, last) in enumerate([(0, 200), (200, 201), (201, ROWS)]):
+        part: Any = frame[first:last]
+        if kind == "csv":
+            part.to_csv(tmp_path / f"{number}.csv", index=False)
+            part = tmp_path / f"{number}.csv"
+        elif kind == "parquet":
+            part.to_parquet(tmp_path / f"{number}.parquet")
+            part = tmp_path / f"{number}.parquet"
+        options = SETTINGS if number == 0 else {"append": True}
+        found = ingest(part, out, engine=engine, **options)
+    assert found.key == expected.key
+    np.testing.assert_allclose(found.summary.mean, expected.summary.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.summary.squares, expected.summary.squares, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("colour", "pink", r"'colour' has the category 'pink', .* in row 7 "),
+        ("size", "huge", r"'size' has the category 'huge', .* in row 7 .*small, middle, big"),
+        ("y", "perhaps", r"'y' has the class 'perhaps', .* in row 7 .*known classes"),
+        ("length", np.nan, r"'length' has a missing or infinite value in row 7 "),
+        ("w", -1.0, r"'w' has a negative weight in row 7 "),
+    ],
+)
+def test_append__refuses_what_the_dataset_does_not_know(
+    column: str, value: Any, message: str, expected: Dataset, engine: Engine
+) -> None:
+    frame = make_frame(20)
+    frame.loc[7, column] = value
+    with pytest.raises(InputError, match=message):
+        ingest(frame, expected.path, append=True, engine=engine)
+    with pytest.raises(InputError, match=r"lacks 'count' and has 'more' besides"):
+        ingest(make_frame(20).rename(columns={"count": "more"}), expected.path, append=True, engine=engine)
+    with pytest.raises(InputError, match="lacks 'w'"):
+        ingest(make_frame(20).drop(columns="w"), expected.path, append=True, engine=engine)
+    with pytest.raises(InputError, match="an append keeps it"):
+        ingest(make_frame(20), expected.path, append=True, target="flag", engine=engine)
+    assert Dataset.open(expected.path).key == expected.key
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "frame", "dask"])
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("length", None, r"Column 'length' has a missing or infinite value in row 333 \(counted from 0\)\. Fill in"),
+        ("length", np.inf, "Column 'length' has a missing or infinite value in row 333"),
+        ("count", None, "Column 'count' has a missing or infinite value in row 333"),
+        ("flag", None, "Column 'flag' has a missing or infinite value in row 333"),
+        ("colour", None, "Column 'colour' has a missing value in row 333"),
+        ("zone", None, "Column 'zone' has a missing value in row 333"),
+        ("size", None, "Column 'size' has a missing value in row 333"),
+        ("size", "huge", "Column 'size' has the category 'huge', .* in row 333"),
+        ("y", None, "Column 'y' has a missing value in row 333"),
+        ("w", -0.5, "Column 'w' has a negative weight in row 333"),
+        ("w", None, "Column 'w' has a missing or infinite value in row 333"),
+        ("p", 0.0, r"Column 'p' has the inclusion probability 0\.0 in row 333"),
+        ("p", 1.01, r"Column 'p' has the inclusion probability 1\.01 in row 333"),
+    ],
+)
+def test_ingest__names_the_column_and_first_row_of_a_bad_value(
+    kind: str, column: str, value: Any, message: str, engine: Engine, tmp_path: Path
+) -> None:
+    frame = make_frame()
+    if column == "flag":
+        frame["flag"] = frame["flag"].astype("boolean")
+    elif column in ("count", "zone"):
+        frame[column] = frame[column].astype("Int64")
+    frame.loc[[333, 450], column] = value
+    source: Any = frame
+    match kind:
+        case "csv":
+            frame.to_csv(source := tmp_path / "t.csv", index=False)
+        case "parquet":
+            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=60)
+        case "dask":
+            source = dask.dataframe.from_pandas(frame, npartitions=6)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(InputError, match=message):
+        ingest(source, tmp_path / "out", engine=engine, **SETTINGS)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("late", [400, 1400])
+def test_ingest__of_a_csv_whose_numbers_turn_out_to_be_text(late: int, engine: Engine, tmp_path: Path) -> None:
+    lines = [f"{number},{number % 7},{'ab'[number % 2]}" for number in range(1500)]
+    lines[late] = f"{late},unknown,a"
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *lines]))
+    message = rf"'b' has the value 'unknown', which is not a number, in row {late} .*--categorical b"
+    if late < ingest_frames.HEAD_ROWS:
+        message = r"not numbers: b\..*--categorical b"
+    with pytest.raises(InputError, match=message):
+        ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
+    found = ingest(tmp_path / "t.csv", tmp_path / "out", target="y", categorical=["b"], engine=engine)
+    assert found.columns[1].categories == ("0", "1", "2", "3", "4", "5", "6", "unknown")
+
+
+def test_ingest__of_integers_that_turn_into_fractions_late(engine: Engine, tmp_path: Path) -> None:
+    values = [*map(str, range(2000)), "0.5"]
+    (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(f"{value},{n % 2}" for n, value in enumerate(values)))
+    found = ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine, block_rows=4096)
+    assert found.read(0)["features"][[1999, 2000], 0].tolist() == [1999, 0.5]
+    assert found.classes == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["1", "0", "1"], (0, 1)),
+        (["0.0", "1.0", "1.0"], (0, 1)),
+        (["True", "False", "True"], (False, True)),
+        (["a", "b", "a"], ("a", "b")),
+        (["01", "1", "1"], ("01", "1")),
+        (["9007199254740993", "9007199254740992", "9007199254740993"], (9007199254740992, 9007199254740993)),
+    ],
+)
+def test_ingest__finds_the_type_of_labels_in_text(
+    labels: list[str], classes: tuple[Any, ...], engine: Engine, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n" + "".join(f"{n},{label}\n" for n, label in enumerate(labels)))
+    found = ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
+    assert found.classes == classes
+    assert list(map(type, found.classes)) == list(map(type, classes))
+    assert len({int(code) for code in found.read(0)["target"]}) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"categorical": []}, r"not numbers: colour\. .*--categorical colour"),
+        ({"drop": []}, r"not numbers: id\. .*--drop"),
+        ({"target": None}, "Name it with --target"),
+        ({"target": "z"}, "no column 'z' for the target"),
+        ({"weight": "z"}, "no column 'z' for the weight"),
+        ({"categorical": ["colour", "z"]}, "no column 'z'"),
+        ({"categorical": ["colour", "size"]}, "categorical and ordinal"),
+        ({"ordinal": {"size": ["small"]}}, "Give each category once"),
+        ({"weight": "p"}, "Name different columns"),
+        (
+            {"target": "length", "categorical": ["colour", "y"]},
+            r"'length' has the value .*, which is no class, in row 0",
+        ),
+        ({"block_rows": 3}, "power of two"),
+        ({"append": True, "overwrite": True}, "Choose one"),
+    ],
+)
+def test_ingest__refuses_settings_that_do_not_fit(
+    changes: dict[str, Any], message: str, engine: Engine, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ingest(make_frame(50), tmp_path / "out", engine=engine, **{**SETTINGS, **changes})
+    assert os.listdir(tmp_path) == []
+
+
+def test_ingest__refuses_one_class_and_too_many(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"a": range(200), "y": "same"})
+    with pytest.raises(InputError, match=r"one class only \('same'\).* two or more classes"):
+        ingest(frame, tmp_path / "out", target="y", engine=engine)
+    from protodask.data import ingest as function
+
+    monkeypatch.setitem(function.__globals__, "MAX_LABELS", 100)
+    with pytest.raises(InputError, match="'a' has more than 100 different values"):
+        ingest(frame, tmp_path / "out", target="a", categorical=["y"], engine=engine)
+    with pytest.raises(InputError, match="Give a table with rows"):
+        ingest(frame[:0], tmp_path / "out", target="y", engine=engine)
+    assert os.listdir(tmp_path) == []
+
+
+def test_ingest__keeps_constant_columns_with_a_note(engine: Engine, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": range(10), "same": 3, "y": [0, 1] * 5})
+    found = ingest(frame, tmp_path / "out", target="y", engine=engine)
+    assert found.notes == ("Constant features, kept with scale 1: same.",)
+    assert found.summary.scale[1] == 1
+
+
+def test_ingest__needs_the_place_to_be_free(expected: Dataset, engine: Engine) -> None:
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        ingest(make_frame(), expected.path, engine=engine, **SETTINGS)
+    assert ingest(make_frame(90), expected.path, engine=engine, overwrite=True, **SETTINGS).n_rows == 90
+
+
+def test_ingest__of_missing_or_broken_files(engine: Engine, tmp_path: Path) -> None:
+    for name in ("no.csv", "no*.parquet"):
+        with pytest.raises(InputError, match="Check the path"):
+            ingest(str(tmp_path / name), tmp_path / "out", target="y", engine=engine)
+    for name in ("no.npy", "no.npz"):
+        with pytest.raises(StorageError, match="Check the path"):
+            ingest(str(tmp_path / name), tmp_path / "out", target="y", engine=engine)
+    for name in ("t.parquet", "t.npy", "t.npz", "t.csv"):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(InputError):
+            ingest(str(tmp_path / name), tmp_path / "out", target="y", engine=engine)
+    (tmp_path / "ragged.csv").write_text("a,y\n1,2\n3,4,5,6\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        ingest(tmp_path / "ragged.csv", tmp_path / "out", target="y", engine=engine)
+    with pytest.raises(InputError, match="One value|one value"):
+        ingest((np.zeros((3, 2)), np.zeros(4)), tmp_path / "out", engine=engine)
+    with pytest.raises(InputError, match="no source of data"):
+        ingest(7, tmp_path / "out", engine=engine)
+    with pytest.raises(StorageError, match="Check the path"):
+        ingest(make_frame(9), tmp_path / "out", append=True, engine=engine)
+    with pytest.raises(FormatError, match="not a protodask dataset"):
+        ingest(make_frame(9), tmp_path / "t.csv", append=True, engine=engine)
+
+
+def test_ingest__says_how_far_it_is(engine: Engine, tmp_path: Path) -> None:
+    events: list[Progress] = []
+    make_frame().to_csv(tmp_path / "t.csv", index=False)
+    ingest(tmp_path / "t.csv", tmp_path / "out", engine=engine.with_progress(events.append), **SETTINGS)
+    assert list(dict.fromkeys(event.label for event in events)) == ["scan", "ingest"]
+    assert events[-1].finished
+
+
+def test_table_source__encodes_for_scoring_as_at_ingest(
+    expected: Dataset, engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]
+) -> None:
+    frame = make_frame().drop(columns=["y", "w", "p"])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = table_source(
+        tmp_path / "t.csv", expected.columns, dropped=expected.metadata.dropped, block_rows=128, engine=engine
+    )
+    assert not source.resident
+    again = pickle.loads(pickle.dumps(source))
+    rows = all_rows(expected)["features"]
+    for number in (3, 0, 1, 2):
+        block = again.read(number)
+        assert set(block.arrays) == {"features"}
+        np.testing.assert_array_equal(block["features"], rows[block.start : block.stop])
+    with_target = table_source(
+        make_frame()[:40], expected.columns, classes=expected.classes, target_name="y", dropped=["id", "w", "p"],
+        engine=engine,
+    )  # fmt: skip
+    np.testing.assert_array_equal(with_target.read(0)["target"], all_rows(expected)["target"][:40])
+
+
+def test_table_source__meets_unseen_categories(expected: Dataset, engine: Engine) -> None:
+    frame = make_frame(40).drop(columns=["id", "y", "w", "p"])
+    frame.loc[30, "colour"] = "pink"
+    with pytest.raises(InputError, match=r"'pink', .* in row 30 .*unseen='zero'"):
+        table_source(frame, expected.columns, engine=engine)
+    block = table_source(frame, expected.columns, unseen="zero", engine=engine).read(0)
+    assert block["features"][30, 2:5].tolist() == [0, 0, 0]
+    with pytest.raises(InputError, match="'error' or 'zero'"):
+        table_source(frame, expected.columns, unseen="ignore", engine=engine)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="lacks 'flag' and has 'flog' besides"):
+        table_source(frame.rename(columns={"flag": "flog"}), expected.columns, engine=engine)
+
+
+def test_table_source__notices_a_file_that_changed(engine: Engine, tmp_path: Path) -> None:
+    pd.DataFrame({"a": range(100), "y": 0}).to_csv(tmp_path / "t.csv", index=False)
+    dataset = ingest(pd.DataFrame({"a": [1, 2], "y": [0, 1]}), tmp_path / "d", target="y", engine=engine)
+    source = table_source(tmp_path / "t.csv", dataset.columns, dropped=["y"], engine=engine)
+    pd.DataFrame({"a": range(50), "y": 0}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises((StorageError, InputError)):
+        source.read(0)
+
+
+def test_ingest__says_which_extra_to_install(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    (tmp_path / "t.csv").write_text("a,y\n1,2\n")
+    monkeypatch.setitem(sys.modules, "dask.dataframe", None)
+    with pytest.raises(InputError, match=r"pip install 'protodask\[tabular\]'"):
+        ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
+
+
+def test_ingest_arrays__takes_whatever_an_estimator_is_given(engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((100, 2))
+    labels = np.where(features[:, 0] > 0, "up", "down")
+    weight = np.random.default_rng(1).random(100)
+    whole = ingest_arrays(features, labels, tmp_path / "0", weight=weight, engine=engine)
+    assert whole.array_names == ("features", "target", "weight")
+    assert whole.classes == ("down", "up")
+    frame = pd.DataFrame(features, columns=["x0", "x1"])
+    series = pd.Series(labels)
+    lazy = dask.dataframe.from_pandas(frame, npartitions=3)
+    nullable = frame.convert_dtypes()
+    assert not isinstance(nullable.dtypes.iloc[0], np.dtype)
+    rows = dask.array.from_array(weight, chunks=40)
+    for number, (X, y, w) in enumerate(
+        [
+            (frame, series, weight),
+            (nullable, series, weight),
+            (dask.dataframe.from_pandas(nullable, npartitions=3), labels, weight),
+            (lazy, dask.dataframe.from_pandas(series, npartitions=2), rows),
+            (dask.array.from_array(features, chunks=(30, 2)), labels, rows),
+        ]
+    ):
+        assert ingest_arrays(X, y, tmp_path / str(number + 1), weight=w, engine=engine).key == whole.key
+    clash = frame.set_axis(["target", "b"], axis=1)
+    assert ingest_arrays(clash, series, tmp_path / "clash", engine=engine).feature_names[0] == "feature target"
+    with pytest.raises(InputError, match="Call the target something else"):
+        ingest((clash, series), tmp_path / "pair", target="target", engine=engine)
+
+
+def test_ingest__on_workers_is_the_same(
+    start_cluster: Callable[[int], Any], expected: Dataset, engine: Engine, tmp_path: Path
+) -> None:
+    from distributed import Client
+
+    make_frame().to_csv(tmp_path / "t.csv", index=False)
+    with Client(start_cluster(2)) as client:
+        from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
+        from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
+        assert from_file.key == from_memory.key == expected.key
+        assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
+        frame = make_frame()
+        frame.loc[321, "length"] = np.nan
+        frame.to_csv(tmp_path / "bad.csv", index=False)
+        with pytest.raises(InputError, match="'length' has a missing or infinite value in row 321"):
+            ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
+    assert not (tmp_path / "bad").exists()

@@ -1,0 +1,299 @@
+"""Writing and appending: whole or not at all, the same however the rows come."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protodask.data import Column, Dataset, DatasetSink, write_dataset
+from protodask.data import writer as writer_module
+from protodask.engine import Arrays, ArraySource, Block, Engine, Layout, array_source
+from protodask.errors import InputError, OutputExistsError, StorageError
+
+Make = Callable[..., dict[str, Any]]
+Write = Callable[..., Dataset]
+
+
+@dataclass(frozen=True)
+class FailingSource:
+    """Breaks down at one of its blocks."""
+
+    inner: ArraySource
+    at: int
+    error: Exception
+
+    @property
+    def layout(self) -> Layout:
+        return self.inner.layout
+
+    @property
+    def key(self) -> str:
+        return self.inner.key
+
+    @property
+    def resident(self) -> bool:
+        return True
+
+    def read(self, number: int) -> Block:
+        if number == self.at:
+            raise self.error
+        return self.inner.read(number)
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    return {"classes": ("p", "q", "r"), "columns": (Column("a"), Column("b"), Column("c")), **changes}
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    cuts=st.lists(st.integers(1, 300), min_size=1, max_size=4),
+    exponent=st.integers(5, 9),
+    source_exponent=st.integers(0, 9),
+)
+def test_append__equals_writing_at_once(
+    cuts: list[int],
+    exponent: int,
+    source_exponent: int,
+    make_arrays: Make,
+    write: Write,
+    all_rows: Callable[[Dataset], Arrays],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("append")
+    edges = np.cumsum([0, *cuts])
+    arrays = make_arrays(int(edges[-1]))
+    at_once = write(arrays, folder / "once", block_rows=2**exponent)
+    for position, (first, last) in enumerate(itertools.pairwise(edges)):
+        part = {name: values[first:last] for name, values in arrays.items()}
+        grown = write(part, folder / "grown", cut=2**source_exponent, block_rows=2**exponent, append=position > 0)
+    assert grown.key == at_once.key
+    for name, values in all_rows(grown).items():
+        np.testing.assert_array_equal(values, arrays[name])
+    np.testing.assert_array_equal(grown.summary.class_rows, at_once.summary.class_rows)
+    np.testing.assert_allclose(grown.summary.mean, at_once.summary.mean, rtol=1e-12)
+    np.testing.assert_allclose(grown.summary.squares, at_once.summary.squares, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(grown.summary.minimum, at_once.summary.minimum)
+
+
+def test_write__has_chunks_that_divide_blocks(engine: Engine, tmp_path: Path) -> None:
+    rows = 2**16
+    source = array_source({"features": np.ones((rows, 40), np.float32), "target": np.arange(rows) % 2}, rows)
+    columns = [Column(f"x{number}") for number in range(40)]
+    dataset = write_dataset(source, tmp_path / "d", classes=(0, 1), columns=columns, engine=engine, block_rows=rows)
+    features: Any = zarr.open_group(dataset.path, mode="r")["features"]
+    assert features.chunks == (2**15, 40)
+    assert 2**15 * 40 * 4 <= 8 * 2**20 < 2**16 * 40 * 4
+
+
+@pytest.mark.parametrize("place", ["local", "url"])
+def test_write__leaves_nothing_when_the_source_fails(
+    place: str, make_arrays: Make, engine: Engine, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "d.zarr") if place == "local" else "memory://failing/d.zarr"
+    source = FailingSource(array_source(make_arrays(64), 8), 5, RuntimeError("no more"))
+    with pytest.raises(RuntimeError, match="no more"):
+        write_dataset(source, path, engine=engine, block_rows=8, **options())
+    assert os.listdir(tmp_path) == []
+    if place == "url":
+        import fsspec
+
+        assert fsspec.filesystem("memory").find("failing") == []
+
+
+def test_write__says_that_the_disk_is_full(
+    make_arrays: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = writer_module._open_writable
+
+    class Full:
+        def __setitem__(self, rows: slice, values: object) -> None:
+            if rows.start >= 16:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(writer_module, "_open_writable", lambda *args: {**opened(*args), "features": Full()})
+    with pytest.raises(StorageError, match=r"disk was full .* Free some space"):
+        write(make_arrays(64), tmp_path / "d.zarr", block_rows=8)
+    assert os.listdir(tmp_path) == []
+
+
+def test_append__that_fails_leaves_the_dataset_as_it_was(
+    make_arrays: Make, write: Write, engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]
+) -> None:
+    before = write(make_arrays(60), tmp_path / "d", block_rows=16)
+    source = FailingSource(array_source(make_arrays(100, seed=1), 16), 4, RuntimeError("no more"))
+    with pytest.raises(RuntimeError, match="no more"):
+        write_dataset(source, tmp_path / "d", engine=engine, append=True, **options())
+    after = Dataset.open(tmp_path / "d")
+    assert after.key == before.key
+    np.testing.assert_array_equal(all_rows(after)["features"], make_arrays(60)["features"])
+    features: Any = zarr.open_group(after.path, mode="r")["features"]
+    assert features.shape == (60, 3)
+
+
+def test_append__over_the_leftovers_of_one_that_was_killed(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    arrays = make_arrays(90)
+    whole = write(arrays, tmp_path / "whole", block_rows=16)
+    part = write({name: values[:50] for name, values in arrays.items()}, tmp_path / "d", block_rows=16)
+    group = zarr.open_group(part.path, mode="r+")
+    for name in arrays:  # what an append does before it commits
+        array: Any = group[name]
+        array.resize((200, *array.shape[1:]))
+        array[50:200] = 0
+    assert Dataset.open(part.path).key == part.key
+    np.testing.assert_array_equal(Dataset.open(part.path).read(3)["target"], arrays["target"][48:50])
+    rest = write({name: values[50:] for name, values in arrays.items()}, part.path, append=True)
+    assert rest.key == whole.key
+    assert rest.read(5).n_rows == 10
+
+
+def test_append__refuses_another_schema(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    arrays = make_arrays(40)
+    write(arrays, tmp_path / "d")
+    with pytest.raises(InputError, match="classes of the rows to append"):
+        write(arrays, tmp_path / "d", append=True, classes=("p", "q", "z"))
+    with pytest.raises(InputError, match="columns of the rows to append"):
+        write(arrays, tmp_path / "d", append=True, columns=(Column("a"), Column("b"), Column("z")))
+    del arrays["weight"]
+    with pytest.raises(InputError, match="weight of the rows to append"):
+        write(arrays, tmp_path / "d", append=True)
+    with pytest.raises(StorageError, match="Check the path"):
+        write(arrays, tmp_path / "nowhere", append=True)
+
+
+def test_overwrite__needs_to_be_asked_for(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    first = write(make_arrays(40), tmp_path / "d")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(50), tmp_path / "d")
+    assert Dataset.open(tmp_path / "d").key == first.key
+    assert write(make_arrays(50), tmp_path / "d", overwrite=True).n_rows == 50
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_overwrite__keeps_the_old_one_until_the_new_one_is_complete(
+    make_arrays: Make, write: Write, engine: Engine, tmp_path: Path
+) -> None:
+    first = write(make_arrays(40), tmp_path / "d")
+    source = FailingSource(array_source(make_arrays(64), 8), 7, RuntimeError("no more"))
+    with pytest.raises(RuntimeError, match="no more"):
+        write_dataset(source, tmp_path / "d", engine=engine, overwrite=True, **options())
+    assert Dataset.open(tmp_path / "d").key == first.key
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_overwrite__spares_what_is_no_dataset(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("x")
+    with pytest.raises(OutputExistsError, match="remove it yourself"):
+        write(make_arrays(40), tmp_path / "precious", overwrite=True)
+    zarr.open_group(tmp_path / "foreign", mode="w", attributes={"a": 1})
+    with pytest.raises(OutputExistsError, match="remove it yourself"):
+        write(make_arrays(40), tmp_path / "foreign", overwrite=True)
+    assert (tmp_path / "precious" / "file").read_text() == "x"
+
+
+def test_write__at_a_url_counts_as_unfinished_until_the_end(make_arrays: Make, write: Write) -> None:
+    path = "memory://urls/d.zarr"
+    write(make_arrays(40), path, block_rows=8)
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(40), path)
+    assert write(make_arrays(50), path, overwrite=True).n_rows == 50
+    assert write(make_arrays(7), path, append=True).n_rows == 57
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("features", np.nan, r"Column 'b' has a missing or infinite value in row 37 \(counted from 0\). Fill in"),
+        ("features", -np.inf, "Column 'b' has a missing or infinite value in row 37"),
+        ("target", 3, "Row 37 .* target code. Codes are 0 to 2"),
+        ("target", -1, "Row 37 .* target code"),
+        ("weight", -1.0, "Row 37 .* weight. Weights are finite and at least 0"),
+        ("weight", np.nan, "Row 37 .* weight"),
+        ("inclusion", 0.0, "Row 37 .* inclusion probability. These are above 0"),
+        ("inclusion", 1.5, "Row 37 .* inclusion probability"),
+        ("inclusion", np.nan, "Row 37 .* inclusion probability"),
+    ],
+)
+def test_write__lets_only_legal_values_pass(
+    name: str, value: float, message: str, make_arrays: Make, write: Write, tmp_path: Path
+) -> None:
+    arrays = make_arrays(64)
+    if name == "features":
+        arrays[name][37, 1] = value
+    else:
+        arrays[name][37] = value
+    with pytest.raises(InputError, match=message):
+        write(arrays, tmp_path / "d", block_rows=8)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_rows": 100}, "power of two"),
+        ({"block_rows": 2**40}, "fewer block_rows"),
+        ({"dtype": "float16"}, "Use float32 or float64"),
+        ({"classes": ("p",)}, "two or more classes"),
+        ({"columns": (Column("a"), Column("b"), Column("b"))}, "Rename the columns"),
+        ({"columns": (Column("a"), Column("b"))}, "columns that belong together"),
+    ],
+)
+def test_write__refuses_settings_that_cannot_be(
+    changes: dict[str, Any], message: str, make_arrays: Make, engine: Engine, tmp_path: Path
+) -> None:
+    rows = 2**29 if changes.get("block_rows") == 2**40 else 20
+    small = array_source(make_arrays(20), 32)
+    source = ArraySource(small.arrays, Layout(rows, 32)) if rows > 20 else small
+    with pytest.raises(InputError, match=message):
+        write_dataset(source, tmp_path / "d", engine=engine, **options(**changes))
+    assert os.listdir(tmp_path) == []
+
+
+def test_write__refuses_weights_that_are_all_zero(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    arrays = make_arrays(20)
+    arrays["weight"][:] = 0
+    with pytest.raises(InputError, match="Give positive weights"):
+        write(arrays, tmp_path / "d")
+    assert os.listdir(tmp_path) == []
+
+
+def identity(block: Block) -> Arrays:
+    return block.arrays
+
+
+def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine: Engine, tmp_path: Path) -> None:
+    arrays = make_arrays(100)
+    dataset = write(arrays, tmp_path / "d", block_rows=32)
+    steps = {variable.name: dataset.metadata.chunk_rows(variable) for variable in dataset.metadata.variables}
+    other = {name: values[::-1].copy() for name, values in arrays.items()}
+    sink = DatasetSink(dataset.path, "token", steps)
+    assert engine.map(array_source(other, 32), identity, sink=sink) == 100
+    np.testing.assert_array_equal(dataset.read(1)["features"], other["features"][32:64])
+
+
+def test_sink__does_not_bring_back_what_was_given_up(make_arrays: Make, tmp_path: Path) -> None:
+    sink = DatasetSink(str(tmp_path / "gone"), "token", {"features": 8})
+    with pytest.raises(StorageError, match="is gone"):
+        sink.write(0, 0, make_arrays(8))
+    assert os.listdir(tmp_path) == []
+
+
+def test_attributes__say_what_the_format_promises(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    dataset = write(make_arrays(40), tmp_path / "d")
+    found = json.loads(Path(dataset.path, "zarr.json").read_text())["attributes"]
+    assert (found["format"], found["version"], found["n_rows"]) == ("protodask-dataset", 1, 40)
+    assert found["feature_names"] == ["a", "b", "c"]
+    assert found["fingerprint"] == dataset.key
+    np.testing.assert_allclose(found["deviation"], dataset.summary.deviation)

@@ -1,0 +1,106 @@
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from protodask.engine import Block, Reduction, array_source, identity, thread_engine
+from protodask.engine.blas import one_blas_thread
+
+
+def blas_threads() -> set[int]:
+    """Threads of NumPy's BLAS; other packages may have brought their own, loaded later."""
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    own = [library for library in libraries if "numpy" in library["filepath"]]
+    return {library["num_threads"] for library in own or libraries}
+
+
+@pytest.fixture(autouse=True)
+def several_blas_threads() -> Iterator[set[int]]:
+    """The setting outside; a machine with one processor, or a BLAS told to use one, has nothing to show."""
+    outside = blas_threads()
+    if outside == {1}:
+        pytest.skip("BLAS has one thread anyway")
+    yield outside
+    assert blas_threads() == outside
+
+
+def test_one_blas_thread__holds_inside_and_is_undone_after(several_blas_threads: set[int]) -> None:
+    with one_blas_thread():
+        assert blas_threads() == {1}
+    assert blas_threads() == several_blas_threads
+
+
+def test_one_blas_thread__nests() -> None:
+    with one_blas_thread():
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+
+
+def test_one_blas_thread__is_undone_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        1 / 0  # noqa: B018
+
+
+def test_one_blas_thread__holds_until_the_last_thread_leaves() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay() -> set[int]:
+        with one_blas_thread():
+            entered.set()
+            assert leave.wait(timeout=30)
+            return blas_threads()
+
+    with ThreadPoolExecutor(1) as pool:
+        with one_blas_thread():
+            staying = pool.submit(stay)
+            assert entered.wait(timeout=30)
+        inside = blas_threads()
+        leave.set()
+        assert staying.result() == {1}
+    assert inside == {1}
+
+
+def test_one_blas_thread__of_many_threads_restores() -> None:
+    def enter_often(_: int) -> None:
+        for _ in range(20):
+            with one_blas_thread():
+                assert blas_threads() == {1}
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(enter_often, range(4)))
+
+
+def observe(block: Block) -> frozenset[int]:
+    return frozenset(blas_threads())
+
+
+def observe_blas_threads(block: Block) -> frozenset[int]:
+    # Several threads take part in a pass, and any may be the first in or the last out.
+    time.sleep(0.001)
+    return frozenset(blas_threads())
+
+
+def unite(left: frozenset[int], right: frozenset[int]) -> frozenset[int]:
+    return left | right
+
+
+OBSERVE: Reduction[frozenset[int], frozenset[int]] = Reduction(observe_blas_threads, unite, identity)
+
+
+def test_engine__computes_every_pass_with_one_blas_thread(several_blas_threads: set[int]) -> None:
+    with thread_engine(4) as engine:
+        source = array_source({"x": np.zeros(128)}, 8)
+        for _ in range(10):
+            assert engine.reduce(source, OBSERVE) == {1}
+            assert blas_threads() == several_blas_threads
+
+
+def test_engine__computes_with_one_blas_thread_whatever_the_caller_set() -> None:
+    with threadpool_limits(limits=2, user_api="blas"), thread_engine(2) as engine:
+        assert engine.reduce(array_source({"x": np.zeros(64)}, 8), OBSERVE) == {1}
+        assert blas_threads() == {2}

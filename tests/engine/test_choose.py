@@ -1,0 +1,51 @@
+import os
+
+import numpy as np
+import pytest
+from reference.passes import SUM
+
+from protodask.engine import Engine, array_source, open_engine, thread_engine
+from protodask.engine.choose import EngineLike
+from protodask.errors import InputError
+
+
+def test_open_engine__of_none_uses_the_threads_of_this_process() -> None:
+    with open_engine(None) as engine:
+        assert engine.scheduler.n_threads == len(os.sched_getaffinity(0))
+        assert engine.scheduler.memory_bytes > 2**20
+        assert engine.reduce(array_source({"x": np.arange(10.0)}, 4), SUM, "x") == 45.0
+
+
+def test_open_engine__closes_what_it_opened() -> None:
+    source = array_source({"x": np.arange(10.0)}, 4)
+    with open_engine(None) as engine:
+        pass
+    with pytest.raises(RuntimeError, match="shutdown"):
+        engine.reduce(source, SUM, "x")
+
+
+def test_open_engine__leaves_an_engine_open() -> None:
+    with thread_engine(1) as given:
+        with open_engine(given) as engine:
+            assert engine is given
+        assert given.reduce(array_source({"x": np.arange(10.0)}, 4), SUM, "x") == 45.0
+
+
+@pytest.mark.parametrize("wrong", [3, Engine, [None]])
+def test_open_engine__refuses_anything_else(wrong: EngineLike) -> None:
+    with (
+        pytest.raises(InputError, match=r"Give an Engine, a distributed\.Client, a scheduler address, or None"),
+        open_engine(wrong),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("threads", [0, -2])
+def test_thread_engine__needs_a_thread(threads: int) -> None:
+    with pytest.raises(InputError, match="Give at least one thread"):
+        thread_engine(threads)
+
+
+def test_thread_engine__states_its_limits() -> None:
+    with thread_engine(3, memory_bytes=12345) as engine:
+        assert (engine.scheduler.n_threads, engine.scheduler.memory_bytes) == (3, 12345)

@@ -1,0 +1,203 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client
+from reference.passes import (
+    HALF_SUM,
+    KILL,
+    LOOKUP,
+    PROCESSES,
+    PRODUCTS,
+    REFUSE,
+    SQUARED_LOOKUP,
+    SUM,
+    FileSink,
+    NoiseSource,
+    double_values,
+)
+
+from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
+from protodask.engine import cluster as cluster_module
+from protodask.errors import ClusterError, InputError
+
+StartCluster = Callable[[int], Any]
+
+
+@pytest.fixture(scope="module")
+def address(start_cluster: StartCluster) -> str:
+    """Address of a scheduler with two workers of one thread and 1 GiB each."""
+    return str(start_cluster(2).scheduler_address)
+
+
+@pytest.fixture(scope="module")
+def cluster(address: str) -> Iterator[Engine]:
+    with open_engine(address) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Engine]:
+    with thread_engine(2) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("n_rows", [1, 15, 16, 17, 333, 1000])
+def test_reduce__gives_the_bits_of_the_threads(cluster: Engine, local: Engine, n_rows: int) -> None:
+    source = NoiseSource(Layout(n_rows, 16), f"bits-{n_rows}")
+    expected = local.reduce(source, SUM, "noise")
+    assert cluster.reduce(source, SUM, "noise") == expected, "cold"
+    assert cluster.reduce(source, SUM, "noise") == expected, "warm, on preferred workers"
+
+
+def test_reduce__computes_on_the_workers(cluster: Engine) -> None:
+    workers = cluster.reduce(NoiseSource(Layout(64, 16), "where"), PROCESSES)
+    assert os.getpid() not in workers
+    assert 1 <= len(workers) <= 2
+
+
+def test_reduce__over_some_blocks_reads_no_other(cluster: Engine, local: Engine, tmp_path: Path) -> None:
+    source = NoiseSource(Layout(1000, 16), f"some-{tmp_path}", log=tmp_path)
+    wanted = [3, 4, 5, 20, 41, 62]
+    found = cluster.reduce(source, SUM, "noise", blocks=wanted)
+    assert sorted(int(path.name.split("-")[0]) for path in tmp_path.iterdir()) == wanted
+    assert found == local.reduce(source, SUM, "noise", blocks=wanted)
+
+
+def test_reduce__of_resident_and_stored_sources_zipped(cluster: Engine, local: Engine) -> None:
+    layout = Layout(333, 16)
+    stored = NoiseSource(layout, "stored")
+    held = array_source({"w": np.random.default_rng(7).uniform(size=333)}, 16)
+    also_held = array_source({"u": np.random.default_rng(8).uniform(size=333)}, 16)
+    for source in (zip_sources(stored, held), zip_sources(held, stored), zip_sources(also_held, stored, held)):
+        for _ in range(2):
+            found = cluster.reduce(source, PRODUCTS, "noise", "w", 0.5)
+            np.testing.assert_array_equal(found, local.reduce(source, PRODUCTS, "noise", "w", 0.5))
+    both_held = zip_sources(also_held, held)
+    found = cluster.reduce(both_held, PRODUCTS, "u", "w", 1.0)
+    np.testing.assert_array_equal(found, local.reduce(both_held, PRODUCTS, "u", "w", 1.0))
+
+
+def test_reduce__of_a_resident_source_again_and_after_it_was_forgotten(cluster: Engine) -> None:
+    source = array_source({"x": np.arange(100.0)}, 16)
+    assert cluster.reduce(source, SUM, "x") == 4950.0
+    assert cluster.reduce(source, SUM, "x") == 4950.0
+    cluster.forget(source)
+    assert cluster.reduce(source, SUM, "x") == 4950.0
+
+
+@pytest.mark.parametrize("length", [7, 50_000], ids=["inline", "once for each worker"])
+def test_reduce__passes_arguments_of_any_size(cluster: Engine, local: Engine, length: int) -> None:
+    source, table = NoiseSource(Layout(1000, 16), "argument"), np.random.default_rng(0).normal(size=length)
+    expected = local.reduce(source, LOOKUP, table)
+    assert cluster.reduce(source, LOOKUP, table) == expected
+    shared = cluster.share(table)
+    assert cluster.reduce(source, LOOKUP, shared) == expected
+    assert cluster.reduce(source, LOOKUP, shared) == expected
+    assert cluster.reduce(source, SQUARED_LOOKUP, shared) == local.reduce(source, SQUARED_LOOKUP, table)
+
+
+def test_reduce__finishes_here(cluster: Engine, local: Engine) -> None:
+    source = NoiseSource(Layout(100, 8), "finish")
+    assert cluster.reduce(source, HALF_SUM, "noise") == local.reduce(source, SUM, "noise") / 2
+
+
+def test_map__writes_from_the_workers(cluster: Engine, tmp_path: Path) -> None:
+    source = NoiseSource(Layout(75, 8), "map")
+    assert cluster.map(source, double_values, "noise", sink=FileSink(tmp_path)) == 75
+    assert len(list(tmp_path.iterdir())) == 2 * 10
+    for number in range(10):
+        written = np.load(tmp_path / f"{number}-{8 * number}-doubled.npy")
+        np.testing.assert_array_equal(written, 2 * source.read(number)["noise"])
+
+
+def test_collect__joins_the_blocks_in_order(cluster: Engine) -> None:
+    x = np.random.default_rng(0).normal(size=75)
+    found = cluster.collect(array_source({"x": x}, 8), double_values, "x")
+    np.testing.assert_array_equal(found["doubled"], 2 * x)
+    np.testing.assert_array_equal(found["rows"], np.arange(75))
+
+
+def test_take__is_fancy_indexing(cluster: Engine) -> None:
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    rows = np.array([99, 3, 3, 50, 0, 98])
+    np.testing.assert_array_equal(cluster.take(array_source({"x": x}, 8), rows, ["x"])["x"], x[rows])
+
+
+def test_progress__reaches_the_total(cluster: Engine) -> None:
+    events: list[Progress] = []
+    cluster.with_progress(events.append).reduce(NoiseSource(Layout(500, 8), "progress"), SUM, "noise", label="sum")
+    done = [event.done for event in events]
+    assert done == sorted(set(done))
+    assert done[-1] == 63
+    assert {(event.label, event.total) for event in events} == {("sum", 63)}
+
+
+def test_reduce__passes_on_what_the_map_raised(cluster: Engine, local: Engine) -> None:
+    source = NoiseSource(Layout(500, 8), "error")
+    with pytest.raises(InputError, match="Remove the row") as caught:
+        cluster.reduce(source, REFUSE, 40)
+    assert caught.value.seen == "Block 40 holds a missing value."
+    assert cluster.reduce(source, SUM, "noise") == local.reduce(source, SUM, "noise"), "it still works"
+
+
+def test_scheduler__states_its_limits(cluster: Engine) -> None:
+    assert (cluster.scheduler.n_threads, cluster.scheduler.memory_bytes) == (2, 2**30)
+
+
+def test_open_engine__of_a_client_leaves_it_connected(address: str) -> None:
+    with Client(address, set_as_default=False) as client:
+        with open_engine(client) as engine:
+            assert engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x") == 4950.0
+        assert client.status == "running"
+        assert client.submit(len, (1, 2, 3)).result(timeout=30) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong", ["tcp://127.0.0.1:1", "127.0.0.1", "nonsense", "", "foo://127.0.0.1:1", "tls://127.0.0.1:1"]
+)
+def test_open_engine__of_an_address_where_no_scheduler_answers(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 1)
+    with (
+        pytest.raises(ClusterError, match="Check that it runs and that the address is right"),
+        open_engine(wrong),
+    ):
+        pass
+
+
+def test_open_engine__that_fails_leaves_no_noise_at_exit(tmp_path: Path) -> None:
+    program = """
+from protodask.engine import open_engine
+from protodask.errors import ClusterError
+try:
+    open_engine("127.0.0.1").__enter__()
+except ClusterError as error:
+    print(error.remedy)
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert "address is right" in finished.stdout
+    assert finished.stderr == ""
+
+
+def test_reduce__that_kills_its_worker_says_so(start_cluster: StartCluster) -> None:
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        small = start_cluster(1)
+    with (
+        open_engine(small.scheduler_address) as engine,
+        pytest.raises(ClusterError, match="give workers more, or the data smaller blocks"),
+    ):
+        engine.reduce(NoiseSource(Layout(16, 16), "killer"), KILL)

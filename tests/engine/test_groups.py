@@ -1,0 +1,150 @@
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference.passes import add, refuse_block, sum_looked_up, sum_products, sum_values
+
+from protodask.engine import Block, Layout, array_source, zip_sources
+from protodask.engine.cache import BlockCache
+from protodask.engine.groups import Pass, Reader, run_group, split_blocks
+from protodask.errors import InputError
+
+N_BLOCKS, BLOCK_ROWS = 9, 16
+BLOCK_BYTES = 8 * BLOCK_ROWS
+
+
+class CountingSource:
+    """Counts the reads of each block, and the blocks alive whenever one is read."""
+
+    resident = False
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.layout = Layout(N_BLOCKS * BLOCK_ROWS, BLOCK_ROWS)
+        self.key = "counted"
+        self.reads: list[int] = []
+        self.threads: set[int] = set()
+        self.most_alive = 0
+        self._made: list[weakref.ref[Any]] = []
+        self._fails_at = fails_at
+
+    def read(self, number: int) -> Block:
+        if number == self._fails_at:
+            raise OSError(f"block {number} cannot be read")
+        values = np.full(BLOCK_ROWS, float(number))
+        self.reads.append(number)
+        self.threads.add(threading.get_ident())
+        self._made.append(weakref.ref(values))
+        self.most_alive = max(self.most_alive, sum(made() is not None for made in self._made))
+        return Block(number, number * BLOCK_ROWS, {"x": values})
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def total_of(source: Any, reader: Reader, numbers: list[int]) -> float:
+    return float(sum(node.partial for node in run_group(Pass(source, sum_values, add, ("x",)), numbers, reader)))
+
+
+@given(st.integers(1, 200), st.integers(1, 50))
+def test_split_blocks__cuts_even_runs_in_order(n_blocks: int, n_tasks: int) -> None:
+    numbers = list(range(0, 3 * n_blocks, 3))
+    groups = split_blocks(numbers, n_tasks)
+    assert [number for group in groups for number in group] == numbers
+    assert len(groups) == min(n_tasks, n_blocks)
+    lengths = [len(group) for group in groups]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_run_group__reads_ahead_every_block_once_and_holds_two(executor: Executor) -> None:
+    source = CountingSource()
+    assert total_of(source, Reader(BlockCache(0), executor), list(range(N_BLOCKS))) == BLOCK_ROWS * sum(range(N_BLOCKS))
+    assert source.reads == list(range(N_BLOCKS))
+    assert source.most_alive == 2
+    assert len(source.threads) == 2, "the first block is read here, the others by the reader"
+
+
+class InlineExecutor(Executor):
+    """Runs at once what is submitted: the fastest storage there could be."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def test_run_group__holds_two_blocks_however_fast_they_come() -> None:
+    source = CountingSource()
+    total_of(source, Reader(BlockCache(0), InlineExecutor()), list(range(N_BLOCKS)))
+    assert source.reads == list(range(N_BLOCKS))
+    assert source.most_alive == 2
+
+
+def test_run_group__reads_only_the_blocks_asked_for(executor: Executor) -> None:
+    source = CountingSource()
+    total_of(source, Reader(BlockCache(0), executor), [1, 2, 6])
+    assert source.reads == [1, 2, 6]
+
+
+def test_run_group__reads_again_only_what_the_cache_did_not_keep(executor: Executor) -> None:
+    source, reader = CountingSource(), Reader(BlockCache(4 * BLOCK_BYTES), executor)
+    first = total_of(source, reader, list(range(N_BLOCKS)))
+    source.reads.clear()
+    assert total_of(source, reader, list(range(N_BLOCKS))) == first
+    assert source.reads == list(range(4, N_BLOCKS))
+    source.reads.clear()
+    assert total_of(source, reader, [0, 1, 2]) == BLOCK_ROWS * (0 + 1 + 2)
+    assert source.reads == []
+
+
+def test_run_group__does_not_cache_what_is_in_memory_already(executor: Executor) -> None:
+    source, cache = CountingSource(), BlockCache(100 * BLOCK_BYTES)
+    weights = array_source({"w": np.ones(N_BLOCKS * BLOCK_ROWS)}, BLOCK_ROWS)
+    work = Pass(zip_sources(source, weights), sum_products, add, ("x", "w", 1.0))
+    run_group(work, list(range(N_BLOCKS)), Reader(cache, executor))
+    assert len(cache) == N_BLOCKS
+    assert cache.held_bytes == N_BLOCKS * BLOCK_BYTES
+    assert all(cache.get(weights.key, number) is None for number in range(N_BLOCKS))
+
+
+def test_run_group__reports_each_block(executor: Executor) -> None:
+    seen: list[None] = []
+    work = Pass(CountingSource(), sum_values, add, ("x",))
+    run_group(work, [0, 3, 4], Reader(BlockCache(0), executor), lambda: seen.append(None))
+    assert len(seen) == 3
+
+
+def test_run_group__prepares_the_arguments_once(executor: Executor) -> None:
+    calls: list[float] = []
+
+    def prepare(factor: float) -> tuple[np.ndarray[Any, np.dtype[np.float64]]]:
+        calls.append(factor)
+        return (np.full(1, factor),)
+
+    work = Pass(CountingSource(), sum_looked_up, add, (3.0,), prepare)
+    nodes = run_group(work, [0, 1, 2], Reader(BlockCache(0), executor))
+    assert sum(node.partial for node in nodes) == 3 * BLOCK_ROWS * 3.0
+    assert calls == [3.0]
+
+
+def test_run_group__passes_on_what_reading_raised(executor: Executor) -> None:
+    with pytest.raises(OSError, match="block 5 cannot be read"):
+        total_of(CountingSource(fails_at=5), Reader(BlockCache(0), executor), list(range(N_BLOCKS)))
+
+
+def test_run_group__that_fails_waits_for_the_block_it_reads_ahead(executor: Executor) -> None:
+    source = CountingSource()
+    with pytest.raises(InputError, match="Remove the row"):
+        run_group(Pass(source, refuse_block, add, (2,)), list(range(N_BLOCKS)), Reader(BlockCache(0), executor))
+    read = list(source.reads)
+    assert read in ([0, 1, 2], [0, 1, 2, 3])
+    executor.submit(int).result()  # whatever was queued has run by now
+    assert source.reads == read

@@ -1,0 +1,371 @@
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn import metrics as oracle
+
+from protodask.engine import Block, Engine, Source, array_source, thread_engine
+from protodask.engine.groups import Pass
+from protodask.engine.reduction import Node
+from protodask.engine.threads import ThreadScheduler
+from protodask.errors import InputError
+from protodask.evaluation import (
+    Scores,
+    accuracy,
+    balanced_accuracy,
+    brier_score,
+    confusion_matrix,
+    evaluate,
+    log_loss,
+    roc_auc,
+)
+from protodask.evaluation.metrics import evaluation_partial, finish_evaluation, merge_evaluations
+from protodask.evaluation.outcomes import no_outcomes, read_outcomes
+
+Floats = NDArray[np.float64]
+
+
+def assert_close(found: Any, wanted: Any, name: str = "") -> None:
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
+@dataclass(frozen=True)
+class Sample:
+    probability: Floats
+    target: NDArray[np.int32]
+    weight: Floats | None
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.probability[0])
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        named: dict[str, NDArray[Any]] = {"probability": self.probability, "target": self.target}
+        return named if self.weight is None else named | {"weight": self.weight}
+
+    def source(self, block_rows: int | None = None) -> Source:
+        return array_source(self.arrays, block_rows)
+
+
+@st.composite
+def samples(draw: st.DrawFn, largest_class_count: int = 5) -> Sample:
+    """Few probability levels, so that ties within and between rows abound; classes may be missing altogether."""
+    n_rows, n_classes = draw(st.integers(1, 40)), draw(st.integers(2, largest_class_count))
+    levels = draw(
+        st.lists(st.lists(st.integers(1, 4), min_size=n_classes, max_size=n_classes), min_size=n_rows, max_size=n_rows)
+    )
+    raw = np.array(levels, dtype=np.float64)
+    target = draw(st.lists(st.integers(0, n_classes - 1), min_size=n_rows, max_size=n_rows))
+    weight = draw(
+        st.none() | st.lists(st.sampled_from([0.0, 0.3, 1.0, 2.0, 7.5]), min_size=n_rows, max_size=n_rows).filter(any)
+    )
+    return Sample(
+        raw / raw.sum(axis=1, keepdims=True),
+        np.array(target, dtype=np.int32),
+        None if weight is None else np.array(weight),
+    )
+
+
+def random_sample(n_rows: int, n_classes: int, seed: int, weighted: bool = True) -> Sample:
+    random = np.random.default_rng(seed)
+    raw = random.exponential(size=(n_rows, n_classes)).round(2) + 0.01
+    target = random.integers(0, n_classes, n_rows)
+    raw[np.arange(n_rows), target] += random.exponential(size=n_rows).round(2)
+    weight = random.exponential(size=n_rows) if weighted else None
+    return Sample(raw / raw.sum(axis=1, keepdims=True), target.astype(np.int32), weight)
+
+
+def expected_scores(sample: Sample) -> dict[str, Any]:
+    """The same metrics by scikit-learn, one class or one function at a time."""
+    weight = np.ones(len(sample.target)) if sample.weight is None else sample.weight
+    kept = weight > 0
+    weight, target, probability = weight[kept], sample.target[kept], sample.probability[kept]
+    predicted = probability.argmax(axis=1)
+    classes = np.arange(sample.n_classes)
+    occurring = np.unique(target)
+    hot = (target[:, None] == classes).astype(np.float64)
+    brier = np.average(np.square(probability - hot).sum(axis=1), weights=weight)
+    columns = occurring if sample.n_classes > 2 else np.array([1])
+    if len(occurring) > 1:
+        areas = [oracle.roc_auc_score(target == k, probability[:, k], sample_weight=weight) for k in columns]
+        macro = np.mean(areas)
+        weighted = np.average(areas, weights=[weight[target == k].sum() for k in columns])
+    else:
+        macro = weighted = np.float64(np.nan)
+    return {
+        "rows": int(kept.sum()),
+        "weight": weight.sum(),
+        "log_loss": oracle.log_loss(target, probability, sample_weight=weight, labels=classes),
+        "accuracy": oracle.accuracy_score(target, predicted, sample_weight=weight),
+        "balanced_accuracy": oracle.recall_score(
+            target, predicted, labels=occurring, average="macro", sample_weight=weight, zero_division=0
+        ),
+        "brier_score": brier / 2 if sample.n_classes == 2 else brier,
+        "roc_auc": macro,
+        "roc_auc_weighted": weighted,
+        "confusion": oracle.confusion_matrix(target, predicted, labels=classes, sample_weight=weight),
+    }
+
+
+def assert_scores(found: Scores, wanted: dict[str, Any]) -> None:
+    values = found.as_dict()
+    assert values.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert_close(values[name], value, name)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with thread_engine(2) as opened:
+        yield opened
+
+
+@settings(deadline=None, max_examples=150)
+@given(sample=samples())
+def test_evaluate__agrees_with_scikit_learn_for_ties_weights_and_missing_classes(
+    sample: Sample, engine: Engine
+) -> None:
+    assert_scores(evaluate(sample.source(), sample.n_classes, engine), expected_scores(sample))
+
+
+@settings(deadline=None, max_examples=100)
+@given(sample=samples(), edges=st.lists(st.integers(0, 40), max_size=6))
+def test_merge__uneven_and_empty_blocks_give_the_metrics_of_all_rows(sample: Sample, edges: list[int]) -> None:
+    bounds = [0, *sorted(min(edge, len(sample.target)) for edge in edges), len(sample.target)]
+    partials = [
+        evaluation_partial(
+            read_outcomes(Block(number, first, {name: array[first:last] for name, array in sample.arrays.items()}))
+        )
+        for number, (first, last) in enumerate(pairwise(bounds))
+    ]
+    wanted = expected_scores(sample)
+    assert_scores(finish_evaluation(reduce(merge_evaluations, partials)), wanted)
+    from_right = reduce(lambda right, left: merge_evaluations(left, right), reversed(partials))
+    assert_scores(finish_evaluation(from_right), wanted)
+
+
+@settings(deadline=None, max_examples=30)
+@given(sample=samples())
+def test_merge__with_no_rows_changes_nothing(sample: Sample) -> None:
+    whole = evaluation_partial(read_outcomes(Block(0, 0, sample.arrays)))
+    nothing = evaluation_partial(read_outcomes(Block(1, 0, {name: a[:0] for name, a in sample.arrays.items()})))
+    np.testing.assert_equal(asdict(nothing.sums), asdict(no_outcomes(sample.n_classes)))
+    for merged in (merge_evaluations(whole, nothing), merge_evaluations(nothing, whole)):
+        np.testing.assert_equal(finish_evaluation(merged).as_dict(), finish_evaluation(whole).as_dict())
+
+
+@settings(deadline=None, max_examples=50)
+@given(sample=samples(), counts=st.lists(st.integers(0, 3), min_size=40, max_size=40).filter(lambda c: c[0] > 0))
+def test_evaluate__weight_two_is_the_row_twice(sample: Sample, counts: list[int], engine: Engine) -> None:
+    times = np.array(counts[: len(sample.target)])
+    weighted = Sample(sample.probability, sample.target, times.astype(np.float64))
+    repeated = Sample(sample.probability.repeat(times, axis=0), sample.target.repeat(times), None)
+    found = evaluate(weighted.source(), sample.n_classes, engine).as_dict()
+    wanted = evaluate(repeated.source(), sample.n_classes, engine).as_dict()
+    assert found.pop("rows") == np.count_nonzero(times)
+    assert wanted.pop("rows") == times.sum()
+    for name, value in wanted.items():
+        assert_close(found[name], value, name)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("block_rows", [1, 64, 1024, 4096])
+def test_evaluate__does_not_depend_on_the_block_size(n_classes: int, block_rows: int, engine: Engine) -> None:
+    sample = random_sample(1500, n_classes, seed=n_classes)
+    assert_scores(evaluate(sample.source(block_rows), n_classes, engine), expected_scores(sample))
+
+
+def test_evaluate__is_the_same_to_the_last_bit_for_any_number_of_threads() -> None:
+    source = random_sample(3000, 3, seed=1).source(64)
+    found = []
+    for threads in (1, 2, 5):
+        with thread_engine(threads) as engine:
+            found.append(evaluate(source, 3, engine).as_dict())
+    assert found[0] == found[1] == found[2]
+
+
+def test_evaluate__class_sorted_rows_leave_most_classes_out_of_each_block(engine: Engine) -> None:
+    sample = random_sample(600, 5, seed=2)
+    order = np.argsort(sample.target, kind="stable")
+    assert sample.weight is not None
+    ordered = Sample(sample.probability[order], sample.target[order], sample.weight[order])
+    assert_scores(evaluate(ordered.source(32), 5, engine), expected_scores(sample))
+
+
+def test_evaluate__divides_weights_by_inclusion_probabilities(engine: Engine) -> None:
+    sample = random_sample(300, 3, seed=3)
+    assert sample.weight is not None
+    inclusion = np.random.default_rng(4).uniform(0.1, 1.0, 300)
+    source = array_source(sample.arrays | {"inclusion": inclusion}, 64)
+    wanted = expected_scores(Sample(sample.probability, sample.target, sample.weight / inclusion))
+    assert_scores(evaluate(source, 3, engine), wanted)
+
+
+def test_evaluate__float32_probabilities_are_summed_in_double_precision(engine: Engine) -> None:
+    sample = random_sample(2000, 3, seed=5)
+    single = sample.probability.astype(np.float32)
+    source = array_source(sample.arrays | {"probability": single}, 128)
+    found = evaluate(source, 3, engine)
+    double = single.astype(np.float64)
+    hot = np.eye(3)[sample.target]
+    assert_close(found.brier_score, np.average(np.square(double - hot).sum(axis=1), weights=sample.weight))
+    assert_close(found.log_loss, -np.average(np.log(double[hot == 1]), weights=sample.weight))
+    areas = [oracle.roc_auc_score(hot[:, k], double[:, k], sample_weight=sample.weight) for k in range(3)]
+    assert_close(found.roc_auc, np.mean(areas))
+
+
+class CountingScheduler(ThreadScheduler):
+    """Counts submissions."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=2)
+        self.submissions = 0
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        self.submissions += 1
+        return super().run(work, groups, advance)
+
+
+def test_evaluate__takes_one_submission_for_all_metrics() -> None:
+    scheduler = CountingScheduler()
+    with Engine(scheduler) as engine:
+        evaluate(random_sample(500, 3, seed=6).source(32), 3, engine)
+    assert scheduler.submissions == 1
+
+
+@pytest.mark.parametrize("metric", [log_loss, accuracy, balanced_accuracy, confusion_matrix, brier_score, roc_auc])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_metric__of_arrays_and_of_a_source_is_that_of_evaluate(
+    metric: Callable[..., Any], n_classes: int, weighted: bool, engine: Engine
+) -> None:
+    sample = random_sample(200, n_classes, seed=7, weighted=weighted)
+    wanted = expected_scores(sample)[{"confusion_matrix": "confusion"}.get(metric.__name__, metric.__name__)]
+    assert_close(metric(sample.probability, sample.target, sample.weight), wanted)
+    assert_close(metric(sample.source(16), engine=engine), wanted)
+
+
+@pytest.mark.parametrize("average", ["macro", "weighted"])
+def test_roc_auc__one_against_the_rest_is_that_of_scikit_learn(average: str) -> None:
+    sample = random_sample(400, 4, seed=8)
+    wanted = oracle.roc_auc_score(
+        sample.target, sample.probability, multi_class="ovr", average=average, sample_weight=sample.weight
+    )
+    found = roc_auc(sample.probability, sample.target, sample.weight, average=average)  # type: ignore[arg-type]
+    assert found == pytest.approx(wanted, rel=1e-12)
+
+
+def test_brier_score__for_two_classes_is_that_of_scikit_learn() -> None:
+    sample = random_sample(400, 2, seed=9)
+    wanted = oracle.brier_score_loss(sample.target, sample.probability[:, 1], sample_weight=sample.weight)
+    assert brier_score(sample.probability, sample.target, sample.weight) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_log_loss__is_infinite_where_the_true_class_had_no_chance() -> None:
+    probability, target = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0])
+    assert log_loss(probability, target) == math.inf
+    assert log_loss(probability, target, clip=1e-3) == pytest.approx(-(math.log(1e-3) + math.log(0.5)) / 2, rel=1e-14)
+    assert log_loss(probability, target, np.array([0.0, 2.0])) == pytest.approx(math.log(2), rel=1e-14)
+
+
+def test_roc_auc__is_nan_where_one_class_only_occurs() -> None:
+    probability = np.array([[0.2, 0.3, 0.5], [0.6, 0.1, 0.3]])
+    assert math.isnan(roc_auc(probability, np.array([1, 1])))
+    assert math.isnan(roc_auc(probability[:, :2] / probability[:, :2].sum(axis=1, keepdims=True), np.array([0, 0])))
+
+
+def test_evaluate__leaves_the_roc_auc_out_when_told_to(engine: Engine) -> None:
+    sample = random_sample(100, 3, seed=10)
+    wanted = expected_scores(sample)
+    del wanted["roc_auc"], wanted["roc_auc_weighted"]
+    assert_scores(evaluate(sample.source(16), 3, engine, roc_auc=False), wanted)
+
+
+def test_evaluate__refuses_a_roc_auc_that_may_not_fit_before_it_reads_anything() -> None:
+    source = random_sample(1000, 3, seed=11).source()
+    with thread_engine(1, memory_bytes=100_000) as engine:
+        with pytest.raises(InputError, match="Leave out the ROC AUC, raise the memory limit"):
+            evaluate(source, 3, engine)
+        assert evaluate(source, 3, engine, roc_auc=False).rows == 1000
+
+
+def broken(name: str, row: int, value: float) -> Source:
+    arrays = {name: array.copy() for name, array in random_sample(100, 3, seed=12).arrays.items()}
+    arrays[name][row] = value
+    return array_source(arrays, 16)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (broken("probability", 37, np.nan), "row 37 have a missing.*Give the probabilities that predict_proba"),
+        (broken("probability", 37, np.inf), "row 37 have a missing.*Give the probabilities that predict_proba"),
+        (broken("probability", 37, -0.1), "row 37 have a missing.*Give the probabilities that predict_proba"),
+        (broken("probability", 99, 0.5), "row 99 do not add up to one.*scaled so that every row"),
+        (broken("target", 20, 3), "row 20 is not among the codes 0 to 2.*the index of its class"),
+        (broken("target", 20, -1), "row 20 is not among the codes 0 to 2.*the index of its class"),
+        (broken("weight", 0, -1.0), "weight of row 0 is missing.*Give weights of zero or more"),
+        (broken("weight", 15, np.nan), "weight of row 15 is missing.*Give weights of zero or more"),
+    ],
+)
+def test_evaluate__names_the_first_row_it_cannot_use(source: Source, message: str, engine: Engine) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate(source, 3, engine)
+
+
+def test_evaluate__refuses_another_number_of_columns_than_classes(engine: Engine) -> None:
+    with pytest.raises(InputError, match="3 columns of probabilities for 4 classes.*one column for each class"):
+        evaluate(random_sample(10, 3, seed=13).source(), 4, engine)
+
+
+def test_evaluate__refuses_rows_without_weight(engine: Engine) -> None:
+    sample = random_sample(10, 3, seed=14)
+    source = array_source(sample.arrays | {"weight": np.zeros(10)})
+    with pytest.raises(InputError, match="at least one row of positive weight"):
+        evaluate(source, 3, engine)
+
+
+def test_evaluate__refuses_a_source_without_rows(engine: Engine) -> None:
+    with pytest.raises(InputError, match="Give at least one row"):
+        evaluate(array_source({"probability": np.zeros((0, 2)), "target": np.zeros(0, dtype=int)}), 2, engine)
+
+
+TWO = np.array([[0.5, 0.5], [0.25, 0.75]])
+CODES = np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((TWO,), "without targets.*Give the true class of each row"),
+        ((TWO[:, 1], CODES), "shape \\(2,\\).*one column for each class"),
+        ((TWO.astype(int), CODES), "type int64.*Give floating-point numbers"),
+        ((TWO, np.array(["a", "b"])), "type <U1.*the index of its class"),
+        ((TWO, CODES[:1]), "target has shape \\(1,\\).*Give one target for each row"),
+        ((TWO, CODES, np.ones(3)), "weight has shape \\(3,\\).*Give one weight for each row"),
+        ((TWO[:0], CODES[:0]), "no rows to evaluate.*Give at least one row"),
+        ((array_source({"probability": TWO, "target": CODES}), CODES), "together with targets.*Let the source hold"),
+    ],
+)
+def test_accuracy__says_what_is_wrong_with_its_arguments(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        accuracy(*arguments)
+
+
+def test_log_loss__refuses_a_clip_that_is_no_probability() -> None:
+    with pytest.raises(InputError, match="Give a probability from 0"):
+        log_loss(TWO, CODES, clip=1.5)
+
+
+def test_roc_auc__refuses_an_unknown_average() -> None:
+    with pytest.raises(InputError, match='Give "macro" or "weighted"'):
+        roc_auc(TWO, CODES, average="micro")  # type: ignore[arg-type]

@@ -1,0 +1,109 @@
+import math
+import tracemalloc
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protodask.engine import array_source, thread_engine
+from protodask.errors import InputError
+from protodask.evaluation import evaluate
+from protodask.evaluation.outcomes import Outcomes
+from protodask.evaluation.roc import Runs, area, check_curves_fit, collect_runs, curve_bytes, finish_areas, merge_runs
+
+rows = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 1), st.sampled_from([0.25, 1.0, 3.0])), min_size=1, max_size=30
+)
+
+
+def outcomes(drawn: list[tuple[int, int, float]]) -> Outcomes:
+    score = np.array([level for level, _, _ in drawn], dtype=np.float64) / 8
+    return Outcomes(
+        np.column_stack([1 - score, score]),
+        np.array([label for _, label, _ in drawn], dtype=np.intp),
+        np.array([weight for _, _, weight in drawn], dtype=np.float64),
+    )
+
+
+def area_by_pairs(drawn: list[tuple[int, int, float]]) -> float:
+    won = compared = 0.0
+    for high, positive, weight in drawn:
+        for low, negative, other in drawn:
+            if positive == 1 and negative == 0:
+                compared += weight * other
+                won += weight * other * (1.0 if high > low else 0.5 if high == low else 0.0)
+    return won / compared if compared else math.nan
+
+
+@settings(deadline=None)
+@given(drawn=rows)
+def test_area__is_the_share_of_pairs_in_order(drawn: list[tuple[int, int, float]]) -> None:
+    (runs,) = collect_runs(outcomes(drawn))
+    np.testing.assert_allclose(area(runs), area_by_pairs(drawn), rtol=1e-12)
+
+
+@settings(deadline=None)
+@given(drawn=rows)
+def test_collect_runs__keeps_each_distinct_score_once_and_all_weight(drawn: list[tuple[int, int, float]]) -> None:
+    (runs,) = collect_runs(outcomes(drawn))
+    np.testing.assert_array_equal(runs.score, np.unique([level / 8 for level, _, _ in drawn]))
+    assert runs.positive.sum() == sum(weight for _, label, weight in drawn if label == 1)
+    assert runs.negative.sum() == sum(weight for _, label, weight in drawn if label == 0)
+
+
+@settings(deadline=None)
+@given(first=rows, second=rows, third=rows)
+def test_merge_runs__is_associative_and_equals_collecting_all_rows(
+    first: list[tuple[int, int, float]], second: list[tuple[int, int, float]], third: list[tuple[int, int, float]]
+) -> None:
+    # The weights are dyadic fractions, whose sums are exact: equality holds to the last bit.
+    a, b, c = (collect_runs(outcomes(drawn)) for drawn in (first, second, third))
+    (whole,) = collect_runs(outcomes(first + second + third))
+    for merged in (merge_runs(merge_runs(a, b), c), merge_runs(a, merge_runs(b, c))):
+        np.testing.assert_equal(asdict(merged[0]), asdict(whole))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_collect_runs__keeps_the_precision_of_the_scores(dtype: type[np.floating]) -> None:
+    probability: NDArray[np.floating] = np.array([[0.25, 0.75], [0.5, 0.5]], dtype=dtype)
+    (runs,) = collect_runs(Outcomes(probability, np.array([1, 0]), np.ones(2)))
+    (merged,) = merge_runs((runs,), (runs,))
+    assert runs.score.dtype == merged.score.dtype == dtype
+
+
+def test_finish_areas__means_leave_out_classes_without_an_area() -> None:
+    good = Runs(np.array([0.1, 0.9]), np.array([0.0, 3.0]), np.array([1.0, 0.0]))
+    even = Runs(np.array([0.5]), np.array([1.0]), np.array([3.0]))
+    absent = Runs(np.array([0.5]), np.array([0.0]), np.array([4.0]))
+    areas = finish_areas((good, absent, even))
+    np.testing.assert_array_equal(areas.by_class, [1.0, np.nan, 0.5])
+    assert areas.macro == 0.75
+    assert areas.weighted == (3 * 1.0 + 1 * 0.5) / 4
+
+
+@pytest.mark.parametrize("n_classes", [2, 6])
+def test_curve_bytes__is_about_the_measured_peak_and_not_below(n_classes: int) -> None:
+    random = np.random.default_rng(0)
+    n_rows = 100_000
+    raw = random.random((n_rows, n_classes))
+    arrays = {"probability": raw / raw.sum(axis=1, keepdims=True), "target": random.integers(0, n_classes, n_rows)}
+    source = array_source(arrays, 2048)
+    with thread_engine(1) as engine:
+        evaluate(source, n_classes, engine)
+        tracemalloc.start()
+        try:
+            evaluate(source, n_classes, engine)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert 0.5 * curve_bytes(n_rows, n_classes) < peak < curve_bytes(n_rows, n_classes)
+
+
+def test_check_curves_fit__refuses_what_may_be_too_large_and_nothing_else() -> None:
+    needed = curve_bytes(1_000_000, 10)
+    check_curves_fit(1_000_000, 10, needed)
+    with pytest.raises(InputError, match="1000000 rows and 10 classes.*Leave out the ROC AUC"):
+        check_curves_fit(1_000_000, 10, needed - 1)
