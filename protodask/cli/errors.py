@@ -41,7 +41,7 @@ def reported(debug: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        complain("Stopped.", "What was finished before stays; nothing is left half-written.")
+        typer.echo("Stopped. What was finished before stays; nothing is left half-written.", err=True)
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.errors import WrongUseError
+
 BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 
 UNITS = {
@@ -33,9 +35,9 @@ def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for value in values:
         name, separator, order = value.partition("=")
         if not name or not separator or not order:
-            raise typer.BadParameter(f"{value!r} is no order. Write it like size=small,medium,large.")
+            raise WrongUseError(f"--ordinal {value} is no order.", "Write it like size=small,medium,large.")
         if name in orders:
-            raise typer.BadParameter(f"The column {name!r} has two orders. Give one.")
+            raise WrongUseError(f"The column {name!r} has two orders.", "Give one.")
         orders[name] = tuple(category.strip() for category in order.split(","))
     return orders
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -12,7 +13,8 @@ from typing import Any
 import dask
 from dask._task_spec import Task, TaskRef
 from distributed import Client, Future, KilledWorker, as_completed, get_worker
-from distributed.comm import CommClosedError
+from distributed.comm import CommClosedError, connect
+from distributed.security import Security
 
 from protodask.engine.blocks import Block
 from protodask.engine.cache import BlockCache
@@ -25,8 +27,14 @@ from protodask.errors import ClusterError
 CONNECT_SECONDS = 10
 """A scheduler that answers at all answers in milliseconds; this leaves room for a busy one."""
 
+WORKER_SECONDS = 300
+"""How long a pass waits for the first worker: job queues take their time."""
+
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
+
+SHIPPED_BYTES = 64 * 2**20
+"""Rows in the driver's memory travel through the scheduler; beyond this a store that the workers read is better."""
 
 TASKS_PER_THREAD = 1
 """A task costs 1.2 to 1.6 ms of scheduler time, so a pass has about as many as the cluster has threads."""
@@ -70,11 +78,14 @@ class ClusterScheduler:
     def connect(cls, address: str) -> ClusterScheduler:
         """Connect to a running scheduler."""
         try:
+            # A client that cannot connect holds up the end of the process; a bare connection does not.
+            with ThreadPoolExecutor(1) as other_thread:  # this one may have an event loop, as in a notebook
+                other_thread.submit(lambda: asyncio.run(_knock(address))).result()
             client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
             raise ClusterError(
                 f"No Dask scheduler answered at {address} within {CONNECT_SECONDS} seconds ({error}).",
-                "Check that it runs and that the address is right, or compute in this process: leave out the scheduler.",
+                "Check that it runs and that the address is right, or leave out the scheduler to compute here.",
             ) from error
         return cls(client, owned=True)
 
@@ -82,9 +93,17 @@ class ClusterScheduler:
     def n_threads(self) -> int:
         threads = sum(worker["nthreads"] for worker in self._workers().values())
         if threads == 0:
-            self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+            self._wait_for_workers()
             threads = sum(worker["nthreads"] for worker in self._workers().values())
         return int(threads)
+
+    def _wait_for_workers(self) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=WORKER_SECONDS)
+        except TimeoutError as error:
+            raise ClusterError(
+                f"The scheduler had no worker for {WORKER_SECONDS} seconds.", "Start workers for it, and repeat."
+            ) from error
 
     @property
     def n_tasks(self) -> int:
@@ -94,6 +113,10 @@ class ClusterScheduler:
     def memory_bytes(self) -> int:
         limits = [int(worker["memory_limit"] or 0) for worker in self._workers().values()]
         return min((limit for limit in limits if limit > 0), default=process_memory_limit())
+
+    @property
+    def resident_bytes(self) -> int:
+        return SHIPPED_BYTES
 
     def _workers(self) -> dict[str, Any]:
         workers: dict[str, Any] = self._client.scheduler_info()["workers"]
@@ -187,6 +210,11 @@ class ClusterScheduler:
 @dataclass(frozen=True)
 class _Shared:
     future: Future[Any]
+
+
+async def _knock(address: str) -> None:
+    security = Security().get_connection_args("client")
+    await (await connect(address, timeout=CONNECT_SECONDS, **security)).close()
 
 
 def _identity(value: Any) -> Any:

@@ -106,6 +106,10 @@ class Engine:
         for leaf in leaves(source):
             self._scheduler.forget(leaf.key)
 
+    def __deepcopy__(self, memo: object) -> Engine:
+        # scikit-learn clones an estimator by copying its parameters; a copy of an engine is the engine.
+        return self
+
     def close(self) -> None:
         """End the threads or the connection this engine opened."""
         self._scheduler.close()

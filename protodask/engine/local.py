@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
 from protodask.engine.engine import Engine
 from protodask.errors import ClusterError, InputError
@@ -13,6 +15,24 @@ LOOPBACK = "127.0.0.1"
 
 DASHBOARD = f"{LOOPBACK}:0"
 """The HTTP server cannot be switched off, so it is bound to loopback, on a free port."""
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Deliver Ctrl-C after the body.
+
+    The terminal sends it to the workers as well, each of which would answer with a traceback. Threads and processes
+    that are started in the body keep the signal blocked; the main thread gets it, and ends them in order.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # or it would be started in the body, and unblock the signal afterwards
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -30,17 +50,18 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
     from protodask.engine.cluster import ClusterScheduler
 
     try:
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            host=LOOPBACK,
-            dashboard_address=DASHBOARD,
-            worker_dashboard_address=DASHBOARD,
-            memory_limit="auto" if memory_bytes is None else memory_bytes,
-            # What goes wrong in a task comes back as an exception; the workers need not tell it a second time.
-            silence_logs=logging.CRITICAL,
-        )
+        with _interrupts_held_back():
+            cluster = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                host=LOOPBACK,
+                dashboard_address=DASHBOARD,
+                worker_dashboard_address=DASHBOARD,
+                memory_limit="auto" if memory_bytes is None else memory_bytes,
+                # What goes wrong in a task comes back as an exception; the workers need not tell it a second time.
+                silence_logs=logging.CRITICAL,
+            )
     except (OSError, RuntimeError, TimeoutError) as error:
         raise ClusterError(
             f"{workers} worker processes could not be started on this machine ({error}).",

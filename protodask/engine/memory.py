@@ -7,6 +7,10 @@ CACHE_SHARE = 0.4
 thread two blocks in flight and a tile."""
 
 
+RESIDENT_SHARE = 0.1
+"""Share of the limit for what passes leave in the memory of this process, such as the scores between two batches."""
+
+
 def process_memory_limit() -> int:
     """Bytes this process may use: the machine's memory, or its control group's or resource limit if that is less."""
     from distributed.system import MEMORY_LIMIT  # takes a third of a second to import

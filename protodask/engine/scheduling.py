@@ -27,6 +27,11 @@ class Scheduler(Protocol):
         """Memory limit of one process that runs tasks."""
         ...
 
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of rows that may sensibly stay in the driver's memory and still be read by every task."""
+        ...
+
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         """Run one task for each group of block numbers; report finished blocks through `advance`."""
         ...

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import dask.threaded
@@ -12,7 +14,7 @@ from dask._task_spec import Task
 
 from protodask.engine.cache import BlockCache
 from protodask.engine.groups import Pass, Reader, run_group
-from protodask.engine.memory import cache_budget, process_memory_limit
+from protodask.engine.memory import RESIDENT_SHARE, cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 
 TASKS_PER_THREAD = 4
@@ -47,13 +49,29 @@ class ThreadScheduler:
     def memory_bytes(self) -> int:
         return self._memory
 
+    @property
+    def resident_bytes(self) -> int:
+        return int(RESIDENT_SHARE * self._memory)
+
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        tasks = _Tasks()
+
+        def on_block() -> None:
+            tasks.check()
+            advance(1)
+
         def run_one(task: int) -> list[Node[Any]]:
-            return run_group(work, groups[task], self._reader, lambda: advance(1))
+            with tasks.one():
+                return run_group(work, groups[task], self._reader, on_block)
 
         keys = [f"group-{task}" for task in range(len(groups))]
         graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
-        results = dask.threaded.get(graph, keys, pool=self._pool)
+        try:
+            results = dask.threaded.get(graph, keys, pool=self._pool)
+        except BaseException:
+            # Whoever catches this may remove the store that the tasks write to, so none may still be at work.
+            tasks.stop()
+            raise
         return [node for nodes in results for node in nodes]
 
     def share(self, value: Any) -> Any:
@@ -66,3 +84,38 @@ class ThreadScheduler:
         self._pool.shutdown()
         self._readers.shutdown()
         self._reader.cache.clear()
+
+
+class _StoppedError(Exception):
+    """Ends a task after another one of its pass failed."""
+
+
+class _Tasks:
+    """The tasks of one pass: lets a failed pass end the others after the block in their hands."""
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._at_work = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        with self._changed:
+            self.check()
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._at_work -= 1
+                self._changed.notify_all()
+
+    def check(self) -> None:
+        if self._stopped:
+            raise _StoppedError
+
+    def stop(self) -> None:
+        """Have the tasks end, and wait until they have."""
+        with self._changed:
+            self._stopped = True
+            self._changed.wait_for(lambda: self._at_work == 0)

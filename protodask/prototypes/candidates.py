@@ -7,6 +7,7 @@ priority. So the draw is the same however the rows are cut into blocks and whoev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -141,7 +142,7 @@ def draw(sample: Sample, wanted: int, max_fraction: float) -> Integers:
 
 
 def smallest_class(max_fraction: float) -> int:
-    """Smallest `N_k` with `ceil(N_k/2) >= 1/(2 eta)` and `ceil(N_k/2) > 1/(2 (1 - eta))`.
+    """Smallest `N_k` with `ceil(N_k/2) >= 1/(2 eta)` and `ceil(N_k/2) > 1/(2 (1 - eta))`, as the draw rounds.
 
     Then every class has a candidate and a row left to score, however its rows fall into the two bins.
     """
@@ -154,7 +155,7 @@ def smallest_class(max_fraction: float) -> int:
 
 def _suffices(count: int, max_fraction: float) -> bool:
     half = -(-count // 2)
-    return 2 * half * max_fraction >= 1 and 2 * half * (1 - max_fraction) > 1
+    return 1 <= math.floor(max_fraction * half + 0.5) < half
 
 
 def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: float) -> None:

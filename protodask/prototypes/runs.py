@@ -12,9 +12,9 @@ import platform
 import struct
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,24 +156,34 @@ class _RecordedFunction:
         self._function = function
         self._past = _read_log(path)
         self._good_bytes = 0
-        self._file: BinaryIO | None = None
+        self._replaying = True
         self._flushed = time.monotonic()
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
-        if self._file is None:
+        if self._replaying:
             entry = next(self._past, None)
             if entry is not None and entry.theta == theta.tobytes():
                 self._good_bytes = entry.end
                 return entry.value, entry.gradient
-            self._file = _open_log(self._path, self._good_bytes)
+            self._past.close()
+            self._replaying = False
+            self._cut()
         value, gradient = self._function(theta)
-        with storage_errors(self._path, "writing"):
-            self._file.write(_pack(theta, value, gradient))
-            self._file.flush()
-            if time.monotonic() - self._flushed > FLUSH_SECONDS:
-                os.fsync(self._file.fileno())
-                self._flushed = time.monotonic()
+        self._append(_pack(theta, value, gradient))
         return value, gradient
+
+    def _cut(self) -> None:
+        """Drop what follows the last entry that could be used."""
+        with storage_errors(self._path, "writing"), open(self._path, "ab") as file:
+            file.truncate(self._good_bytes)
+
+    def _append(self, record: bytes) -> None:
+        with storage_errors(self._path, "writing"), open(self._path, "ab") as file:
+            file.write(record)
+            file.flush()
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                os.fsync(file.fileno())
+                self._flushed = time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -189,15 +199,14 @@ def _pack(theta: Floats, value: float, gradient: Floats) -> bytes:
     return _HEAD.pack(_MAGIC, zlib.crc32(body), len(body), len(theta)) + body
 
 
-def _read_log(path: str) -> Iterator[_Entry]:
+def _read_log(path: str) -> Generator[_Entry, None, None]:
     """The entries of a log up to the first that is torn or damaged."""
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below; a generator may outlive a with
+        size = os.path.getsize(path)
     except FileNotFoundError:
         return
-    try:
-        size = os.fstat(file.fileno()).st_size
-        end = 0
+    end = 0
+    with open(path, "rb") as file:
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:
@@ -212,12 +221,3 @@ def _read_log(path: str) -> Iterator[_Entry]:
             (value,) = struct.unpack_from("<d", body)
             gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()
             yield _Entry(body[8 : 8 + 8 * count], value, gradient, end)
-    finally:
-        file.close()
-
-
-def _open_log(path: str, good_bytes: int) -> BinaryIO:
-    with storage_errors(path, "writing"):
-        file = open(path, "ab")  # noqa: SIM115 - open as long as the run
-        file.truncate(good_bytes)
-        return file

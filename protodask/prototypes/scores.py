@@ -13,9 +13,6 @@ from protodask.data.storage import is_url, locate, storage_errors
 from protodask.engine import Arrays, Engine, Source, array_source
 from protodask.prototypes.candidates import SCORES
 
-MEMORY_SHARE = 0.1
-"""Share of the memory limit up to which scores stay in memory."""
-
 
 class ScoreKeeper(Protocol):
     """Keeps the unscaled probabilities of all rows between batches: in memory, or in a store the workers can reach."""
@@ -62,4 +59,4 @@ class StoredScores:
 
 def fits_memory(engine: Engine, n_rows: int, n_classes: int) -> bool:
     """Whether the scores are small beside the memory of this process and of the workers."""
-    return n_rows * n_classes * 8 <= MEMORY_SHARE * engine.scheduler.memory_bytes
+    return n_rows * n_classes * 8 <= engine.scheduler.resident_bytes

@@ -127,7 +127,7 @@ def test_reduce__keeps_within_its_memory_and_still_hits(tmp_path: Path) -> None:
 class RecordingScheduler:
     """Runs nothing; records what it was asked to."""
 
-    n_threads, n_tasks, memory_bytes = 3, 3, 0
+    n_threads, n_tasks, memory_bytes, resident_bytes = 3, 3, 0, 0
 
     def __init__(self) -> None:
         self.runs: list[tuple[Pass, list[list[int]]]] = []

@@ -1,0 +1,229 @@
+"""What all benchmarks share: timing, tables, checks, records, the machine.
+
+Only the standard library is imported here, so that a process whose memory is measured stays as small as it can be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from importlib import metadata
+from typing import Any
+
+GIB = 2**30
+MIB = 2**20
+
+VERSIONS = ("protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "proset", "xgboost")
+
+
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser that every benchmark adds its settings to; `description` is the module's docstring."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=_HelpFormatter)
+    parser.add_argument("--out", metavar="FILE.json", help="also write settings, machine and results to this file")
+    return parser
+
+
+class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the description and shows defaults."""
+
+
+def positive(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return number
+
+
+UNITS = {"KiB": 2**10, "MiB": MIB, "GiB": GIB, "kB": 10**3, "MB": 10**6, "GB": 10**9, "B": 1}
+
+
+def byte_count(text: str) -> int:
+    """`1GiB`, `500 MB` or a plain number, for argparse."""
+    number, factor = text, 1
+    for unit, bytes_each in UNITS.items():
+        if text.endswith(unit):
+            number, factor = text[: -len(unit)], bytes_each
+            break
+    try:
+        return int(float(number) * factor)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1GiB") from None
+
+
+def choices(allowed: Sequence[str]) -> Callable[[str], list[str]]:
+    """Names separated by commas, each one of `allowed`, for argparse."""
+
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in allowed]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def numbers(text: str) -> list[int]:
+    """Positive whole numbers separated by commas, for argparse."""
+    return [positive(part) for part in text.split(",")]
+
+
+def peer(module: str) -> Any:
+    """A library that is measured against; a missing one ends the program with what to install."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] == module.partition(".")[0]:
+            sys.exit(f"{module.partition('.')[0]} is not installed. Run: pip install '.[benchmark]'")
+        raise
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
+    """Seconds of every call, function by function, called in turn (A B A B) so that drift hits all alike.
+
+    One call of each goes before and is not counted.
+    """
+    seconds: list[list[float]] = [[] for _ in functions]
+    for position in range(rounds + 1):
+        for function, found in zip(functions, seconds, strict=True):
+            took = timed(function)
+            if position > 0:
+                found.append(took)
+    return seconds
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one."""
+    return float(statistics.median(values))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A bound that a measured figure is meant to keep."""
+
+    what: str
+    measured: float
+    relation: str
+    """`<=` or `>=`."""
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.measured <= self.bound if self.relation == "<=" else self.measured >= self.bound
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "MISSED"
+        return f"{verdict:>6}  {self.what}: {format_cell(self.measured)} {self.relation} {format_cell(self.bound)}"
+
+
+class Table:
+    """Prints its header at once and every row as it comes."""
+
+    def __init__(self, title: str, columns: Sequence[str], first_width: int = 24) -> None:
+        self._widths = [first_width, *(max(len(name), 8) for name in columns[1:])]
+        print(f"\n{title}")
+        self.row(*columns)
+        print("-" * (sum(self._widths) + 2 * (len(columns) - 1)), flush=True)
+
+    def row(self, *cells: object) -> None:
+        first, *others = (format_cell(cell) for cell in cells)
+        line = [first.ljust(self._widths[0])]
+        line += [cell.rjust(width) for cell, width in zip(others, self._widths[1:], strict=True)]
+        print("  ".join(line), flush=True)
+
+
+THOUSAND = 1000
+
+
+def format_cell(value: object) -> str:
+    """Four digits of a fraction, whole numbers in full, nothing for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= THOUSAND else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "processor": _processor(),
+        "processors": os.cpu_count(),
+        "usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": _memory(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "versions": {name: version for name in VERSIONS if (version := _version(name)) is not None},
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = [line for line in file if line.startswith("model name")]
+    except OSError:
+        lines = []
+    return lines[0].partition(":")[2].strip() if lines else platform.processor()
+
+
+def _memory() -> int | None:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def start(name: str) -> dict[str, Any]:
+    """Say what is measured on what, and return the description of the machine for the record."""
+    found = machine()
+    versions = ", ".join(f"{package} {version}" for package, version in found["versions"].items())
+    print(f"{name}: {found['processor']}, {found['usable']} processors, load {found['load_at_start']}\n{versions}")
+    return found
+
+
+def finish(
+    name: str,
+    settings: argparse.Namespace,
+    measured_on: dict[str, Any],
+    results: Sequence[Any],
+    checks: Sequence[Check] = (),
+) -> None:
+    """Print the checks, and write the record where `--out` asks for one."""
+    if checks:
+        print()
+    for check in checks:
+        print(check)
+    if settings.out is None:
+        return
+    record = {
+        "benchmark": name,
+        "settings": {key: value for key, value in vars(settings).items() if key != "out"},
+        "machine": measured_on,
+        "results": [asdict(result) if is_dataclass(result) else result for result in results],  # type: ignore[arg-type]
+        "checks": [{**asdict(check), "holds": check.holds} for check in checks],
+    }
+    with open(settings.out, "w", encoding="utf-8") as file:
+        json.dump(record, file, indent=2)
+    print(f"\nWritten to {settings.out}.")

@@ -1,0 +1,124 @@
+"""`protodask evaluate`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from protodask.data import Dataset
+from protodask.prototypes import load_model
+from protodask.prototypes.model import probabilities
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_score
+
+Call = Callable[..., Any]
+
+
+def _evaluate(call: Call, *arguments: object) -> dict[str, Any]:
+    done = call("evaluate", *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("n_batches", [1, 2])
+def test_evaluate__agrees_with_scikit_learn(n_batches: int, call: Call, example: Any) -> None:
+    found = _evaluate(call, example.model, example.data, "--batches", n_batches)
+    block = Dataset.open(example.data).read(0)
+    (scores,) = load_model(example.model).scores(block["features"], [n_batches])
+    probability, target = probabilities(scores), block["target"]
+    assert found["log_loss"] == pytest.approx(log_loss(target, probability))
+    assert found["accuracy"] == pytest.approx(accuracy_score(target, probability.argmax(axis=1)))
+    assert found["roc_auc"] == pytest.approx(roc_auc_score(target, probability[:, 1]))
+    assert found["confusion"] == confusion_matrix(target, probability.argmax(axis=1)).tolist()
+    assert found["rows"] == 300
+    assert found["classes"] == ["high", "low"]
+
+
+def test_evaluate__no_batches_is_the_marginals(call: Call, example: Any) -> None:
+    found = _evaluate(call, example.model, example.data, "--batches", 0)
+    assert found["log_loss"] == pytest.approx(found["marginal_log_loss"])
+    assert found["marginal_log_loss"] > _evaluate(call, example.model, example.data)["log_loss"]
+
+
+def test_evaluate__raw_table_is_as_good_as_its_dataset(call: Call, example: Any) -> None:
+    from_table = _evaluate(call, example.model, example.table)
+    from_dataset = _evaluate(call, example.model, example.data)
+    del from_table["data"], from_dataset["data"]
+    assert from_table == from_dataset
+
+
+def test_evaluate__weights_count_rows(call: Call, example: Any, tmp_path: Path) -> None:
+    lines = example.table.read_text().splitlines()
+    weighted, repeated = tmp_path / "weighted.csv", tmp_path / "repeated.csv"
+    weighted.write_text("\n".join([lines[0] + ",times", *(f"{line},{n % 3}" for n, line in enumerate(lines[1:]))]))
+    repeated.write_text("\n".join([lines[0], *(line for n, line in enumerate(lines[1:]) for _ in range(n % 3))]))
+    found = _evaluate(call, example.model, weighted, "--weight", "times")
+    wanted = _evaluate(call, example.model, repeated)
+    for name in ("log_loss", "accuracy", "roc_auc", "weight", "brier_score", "marginal_log_loss"):
+        assert found[name] == pytest.approx(wanted[name])
+
+
+def test_evaluate__other_target_column(call: Call, example: Any, tmp_path: Path) -> None:
+    table = tmp_path / "renamed.csv"
+    table.write_text(example.table.read_text().replace("outcome", "answer", 1))
+    done = call("evaluate", example.model, table, "--drop", "answer")
+    assert done.exit_code == 1
+    assert "Name that column with --target" in done.stderr
+    assert _evaluate(call, example.model, table, "--target", "answer")["rows"] == 300
+
+
+def test_evaluate__held_out_dataset_may_lack_classes(call: Call, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = [f"{random.normal(center):.4f},{label}" for label, center in (("a", 0), ("b", 3), ("c", 6)) for _ in range(40)]
+    training, held_out, foreign = (tmp_path / name for name in ("training.csv", "held-out.csv", "foreign.csv"))
+    training.write_text("\n".join(["x,target", *rows]))
+    held_out.write_text("\n".join(["x,target", *(row for row in rows if not row.endswith("a"))]))
+    foreign.write_text("x,target\n1,b\n2,z\n")
+    for table in (training, held_out, foreign):
+        assert call("ingest", table, "--out", table.with_suffix(".zarr")).exit_code == 0
+    model = tmp_path / "model.zarr"
+    assert call("fit", training.with_suffix(".zarr"), "--out", model, "--candidates", 20).exit_code == 0
+    found = _evaluate(call, model, held_out.with_suffix(".zarr"))
+    assert found["confusion"] == _evaluate(call, model, held_out)["confusion"]
+    assert found["confusion"][0] == [0, 0, 0]
+    refused = call("evaluate", model, foreign.with_suffix(".zarr"))
+    assert refused.exit_code == 1
+    assert "classes the model does not know: 'z'" in refused.stderr
+    assert "Evaluate on rows of the classes the model was trained on." in refused.stderr
+
+
+def test_evaluate__without_roc_auc(call: Call, example: Any) -> None:
+    assert "roc_auc" not in _evaluate(call, example.model, example.data, "--no-roc-auc")
+
+
+def test_evaluate__writes_the_scores(call: Call, example: Any, tmp_path: Path) -> None:
+    out = tmp_path / "folder" / "scores.json"
+    printed = _evaluate(call, example.model, example.data, "--out", out)
+    assert json.loads(out.read_text()) == printed
+    assert [path.name for path in out.parent.iterdir()] == ["scores.json"]
+    again = call("evaluate", example.model, example.data, "--out", out)
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+    assert call("evaluate", example.model, example.data, "--out", out, "--overwrite").exit_code == 0
+
+
+def test_evaluate__says_it_in_words(call: Call, example: Any) -> None:
+    done = call("evaluate", example.model, example.data)
+    found = _evaluate(call, example.model, example.data)
+    assert f"right on {found['accuracy']:.1%} of the 300 rows" in done.stdout
+    assert f"{found['marginal_log_loss']:.4f}" in done.stdout
+    assert f"log-loss           {found['log_loss']:.6f}" in done.stdout
+
+
+def test_evaluate__roles_are_for_raw_tables(call: Call, example: Any) -> None:
+    done = call("evaluate", example.model, example.data, "--target", "outcome")
+    assert done.exit_code == 1
+    assert "Leave out --target, --weight and --inclusion" in done.stderr
+
+
+def test_evaluate__missing_weight_column(call: Call, example: Any) -> None:
+    done = call("evaluate", example.model, example.table, "--weight", "times")
+    assert done.exit_code == 1
+    assert "Check the name given with --weight." in done.stderr

@@ -1,0 +1,190 @@
+"""`protodask fit`."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from protodask.cli import app
+from protodask.engine import cluster
+from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
+from protodask.prototypes import FitConfig
+
+Call = Callable[..., Any]
+
+QUICK = ("--candidates", "20", "--max-iterations", "5")
+
+
+def _fingerprint(call: Call, model: Path) -> str:
+    found: str = json.loads(call("info", model, "--json").stdout)["fingerprint"]
+    return found
+
+
+def test_fit__help_states_the_real_defaults() -> None:
+    command: Any = typer.main.get_command(app)
+    options = {option.name: option for option in command.commands["fit"].params}
+    defaults = FitConfig()
+    for name in SETTINGS:
+        shown, real = options[name].show_default, getattr(defaults, CONFIG_NAMES.get(name, name))
+        match real:
+            case bool():
+                assert (shown == "standardize") == real
+            case str():
+                assert shown == real
+            case _:
+                assert float(shown) == pytest.approx(real, rel=1e-3)
+
+
+def test_fit__reports_each_batch_and_the_model(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--batches", 2, "--candidates", 20, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [record["batch"] for record in found["history"]] == [1, 2]
+    assert found["prototypes"] == sum(record["prototypes"] for record in found["history"])
+    lines = done.stderr.splitlines()
+    for record in found["history"]:
+        (line,) = (line for line in lines if f"batch {record['batch']}  {record['status']}" in line)
+        for part in (
+            f"iterations {record['iterations']}",
+            f"evaluations {record['evaluations']}",
+            f"objective {record['value']:.6g}",
+            f"gradient {record['gradient_norm']:.2g}",
+            f"features {record['active_features']}",
+            f"prototypes {record['prototypes']}",
+        ):
+            assert part in line
+
+
+def test_fit__not_converging_is_one_line(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--max-iterations", 2, "--candidates", 20)
+    assert done.exit_code == 0
+    (line,) = (line for line in done.stderr.splitlines() if "Warning" in line)
+    assert "max_iterations" in line
+    assert "training.py" not in done.stderr
+
+
+def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("candidates: 30\nmax-iterations: 3\nlambda_v: 1e-2\nn_batches: 1\nstandardize: false\n")
+    done = call(
+        "fit", example.data, "--out", tmp_path / "model.zarr", "--run-dir", tmp_path / "run", "--config", config,
+        "--max-iterations", 4, "--seed", 7,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    used = json.loads(call("info", tmp_path / "run", "--json").stdout)["config"]
+    wanted = FitConfig(n_candidates=30, max_iterations=4, lambda_v=0.01, standardize=False, seed=7)
+    assert used == wanted.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("candidats: 30\n", "The keys are batches, candidates, max-fraction"),
+        ("candidates: many\n", "Give a whole number."),
+        ("candidates: 2.5\n", "Give a whole number."),
+        ("standardize: 1\n", "Give true or false."),
+        ("precision: float16\n", "Choose float32 or float64."),
+        ("batches: 1\nn_batches: 2\n", "Give each of batches"),
+        ("seed: 1\nseed: 2\n", "a second time, line 2"),
+        ("- 1\n", "name: value"),
+        ("alpha-v: [\n", "Correct it there."),
+        ("alpha-v: 2\n", "Give the share of the l2 part"),
+    ],
+)
+def test_fit__bad_config(text: str, message: str, call: Call, example: Any, tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text(text)
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--config", config)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "model.zarr").exists()
+
+
+def test_fit__missing_config(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--config", tmp_path / "none.yaml")
+    assert done.exit_code == 1
+    assert "There is no file" in done.stderr
+
+
+def test_fit__start_adds_batches(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("fit", example.data, "--out", tmp_path / "more.zarr", "--start", example.model, *QUICK, "--json")
+    assert done.exit_code == 0, done.output
+    before = json.loads(call("info", example.model, "--json").stdout)["batches"]
+    after = json.loads(call("info", tmp_path / "more.zarr", "--json").stdout)["batches"]
+    assert after[:2] == before
+    assert len(after) == 3
+
+
+def test_fit__existing_model_is_refused_before_training(call: Call, example: Any) -> None:
+    before = _fingerprint(call, example.model)
+    done = call("fit", example.data, "--out", example.model, *QUICK)
+    assert done.exit_code == 1
+    assert "--overwrite" in done.stderr
+    assert "batch 1" not in done.stderr
+    assert _fingerprint(call, example.model) == before
+
+
+def test_fit__a_dataset_is_not_overwritten_by_a_model(call: Call, example: Any) -> None:
+    done = call("fit", example.data, "--out", example.data, "--overwrite", *QUICK)
+    assert done.exit_code == 1
+    assert "is not a protodask model" in done.stderr
+    assert call("info", example.data).exit_code == 0
+
+
+def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> None:
+    arguments = ("fit", example.data, "--run-dir", tmp_path / "run", "--candidates", 20, "--max-iterations", 8)
+    assert call(*arguments, "--out", tmp_path / "one.zarr").exit_code == 0
+    assert call(*arguments, "--out", tmp_path / "two.zarr").exit_code == 0
+    assert _fingerprint(call, tmp_path / "one.zarr") == _fingerprint(call, tmp_path / "two.zarr")
+    other = call(*arguments, "--out", tmp_path / "three.zarr", "--seed", 9)
+    assert other.exit_code == 1
+    assert "choose another run directory" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--scheduler", "tcp://127.0.0.1:1", "--workers", "2"), "Choose a running cluster or new worker processes."),
+        (("--threads", "2", "--workers", "2"), "Leave it out"),
+        (("--threads", "2", "--scheduler", "tcp://127.0.0.1:1"), "Leave it out"),
+        (("--memory-limit", "1GiB", "--scheduler", "tcp://127.0.0.1:1"), "Leave it out"),
+        (("--lambda-v", "-1"), "Penalties must be finite and not negative."),
+        (("--max-fraction", "1"), "Give a share strictly between 0 and 1."),
+        (("--precision", "float16"), "float32"),
+        (("--lambda_v", "1"), "--lambda"),
+    ],
+)
+def test_fit__wrong_use(options: tuple[str, ...], message: str, call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere://x"])
+def test_fit__unreachable_scheduler(
+    address: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--scheduler", address)
+    assert done.exit_code == 1
+    assert address in done.stderr
+    assert "Check that it runs and that the address is right" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fit__raw_table_is_sent_to_ingest(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("fit", example.table, "--out", tmp_path / "model.zarr")
+    assert done.exit_code == 1
+    assert "protodask ingest" in done.stderr
+
+
+def test_fit__workers_and_threads_give_the_same_model(call: Call, example: Any, tmp_path: Path) -> None:
+    arguments = ("fit", example.data, *QUICK)
+    here = call(*arguments, "--out", tmp_path / "here.zarr", "--threads", 1, "--memory-limit", "500MB")
+    there = call(*arguments, "--out", tmp_path / "there.zarr", "--workers", 1, "--memory-limit", "1GiB")
+    assert here.exit_code == 0, here.output
+    assert there.exit_code == 0, there.output
+    assert _fingerprint(call, tmp_path / "here.zarr") == _fingerprint(call, tmp_path / "there.zarr")

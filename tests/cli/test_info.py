@@ -1,0 +1,101 @@
+"""`protodask info`."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+
+def test_info__tells_the_kinds_apart(call: Call, example: Any, tmp_path: Path) -> None:
+    call("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr")
+    call("predict", example.model, example.data, "--out", tmp_path / "predictions.parquet")
+    call(
+        "fit", example.data, "--out", tmp_path / "m.zarr", "--run-dir", tmp_path / "run", "--candidates", 10,
+        "--max-iterations", 2,
+    )  # fmt: skip
+    places = {
+        example.data: "dataset",
+        example.model: "model",
+        tmp_path / "run": "run",
+        tmp_path / "predictions.zarr": "predictions",
+        tmp_path / "predictions.parquet": "predictions",
+    }
+    for place, kind in places.items():
+        assert json.loads(call("info", place, "--json").stdout)["kind"] == kind
+        done = call("info", place)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.startswith(("dataset", "model", "run", "kind"))
+
+
+def test_info__model_lists_its_features(call: Call, example: Any) -> None:
+    found = json.loads(call("info", example.model, "--json").stdout)
+    assert found["target"] == "outcome"
+    assert sum(entry["share"] for entry in found["classes"]) == pytest.approx(1)
+    for batch in found["batches"]:
+        weights = [feature["weight"] for feature in batch["features"]]
+        assert weights == sorted(weights, reverse=True)
+        assert sum(batch["prototypes_by_class"]) == batch["prototypes"]
+    shown = call("info", example.model).stdout
+    for feature in found["batches"][0]["features"]:
+        assert feature["name"] in shown
+
+
+def test_info__run_that_was_interrupted(call: Call, example: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    call(
+        "fit", example.data, "--out", tmp_path / "m.zarr", "--run-dir", run, "--candidates", 10, "--max-iterations", 2
+    )
+    assert "finished" in call("info", run).stdout
+    (run / "history.json").unlink()
+    done = call("info", run)
+    assert done.exit_code == 0
+    assert "not finished: the same command continues it" in done.stdout
+    (run / "history.json").write_text("{")
+    damaged = call("info", run)
+    assert damaged.exit_code == 1
+    assert "Run the fit again with this run directory." in damaged.stderr
+
+
+@pytest.mark.parametrize("which", ["data", "model"])
+def test_info__damaged(which: str, call: Call, example: Any, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.zarr"
+    shutil.copytree(getattr(example, which), copy)
+    text = (copy / "zarr.json").read_text()
+    assert '"high"' in text
+    (copy / "zarr.json").write_text(text.replace('"high"', '"hihg"'))
+    done = call("info", copy)
+    assert done.exit_code == 1
+    assert "checksum" in done.stderr
+    assert "or restore" in done.stderr
+
+
+def test_info__newer_format(call: Call, example: Any, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.zarr"
+    shutil.copytree(example.model, copy)
+    record = json.loads((copy / "zarr.json").read_text())
+    record["attributes"]["version"] = 99
+    (copy / "zarr.json").write_text(json.dumps(record))
+    done = call("info", copy)
+    assert done.exit_code == 1
+    assert "Upgrade protodask" in done.stderr
+
+
+def test_info__something_else(call: Call, tmp_path: Path) -> None:
+    done = call("info", tmp_path)
+    assert done.exit_code == 1
+    assert "Give the path that --out or --run-dir named." in done.stderr
+
+
+def test_info__names_cannot_control_the_terminal(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("\x1b[31mred,target\n1,a\n2,b\n")
+    call("ingest", table, "--out", tmp_path / "data.zarr")
+    done = call("info", tmp_path / "data.zarr")
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    assert "\\x1b[31mred" in done.stdout

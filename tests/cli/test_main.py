@@ -1,0 +1,82 @@
+"""The program as it is started from a shell."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from protodask._version import __version__
+
+COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run")
+
+SLOW_IMPORTS = ("numpy", "scipy", "pandas", "sklearn", "dask", "distributed", "zarr", "pyarrow", "yaml")
+
+
+def _python(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        check=False,
+    )
+
+
+def test_help__names_every_command() -> None:
+    done = _python("-m", "protodask", "--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert re.search(rf"\b{command}\b", done.stdout)
+    assert "Exit codes" in done.stdout
+    assert done.stderr == ""
+
+
+def test_version__is_that_of_the_package() -> None:
+    done = _python("-m", "protodask", "--version")
+    assert (done.returncode, done.stdout) == (0, f"protodask {__version__}\n")
+
+
+def test_help__imports_nothing_slow() -> None:
+    code = (
+        "import sys\n"
+        "from protodask.cli import app\n"
+        "app(['fit', '--help'], standalone_mode=False)\n"
+        f"print(sorted(set({SLOW_IMPORTS!r}) & set(sys.modules)))"
+    )
+    done = _python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_wrong_use__exits_with_2() -> None:
+    done = _python("-m", "protodask", "fit", "data.zarr")
+    assert done.returncode == 2
+    assert "--out" in done.stderr
+    assert done.stdout == ""
+
+
+def test_whole_way__without_a_terminal_has_no_control_characters(tmp_path: Path) -> None:
+    commands = [
+        ["sample-data", "checker", "--rows", "2000", "--out", "data.zarr"],
+        ["fit", "data.zarr", "--out", "model.zarr", "--candidates", "50", "--max-iterations", "20"],
+        ["predict", "model.zarr", "data.zarr", "--out", "predictions.zarr"],
+    ]
+    for command in commands:
+        done = _python("-m", "protodask", *command, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        for output in (done.stdout, done.stderr):
+            assert all(letter.isprintable() or letter == "\n" for letter in output)
+    assert {path.name for path in tmp_path.iterdir()} == {"data.zarr", "model.zarr", "predictions.zarr"}
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_failure__shows_a_traceback_only_with_debug(debug: bool, tmp_path: Path) -> None:
+    done = _python("-m", "protodask", "info", "nothing", *(["--debug"] if debug else []), folder=tmp_path)
+    assert done.returncode == 1
+    assert "There is nothing at nothing." in done.stderr
+    assert "Check the path." in done.stderr
+    assert ("Traceback" in done.stderr) == debug

@@ -1,0 +1,127 @@
+"""Progress on a terminal and elsewhere."""
+
+import io
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from protodask.cli import progress
+from protodask.cli.progress import LogReporter, TerminalReporter, describe_seconds, reporting
+from protodask.engine.progress import Progress
+from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, IterationDone
+from rich.console import Console
+
+RECORD = BatchRecord(1, "converged", 12, 15, 3.25, 0.5123, 1e-4, 2, 40, np.arange(50))
+ITERATION = IterationDone(1, 7, 9, 0.61, 1e-3, 3, 45, 1.5)
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", found)
+    return found
+
+
+def test_log__a_pass_writes_few_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = LogReporter()
+    total = 600
+    for done in range(1, total + 1):
+        clock.now += 0.1
+        reporter.on_progress(Progress("ingest", done, total, 0.1 * done))
+    lines = capsys.readouterr().err.splitlines()
+    assert 60 / 5 - 2 <= len(lines) <= 60 / 5 + 1
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  writing the dataset: ", line) for line in lines)
+    assert lines[-1].endswith("done in 60.0 s")
+
+
+def test_log__a_short_pass_writes_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = LogReporter()
+    clock.now += 100
+    for done in range(1, 5):
+        reporter.on_progress(Progress("draw", done, 4, 0.1 * done))
+    assert capsys.readouterr().err == ""
+
+
+def test_log__every_batch_and_few_iterations(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = LogReporter()
+    reporter.on_fit(BatchStarted(1, 2, 50))
+    for _ in range(100):
+        clock.now += 0.1
+        reporter.on_fit(ITERATION)
+    reporter.on_fit(BatchDone(RECORD))
+    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert lines[0] == "batch 1 of 2 begins with 50 candidates"
+    assert len(lines) <= 4
+    assert lines[1].startswith("batch 1  iteration 7  evaluations 9  objective 0.61")
+    assert lines[-1] == (
+        "batch 1  converged  iterations 12  evaluations 15  objective 0.5123  gradient 0.0001  features 2  "
+        "prototypes 40  3.2 s"
+    )
+
+
+def _terminal() -> tuple[TerminalReporter, Any]:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=150, highlight=False, markup=False)
+    reporter = TerminalReporter(console)
+
+    def shown() -> str:
+        with console.capture() as captured:
+            console.print(reporter.render())
+        return re.sub(r"\x1b\[[0-9;]*m", "", captured.get()).strip()
+
+    return reporter, shown
+
+
+def test_terminal__bar_for_a_pass_that_takes_its_time() -> None:
+    reporter, shown = _terminal()
+    reporter.on_progress(Progress("predict", 1, 4, 0.1))
+    assert shown() == ""
+    reporter.on_progress(Progress("predict", 2, 4, 6.0))
+    assert shown().startswith("predicting ━")
+    assert shown().endswith("50% 6.0 s, about 6.0 s left")
+    reporter.on_progress(Progress("predict", 4, 4, 12.0))
+    assert shown() == ""
+
+
+def test_terminal__live_line_for_the_running_batch() -> None:
+    reporter, shown = _terminal()
+    reporter.on_fit(BatchStarted(1, 1, 50))
+    assert "50 candidates" in shown()
+    reporter.on_fit(ITERATION)
+    assert shown().startswith("batch 1  iteration 7  evaluations 9")
+    reporter.on_progress(Progress("evaluate", 1, 2, 3.0))
+    assert [line.split()[0] for line in shown().splitlines()] == ["batch", "evaluating"]
+    reporter.on_progress(Progress("evaluate", 2, 2, 6.0))
+    reporter.on_fit(BatchDone(RECORD))
+    assert shown() == ""
+
+
+def test_reporting__warnings_become_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting():
+        warnings.warn("a thing\nhappened", UserWarning, stacklevel=1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("  Warning: a thing happened")
+
+
+def test_reporting__other_warnings_stay_as_they_are() -> None:
+    with pytest.raises(DeprecationWarning), reporting():
+        warnings.warn("soon gone", DeprecationWarning, stacklevel=1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0 s"), (99.9, "99.9 s"), (100, "1 min 40 s"), (3600, "1 h 0 min"), (7325, "2 h 2 min")]
+)
+def test_describe_seconds__is_short(seconds: float, text: str) -> None:
+    assert describe_seconds(seconds) == text

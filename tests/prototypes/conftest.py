@@ -1,0 +1,135 @@
+"""Rows, sources, engines and comparisons that the tests of the prototypes room share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask.data.schema import Column
+from protodask.data.summary import summarize
+from protodask.engine import Engine, array_source, thread_engine
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.training import TrainingData
+
+Arrays = dict[str, NDArray[Any]]
+
+BATCH_FIELDS = (
+    "feature_index",
+    "feature_weight",
+    "center",
+    "scale",
+    "prototypes",
+    "prototype_class",
+    "prototype_weight",
+    "row",
+)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """Two threads."""
+    with thread_engine(2, 2**28) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def make_rows() -> Callable[..., Arrays]:
+    """A noisy board of squares, four classes if asked; the last feature says nothing. Weights and inclusions on demand.
+
+    All features are multiples of 1/1024, so that they are the same numbers in float32 and float64.
+    """
+
+    def make(
+        n_rows: int, seed: int = 0, *, n_classes: int = 2, n_features: int = 3, dtype: str = "float64", weights: str = ""
+    ) -> Arrays:
+        rng = np.random.default_rng(seed)
+        x = np.round(rng.uniform(size=(n_rows, n_features)) * [3.0, *[1.0] * (n_features - 1)] * 1024) / 1024
+        squares = np.floor(x[:, 0]) + np.floor(2 * x[:, 1])
+        noisy = np.where(rng.random(n_rows) < 0.1, rng.integers(0, n_classes, n_rows), squares)
+        arrays: Arrays = {"features": x.astype(dtype), "target": (noisy % n_classes).astype(np.int32)}
+        if "weight" in weights:
+            arrays["weight"] = rng.integers(0, 3, n_rows) * 0.75
+        if "inclusion" in weights:
+            arrays["inclusion"] = rng.uniform(0.2, 1.0, n_rows)
+        return arrays
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def training_data(engine: Engine) -> Callable[..., TrainingData]:
+    """Arrays in memory as data to train on."""
+
+    def make(arrays: Arrays, block_rows: int = 64, n_classes: int = 2) -> TrainingData:
+        source = array_source(arrays, block_rows)
+        names = tuple(f"x{position}" for position in range(arrays["features"].shape[1]))
+        return TrainingData(
+            source=source,
+            array_names=tuple(arrays),
+            summary=summarize(engine, source, n_classes),
+            classes=tuple(range(n_classes)),
+            feature_names=names,
+            columns=tuple(Column(name) for name in names),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_model() -> Callable[..., PrototypeSet]:
+    """A made-up model; the second batch of three or more is empty."""
+
+    def make(
+        seed: int = 0, *, n_batches: int = 2, n_features: int = 4, n_classes: int = 3, precision: str = "float64"
+    ) -> PrototypeSet:
+        rng = np.random.default_rng(seed)
+
+        def batch(number: int) -> Batch:
+            width, length = (0, 0) if number == 1 and n_batches > 2 else (n_features - 1, 5 + number)
+            index = np.sort(rng.choice(n_features, width, replace=False))
+            return Batch(
+                feature_index=index.astype(np.int64),
+                feature_weight=rng.uniform(0.1, 2, width),
+                center=rng.normal(size=width),
+                scale=rng.uniform(0.5, 2, width),
+                prototypes=rng.normal(size=(length, width)),
+                prototype_class=np.sort(rng.integers(0, n_classes, length)),
+                prototype_weight=rng.uniform(0.1, 2, length),
+                row=np.arange(10, 10 + length),
+            )
+
+        marginals = rng.dirichlet(np.ones(n_classes))
+        names = tuple(f"x{position}" for position in range(n_features))
+        return PrototypeSet(
+            marginals=marginals,
+            classes=tuple(f"class {position}" for position in range(n_classes)),
+            feature_names=names,
+            columns=tuple(Column(name) for name in names),
+            other_names=("weight",),
+            batches=tuple(batch(number) for number in range(n_batches)),
+            precision="float32" if precision == "float32" else "float64",
+            provenance={"fits": [{"rows": 3, "config": {"seed": 1}}]},
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def assert_same_bits() -> Callable[[PrototypeSet, PrototypeSet], None]:
+    """Fail unless two models are the same to the last bit of every array of every batch."""
+
+    def check(found: PrototypeSet, expected: PrototypeSet) -> None:
+        assert found.n_batches == expected.n_batches
+        assert found.marginals.tobytes() == expected.marginals.tobytes()
+        assert (found.classes, found.precision) == (expected.classes, expected.precision)
+        for number, (left, right) in enumerate(zip(found.batches, expected.batches, strict=True), start=1):
+            for name in BATCH_FIELDS:
+                one, other = getattr(left, name), getattr(right, name)
+                assert (one.dtype, one.shape) == (other.dtype, other.shape), f"{name} of batch {number}"
+                assert one.tobytes() == other.tobytes(), f"{name} of batch {number}"
+
+    return check

@@ -1,0 +1,391 @@
+"""The block kernel against the naive loops of the oracle."""
+
+import tracemalloc
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reference.classifier import Batch as ReferenceBatch
+from reference.classifier import batch_mass
+from reference.objective import Penalty, dense_objective, finite_difference, gradient, loss_weights, objective
+
+from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.prototypes import kernel as kernel_module
+from protodask.prototypes.kernel import (
+    Candidates,
+    Likelihood,
+    LikelihoodKernel,
+    Precision,
+    ScoreKernel,
+    Standardization,
+    likelihood_slopes,
+    merge_likelihoods,
+    tile_rows,
+)
+from protodask.prototypes.objective import LIKELIHOOD, BatchProblem, make_problem
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+TOLERANCE: dict[Precision, float] = {"float64": 1e-12, "float32": 1e-5}
+PRECISIONS: list[Precision] = ["float64", "float32"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows, candidates among them, and weights; `raw` are the float32 numbers both sides begin with."""
+
+    raw: NDArray[np.float32]
+    standardization: Standardization
+    target: Integers
+    weights: Floats
+    rows: Integers
+    """Of the candidates, ascending by class."""
+    v: Floats
+    w: Floats
+    previous: Floats
+    n_classes: int
+
+    @property
+    def standardized(self) -> Floats:
+        return (self.raw.astype(np.float64) - self.standardization.center) / self.standardization.scale
+
+    @property
+    def row_weight(self) -> Floats:
+        return loss_weights(self.target, self.weights, self.rows, self.n_classes)
+
+    @property
+    def data(self) -> tuple[Floats, Integers, Floats, Integers, Floats]:
+        previous = np.broadcast_to(self.previous, (len(self.target), self.n_classes))
+        return self.standardized, self.target, self.weights, self.rows, previous
+
+    def kernel(self, precision: Precision) -> LikelihoodKernel:
+        candidates = Candidates(self.standardized[self.rows], self.target[self.rows], self.rows)
+        return LikelihoodKernel(candidates, self.v, self.w, self.standardization, self.n_classes, precision)
+
+    def evaluate(self, precision: Precision) -> Likelihood:
+        return self.kernel(precision).evaluate(
+            self.raw.astype(precision), self.target.astype(np.int32), self.row_weight, self.previous
+        )
+
+    def term_norms(self) -> tuple[float, float]:
+        """Norms of the gradients with the absolute value of each row's and candidate's share in place of the share."""
+        squares = (self.standardized[:, None, :] - self.standardized[self.rows][None, :, :]) ** 2
+        values = np.exp(-0.5 * (squares * self.v**2).sum(axis=2))
+        q = self.data[4] + (values * self.w) @ np.eye(self.n_classes)[self.target[self.rows]]
+        own = q[np.arange(len(q)), self.target][:, None]
+        same = self.target[:, None] == self.target[self.rows][None, :]
+        share = np.abs(values / q.sum(axis=1)[:, None] - same * values / own) * self.row_weight[:, None]
+        by_feature = self.v * np.einsum("nj,njd->d", self.w * share, squares)
+        return float(np.linalg.norm(by_feature)), float(np.linalg.norm(share.sum(axis=0)))
+
+
+def make_case(
+    seed: int,
+    n_rows: int = 40,
+    n_features: int = 3,
+    n_classes: int = 3,
+    n_candidates: int = 8,
+    n_present: int | None = None,
+    shared_previous: bool = False,
+    zeros: float = 0.2,
+) -> Case:
+    rng = np.random.default_rng(seed)
+    target = rng.integers(0, n_classes if n_present is None else n_present, n_rows)
+    rows = np.sort(rng.choice(n_rows, n_candidates, replace=False))
+    rows = rows[np.argsort(target[rows], kind="stable")]
+    raw = rng.normal(size=n_features) * 10 + rng.normal(size=(n_rows, n_features)) * rng.uniform(0.3, 3, n_features)
+    raw = raw.astype(np.float32)
+    center = raw.mean(axis=0).astype(np.float64)
+    weights = rng.uniform(0.2, 3, n_rows)
+    weights[rng.random(n_rows) < zeros] = 0
+    v, w = rng.uniform(0.05, 2, n_features), rng.uniform(0, 2, n_candidates)
+    v[rng.random(n_features) < zeros] = 0
+    w[rng.random(n_candidates) < zeros] = 0
+    previous = rng.dirichlet(np.full(n_classes, 3.0), size=n_rows) * rng.uniform(1, 3, (n_rows, 1)) + 1e-3
+    return Case(
+        raw,
+        Standardization(center, raw.astype(np.float64).std(axis=0)),
+        target,
+        weights,
+        rows,
+        v,
+        w,
+        previous[0] / previous[0].sum() if shared_previous else previous,
+        n_classes,
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    n_rows = draw(st.integers(8, 60))
+    n_classes = draw(st.integers(2, 20))
+    return make_case(
+        draw(st.integers(0, 2**20)),
+        n_rows,
+        draw(st.integers(1, 6)),
+        n_classes,
+        draw(st.integers(1, min(n_rows - 3, 24))),
+        draw(st.integers(1, n_classes)),
+        draw(st.booleans()),
+        draw(st.sampled_from([0.0, 0.2, 0.6])),
+    )
+
+
+def distance(found: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
+    return float(np.linalg.norm(found - expected))
+
+
+def assert_agrees(
+    found: Likelihood, value: float, by_v: Floats, by_w: Floats, tolerance: float, scales: tuple[float, float]
+) -> None:
+    assert abs(found.value - value) <= tolerance * abs(value)
+    for part, expected, scale in ((found.by_feature, by_v, scales[0]), (found.by_candidate, by_w, scales[1])):
+        assert part.dtype == np.float64
+        assert distance(part, expected) <= tolerance * scale
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@settings(max_examples=200)
+@given(case=cases(), longest=st.sampled_from([1, 3, 7, 16, 2048]))
+def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longest: int) -> None:
+    expected = objective(case.v, case.w, *case.data, 0, 0, 0, 0)
+    by_v, by_w = gradient(case.v, case.w, *case.data, 0, 0, 0, 0)
+    norm_v, norm_w = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
+    terms_v, terms_w = case.term_norms()
+    # A sum whose terms cancel to less than a tenth has no ten digits more than its terms: one feature alone has a
+    # gradient that passes through zero.
+    assume(norm_v >= 0.1 * terms_v and norm_w >= 0.1 * terms_w)
+    with mock.patch.object(kernel_module, "LONGEST_TILE", longest):
+        found = case.evaluate(precision)
+    assert_agrees(found, expected, by_v, by_w, TOLERANCE[precision], (norm_v, norm_w))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@settings(max_examples=200)
+@given(case=cases())
+def test_evaluate__is_exact_to_rounding_of_the_terms_where_they_cancel(precision: Precision, case: Case) -> None:
+    value, by_v, by_w = dense_objective(*case.data, Penalty(0, 0, 0, 0))(case.v, case.w)
+    assert_agrees(case.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], case.term_norms())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("n_features", [1, 4, 30])
+def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int) -> None:
+    case = make_case(n_features, 600, n_features, 3, 60, zeros=0.0)
+    start = replace(case, v=np.full(n_features, 10 / n_features), w=np.ones(60))
+    value, by_v, by_w = dense_objective(*start.data, Penalty(0, 0, 0, 0))(start.v, start.w)
+    norms = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
+    assert_agrees(start.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], norms)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("n_rows", "longest"), [(1, 4), (4, 4), (5, 4), (63, 8), (257, 16)])
+def test_evaluate__of_several_tiles_is_that_of_one(precision: Precision, n_rows: int, longest: int) -> None:
+    case = make_case(5, 300, 4, 3, 20)
+    part = slice(0, n_rows)
+    arguments = (case.raw[part].astype(precision), case.target[part], case.row_weight[part], case.previous[part])
+    whole = case.kernel(precision).evaluate(*arguments)
+    with mock.patch.object(kernel_module, "LONGEST_TILE", longest):
+        tiled = case.kernel(precision).evaluate(*arguments)
+    tolerance = TOLERANCE[precision]
+    assert tiled.value == pytest.approx(whole.value, rel=tolerance)
+    assert distance(tiled.by_feature, whole.by_feature) <= tolerance * np.linalg.norm(whole.by_feature)
+    assert distance(tiled.by_candidate, whole.by_candidate) <= tolerance * np.linalg.norm(whole.by_candidate)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_evaluate__of_blocks_adds_up(precision: Precision) -> None:
+    case = make_case(6, 90, 3, 4, 12)
+    kernel = case.kernel(precision)
+
+    def part(rows: slice) -> Likelihood:
+        return kernel.evaluate(
+            case.raw[rows].astype(precision), case.target[rows], case.row_weight[rows], case.previous[rows]
+        )
+
+    merged = merge_likelihoods(part(slice(0, 31)), part(slice(31, 90)))
+    value, by_v, by_w = dense_objective(*case.data, Penalty(0, 0, 0, 0))(case.v, case.w)
+    assert_agrees(merged, value, by_v, by_w, TOLERANCE[precision], case.term_norms())
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_evaluate__of_rows_without_weight_is_zero(precision: Precision) -> None:
+    case = make_case(7)
+    found = case.kernel(precision).evaluate(case.raw, case.target, np.zeros(len(case.target)), case.previous)
+    assert found.value == 0
+    assert not found.by_feature.any()
+    assert not found.by_candidate.any()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_evaluate__without_feature_weights_sees_constant_kernels(precision: Precision) -> None:
+    case = make_case(8, zeros=0.0)
+    flat = replace(case, v=np.zeros(3))
+    value, by_v, by_w = dense_objective(*flat.data, Penalty(0, 0, 0, 0))(flat.v, flat.w)
+    found = flat.evaluate(precision)
+    assert not found.by_feature.any()
+    assert not by_v.any()
+    assert found.value == pytest.approx(value, rel=TOLERANCE[precision])
+    assert distance(found.by_candidate, by_w) <= TOLERANCE[precision] * np.linalg.norm(by_w)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_evaluate__without_candidate_weights_still_has_their_gradient(precision: Precision) -> None:
+    case = make_case(9, zeros=0.0)
+    idle = replace(case, w=np.zeros(8))
+    value, _, by_w = dense_objective(*idle.data, Penalty(0, 0, 0, 0))(idle.v, idle.w)
+    found = idle.evaluate(precision)
+    assert found.value == pytest.approx(value, rel=TOLERANCE[precision])
+    assert not found.by_feature.any()
+    assert np.linalg.norm(by_w) > 0
+    assert distance(found.by_candidate, by_w) <= TOLERANCE[precision] * np.linalg.norm(by_w)
+
+
+@settings(max_examples=15)
+@given(cases())
+def test_evaluate__gradient_is_that_of_finite_differences(case: Case) -> None:
+    inside = replace(case, v=case.v + 0.1, w=case.w + 0.1)
+    width = len(case.v)
+
+    def value(theta: Floats) -> float:
+        moved = replace(case, v=theta[:width], w=theta[width:])
+        return moved.evaluate("float64").value
+
+    found = inside.evaluate("float64")
+    slope = finite_difference(value, np.concatenate([inside.v, inside.w]))
+    np.testing.assert_allclose(np.concatenate([found.by_feature, found.by_candidate]), slope, rtol=1e-6, atol=1e-8)
+
+
+def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
+    rng = np.random.default_rng(3)
+    spread = rng.normal(size=(200, 3))
+    raw = 1e6 + spread
+    center = raw.mean(axis=0).astype(np.float32).astype(np.float64)
+    case = make_case(3, 200, 3, 3, 30)
+    standardization = Standardization(center, raw.std(axis=0))
+    candidates = Candidates(standardization.apply(raw[case.rows]), case.target[case.rows], case.rows)
+    kernel = LikelihoodKernel(candidates, case.v, case.w, standardization, 3, "float32")
+    found = kernel.evaluate(raw, case.target, case.row_weight, case.previous)
+    data = ((raw - center) / raw.std(axis=0), case.target, case.weights, case.rows, case.previous)
+    value, by_v, by_w = dense_objective(*data, Penalty(0, 0, 0, 0))(case.v, case.w)
+    assert found.value == pytest.approx(value, rel=1e-5)
+    assert distance(found.by_feature, by_v) <= 1e-5 * np.linalg.norm(by_v)
+    assert distance(found.by_candidate, by_w) <= 1e-5 * np.linalg.norm(by_w)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**20), exponent=st.floats(0, 8))
+def test_kernel__never_makes_a_denormal_number(precision: Precision, seed: int, exponent: float) -> None:
+    case = make_case(seed, zeros=0.0)
+    far = replace(case, raw=(case.raw * np.float32(10**exponent)))
+    side = case.kernel(precision)._side
+    tile = side.new_tile(len(far.raw))
+    values = side.kernel(side.standardize(far.raw.astype(precision), tile), tile)
+    assert (values >= np.finfo(precision).tiny).all()
+    # Both ends of the exponent are rounded at the size of the squares they are the difference of.
+    assert (values <= 1 + 1e-3).all()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("distance_in_deviations", [30.0, 1e4, 1e15])
+def test_evaluate__far_from_all_candidates_is_that_of_the_earlier_batches(
+    precision: Precision, distance_in_deviations: float
+) -> None:
+    case = make_case(11, zeros=0.0)
+    far = case.raw + np.float32(distance_in_deviations)
+    found = case.kernel(precision).evaluate(far.astype(precision), case.target, case.row_weight, case.previous)
+    share = case.previous[np.arange(40), case.target] / case.previous.sum(axis=1)
+    assert found.value == pytest.approx(-float(case.row_weight @ np.log(share)), rel=1e-5)
+    assert np.isfinite(found.by_feature).all()
+    # 2^-115 in place of zero, times a squared distance.
+    assert abs(found.by_feature).max() <= 1e-30 * max(distance_in_deviations, 1.0) ** 2
+    assert abs(found.by_candidate).max() < 1e-30
+
+
+def test_likelihood_slopes__by_hand() -> None:
+    value, slope = likelihood_slopes(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([1, 0]), np.array([2.0, 0.5]))
+    assert value == pytest.approx(-2 * np.log(0.75) - 0.5 * np.log(0.5), rel=1e-15)
+    np.testing.assert_allclose(slope, [[2 / 4, 2 / 4 - 2 / 3], [0.5 / 4 - 0.5 / 2, 0.5 / 4]], rtol=1e-15)
+
+
+@given(st.integers(0, 10**7), st.integers(1, 10**8))
+def test_tile_rows__cover_the_rows_within_the_bounds(n_rows: int, entries: int) -> None:
+    length = tile_rows(n_rows, entries)
+    assert 1 <= length <= 2 * kernel_module.LONGEST_TILE
+    assert length == 1 or length * entries <= 2 * kernel_module.MOST_ENTRIES
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_score_kernel__agrees_with_the_loops(precision: Precision, data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**20)))
+    n_rows, n_features, n_classes = (data.draw(st.integers(1, most)) for most in (40, 5, 20))
+    n_prototypes, n_active = data.draw(st.integers(0, 30)), data.draw(st.integers(0, n_features))
+    index = np.sort(rng.choice(n_features, n_active, replace=False))
+    center, scale = rng.normal(size=n_features), rng.uniform(0.5, 2, n_features)
+    center = center.astype(np.float32).astype(np.float64)
+    standardization = Standardization(center, scale)
+    raw = (center + scale * rng.normal(size=(n_rows, n_features))).astype(np.float32)
+    prototypes = rng.normal(size=(n_prototypes, n_features))
+    classes = np.sort(rng.integers(0, n_classes, n_prototypes))
+    weight, v = rng.uniform(0.1, 3, n_prototypes), np.zeros(n_features)
+    v[index] = rng.uniform(0.1, 2, n_active)
+    kernel = ScoreKernel(
+        prototypes[:, index], classes, weight, v[index], index, standardization.select(index), n_classes, precision
+    )
+    earlier = rng.uniform(size=(n_rows, n_classes))
+    scores = earlier.copy()
+    with mock.patch.object(kernel_module, "LONGEST_TILE", data.draw(st.sampled_from([1, 3, 8, 2048]))):
+        kernel.add(raw.astype(precision), scores)
+    expected = batch_mass(
+        ReferenceBatch(v, prototypes, classes, weight, np.arange(n_prototypes)), standardization.apply(raw), n_classes
+    )
+    tolerance = TOLERANCE[precision]
+    np.testing.assert_allclose(scores - earlier, expected, rtol=tolerance, atol=tolerance * max(expected.max(), 1.0))
+
+
+ROWS, WIDTH, CANDIDATES = 20_000, 30, 1000
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("block_rows", [4096, 32768])
+def test_evaluate__through_the_engine_holds_no_matrix_of_rows_and_candidates(threads: int, block_rows: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "features": rng.normal(size=(ROWS, WIDTH)).astype(np.float32),
+        "target": rng.integers(0, 10, ROWS).astype(np.int32),
+    }
+    rows = np.sort(rng.choice(ROWS, CANDIDATES, replace=False))
+    rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
+    candidates = Candidates(
+        arrays["features"][rows].astype(np.float64), arrays["target"][rows].astype(np.int64), rows
+    )
+    standardization = Standardization(np.zeros(WIDTH), np.ones(WIDTH))
+    counts = np.bincount(arrays["target"], minlength=10).astype(np.float64)
+    problem = make_problem(candidates, np.ones(CANDIDATES), counts, standardization, "float32")
+    theta = np.concatenate([np.full(WIDTH, 10 / WIDTH), np.ones(CANDIDATES)])
+    source = array_source(arrays, block_rows)
+    block_bytes = source.read(0).nbytes
+    allowed = 64 * 2**20 + 2 * block_bytes * threads
+    if block_rows >= ROWS:
+        assert allowed < 4 * ROWS * CANDIDATES + 2**20, "else a matrix of rows and candidates could hide in it"
+    with thread_engine(threads) as engine:
+        assert peak_of(engine, source, problem, theta) < allowed
+
+
+def peak_of(engine: Engine, source: Source, problem: BatchProblem, theta: Floats) -> int:
+    """Traced peak of the second evaluation, above what was held before."""
+    engine.reduce(source, LIKELIHOOD, problem, theta)
+    tracemalloc.start()
+    try:
+        engine.reduce(source, LIKELIHOOD, problem, theta)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
