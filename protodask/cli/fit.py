@@ -65,7 +65,7 @@ def fit(
         typer.Option(
             "--run-dir",
             metavar="DIR",
-            help="Record the run here: the same command continues it after an interruption.",
+            help="Keep the record from which the same command goes on here [default: MODEL.run, removed at the end].",
             rich_help_panel=RUN,
         ),
     ] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -120,9 +120,10 @@ def describe_seconds(seconds: float) -> str:
 class LogReporter:
     """Lines with a time, no control characters, and few of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
-        self._last_line = time.monotonic()
+        self._last_line = clock()
         self._announced: str | None = None
 
     def on_progress(self, progress: Progress) -> None:
@@ -154,10 +155,10 @@ class LogReporter:
             self._write(text)
 
     def _is_time(self) -> bool:
-        return time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
+        return self._clock() - self._last_line >= SECONDS_BETWEEN_LINES
 
     def _write(self, text: str) -> None:
-        self._last_line = time.monotonic()
+        self._last_line = self._clock()
         typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain(text)}", err=True)
 
 

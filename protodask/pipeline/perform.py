@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from protodask.data import Dataset, ingest, sample_data
-from protodask.data.storage import check_free, locate
+from protodask.data.storage import check_free, is_url, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError
@@ -89,8 +90,13 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     # Asked before the training, not after it.
     check_free(where, step.overwrite, MODEL)
     start = None if step.start is None else load_model(step.start)
-    run = fit(Dataset.open(step.data), config, run_dir=step.run_dir, engine=engine, callbacks=callbacks, start=start)
+    run_dir = step.run_dir
+    if run_dir is None and not is_url(where):
+        run_dir = f"{where}.run"
+    run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
     save_model(run.model, where, overwrite=step.overwrite)
+    if step.run_dir is None and run_dir is not None:
+        shutil.rmtree(run_dir)
     return ModelFitted(where, run.model, tuple(run.history))
 
 

@@ -89,6 +89,13 @@ def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
             f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
             "Give a dataset ingested like the training data, or the raw tables themselves.",
         )
+    orders = {column.name: column.categories for column in model.columns if column.kind == "ordinal"}
+    for column in dataset.columns:
+        if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
+            raise InputError(
+                f"The dataset {path} has {column.name!r} in another order than the model was trained on.",
+                "Give a dataset ingested with the same order, or the raw tables themselves.",
+            )
     return dataset
 
 

@@ -47,8 +47,10 @@ class FitConfig:
         for name in ("alpha_v", "alpha_w"):
             _check_range(name, getattr(self, name), 0.0, 1.0, "Give the share of the l2 part, from 0 to 1.")
         _check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
-        if not 0.0 < self.max_fraction < 1.0:
+        if not _is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
             raise InputError(f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1.")
+        if not isinstance(self.standardize, bool | np.bool_):
+            raise InputError(f"standardize is {self.standardize!r}.", "Give True or False.")
         if self.precision not in ("float32", "float64"):
             raise InputError(f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
@@ -58,7 +60,8 @@ class FitConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return asdict(self)
+        values = asdict(self)
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:
@@ -67,5 +70,9 @@ def _check_integer(name: str, value: Any, least: int) -> None:
 
 
 def _check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
-    if not isinstance(value, int | float | np.number) or not low <= value <= high or math.isinf(value):
+    if not _is_number(value) or not low <= value <= high or math.isinf(value):
         raise InputError(f"{name} is {value!r}.", remedy)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

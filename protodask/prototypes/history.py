@@ -37,6 +37,7 @@ class BatchStarted:
 
     batch: int
     n_batches: int
+    """Batches the model will have at the end of the fit."""
     candidates: int
 
 

@@ -7,7 +7,8 @@ With `z` the standardised rows and `s` the standardised prototypes, one product 
     -1/2 sum_d (v_d (z_d - s_d))^2 = [v z, -|v z|^2 / 2, 1] . [v s, 1, -|v s|^2 / 2],
 
 to base 2 here: the factor log2(e) goes into both operands, and `exp2` takes half the time of `exp`. Nothing larger than
-`T x J` is built. Sums over rows are kept in float64 whatever the precision of the kernel.
+`T x J` is built. Sums over rows are kept in float64 whatever the precision of the kernel; the kernel
+itself is float32 or float64 as asked for, and float64 where float32 would not do.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ ROOT_LOG2_E = LOG2_E**0.5
 EXPONENT_FLOOR = {"float32": -115.0, "float64": -1000.0}
 """Exponents to base 2 are clamped here: what lies below is 0 for the model, and would become denormal numbers, which
 make `exp2` ten times and products fifty times slower. The smallest normal numbers are 2^-126 and 2^-1022."""
+
+FLOAT32_REACH = 256.0
+"""Largest `|v s|^2` (to base 2) of a prototype at which float32 is precise enough. The terms of the exponent, and those
+of the gradient by `v`, grow to this size and cancel to small numbers, with an error of about this many times 2^-24.
+Weights that large come with few features, where float64 costs least."""
 
 TILE_ENTRIES = 2**20
 """Numbers a tile holds: the kernel matrix and the class sums stay in the last cache level (4 MiB in float32)."""
@@ -131,13 +137,14 @@ class TileBuffers:
 
 
 def kernel_side(
-    prototypes: Floats, feature_weight: Floats, standardization: Standardization, dtype: Precision
+    prototypes: Floats, feature_weight: Floats, standardization: Standardization, precision: Precision
 ) -> KernelSide:
     """The prototypes' side for standardised `prototypes` (columns, all features) and weights `v` (all features)."""
     active = np.flatnonzero(feature_weight > 0)
     weight = feature_weight[active] * ROOT_LOG2_E
     scaled = prototypes[:, active] * weight
-    squared = np.einsum("jd,jd->j", scaled, scaled)
+    longest = float(np.einsum("jd,jd->j", scaled, scaled).max(initial=0.0))
+    dtype: Precision = "float64" if longest > FLOAT32_REACH else precision
     operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
     operand[:-2] = scaled.T
     operand[-2] = 1
@@ -153,7 +160,7 @@ def kernel_side(
         inverse_scale=(1 / selected.scale).astype(dtype),
         weight=weight.astype(dtype),
         operand=operand,
-        longest=float(squared.max(initial=0.0)) ** 0.5,
+        longest=longest**0.5,
     )
 
 
@@ -195,7 +202,8 @@ class LikelihoodKernel:
     candidate_weight: Floats
     standardization: Standardization
     n_classes: int
-    dtype: Precision
+    precision: Precision
+    """At least this one: see `FLOAT32_REACH`."""
 
     @cached_property
     def _active(self) -> Panels:
@@ -215,7 +223,7 @@ class LikelihoodKernel:
         columns = np.concatenate(
             [self._active.spread(self.candidates.features), self._idle.spread(self.candidates.features)]
         )
-        return kernel_side(columns, self.feature_weight, self.standardization, self.dtype)
+        return kernel_side(columns, self.feature_weight, self.standardization, self.precision)
 
     @cached_property
     def _sum_operand(self) -> Array:
@@ -223,10 +231,16 @@ class LikelihoodKernel:
         active, panels = self._side.active, self._active
         weight = panels.spread(self.candidate_weight)
         width = -(-(len(active) + 1) // LANES) * LANES
-        operand = np.zeros((panels.n_columns, width), dtype=self.dtype)
+        operand = np.zeros((panels.n_columns, width), dtype=self._side.dtype)
         operand[:, : len(active)] = panels.spread(self.candidates.features)[:, active] * weight[:, None]
         operand[:, len(active)] = weight
         return operand.reshape(panels.n_panels, panels.width, width)
+
+    @cached_property
+    def _squared_features(self) -> Floats:
+        """`s^2` (J, D)."""
+        squared: Floats = np.square(self.candidates.features[:, self._side.active])
+        return squared
 
     @cached_property
     def _panel_to_class(self) -> Floats:
@@ -243,7 +257,7 @@ class LikelihoodKernel:
         sums_width = self._sum_operand.shape[2]
         length = tile_rows(len(features), side.operand.shape[1] + active.n_panels * sums_width)
         tile = side.new_tile(length)
-        sums_buffer = np.empty((active.n_panels, length, sums_width), dtype=self.dtype)
+        sums_buffer = np.empty((active.n_panels, length, sums_width), dtype=self._side.dtype)
         value = 0.0
         active_gradient = np.zeros((active.n_panels, active.width))
         idle_gradient = np.zeros((idle.n_panels, idle.width))
@@ -268,7 +282,7 @@ class LikelihoodKernel:
             mass = sums[:, :, n_active].T @ self._panel_to_class
             loss, slope = likelihood_slopes(tile_previous + mass, tile_target, tile_weight)
             value += loss
-            by_class = np.ascontiguousarray(slope.T.astype(self.dtype))
+            by_class = np.ascontiguousarray(slope.T.astype(side.dtype))
             by_panel = by_class[active.panel_class]
             active_gradient += np.matmul(by_panel[:, None, :], panels)[:, 0]
             if idle.n_panels:
@@ -282,7 +296,7 @@ class LikelihoodKernel:
         by_candidate[active.column[active.used]] = active_gradient.ravel()[active.used]
         by_candidate[idle.column[idle.used]] = idle_gradient.ravel()[idle.used]
         # d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2 with A_nj = c_nk w_j G_nj, expanded into its three sums.
-        candidate_square = (self.candidate_weight * by_candidate) @ np.square(self.candidates.features[:, side.active])
+        candidate_square = (self.candidate_weight * by_candidate) @ self._squared_features
         by_feature = np.zeros(len(self.feature_weight))
         by_feature[side.active] = -self.feature_weight[side.active] * (row_square - 2 * cross + candidate_square)
         return Likelihood(value, by_feature, by_candidate)
@@ -313,7 +327,7 @@ class ScoreKernel:
     standardization: Standardization
     """Of the features of the batch."""
     n_classes: int
-    dtype: Precision
+    precision: Precision
 
     @cached_property
     def _panels(self) -> Panels:
@@ -321,14 +335,16 @@ class ScoreKernel:
 
     @cached_property
     def _side(self) -> KernelSide:
-        return kernel_side(self._panels.spread(self.prototypes), self.feature_weight, self.standardization, self.dtype)
+        return kernel_side(
+            self._panels.spread(self.prototypes), self.feature_weight, self.standardization, self.precision
+        )
 
     def add(self, features: Array, scores: Floats) -> None:
         """Add the class sums of rows with all features (N, ...) to `scores` (N, K)."""
         panels, side = self._panels, self._side
         if panels.n_panels == 0:
             return
-        weight = panels.spread(self.prototype_weight).astype(self.dtype).reshape(panels.n_panels, panels.width, 1)
+        weight = panels.spread(self.prototype_weight).astype(side.dtype).reshape(panels.n_panels, panels.width, 1)
         to_class = np.eye(self.n_classes)[panels.panel_class]
         length = tile_rows(len(features), panels.n_columns)
         tile = side.new_tile(length)

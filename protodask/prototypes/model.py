@@ -7,7 +7,7 @@ p_c[k](x) = q_c[k](x) / sum_l q_c[l](x),   familiarity(x) = sum_k q_B[k](x) - 1
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,7 +58,7 @@ class Batch:
             feature_index=self.feature_index,
             standardization=standardization,
             n_classes=n_classes,
-            dtype=precision,
+            precision=precision,
         )
 
 
@@ -110,7 +110,7 @@ class PrototypeSet:
         """The numbers of batches asked for, checked; None means all."""
         if n_batches is None:
             return (self.n_batches,)
-        counts: tuple[Any, ...] = (n_batches,) if isinstance(n_batches, int | np.integer) else tuple(n_batches)
+        counts: tuple[Any, ...] = tuple(n_batches) if isinstance(n_batches, Iterable) else (n_batches,)
         for count in counts:
             whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
             if not whole or not 0 <= count <= self.n_batches:

@@ -105,7 +105,7 @@ def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, A
     if changed:
         raise InputError(
             f"The run in {where} is another one: {'; '.join(changed)}.",
-            "Repeat it with its own settings and data, or choose another run directory.",
+            "Repeat it with its own settings and data, choose another run directory, or remove this one.",
         )
 
 

@@ -78,8 +78,9 @@ class Training:
         source = data.source
         if model.n_batches and config.n_batches:
             source = zip_sources(data.source, self.scores.keep(self.engine, data.source, score_block, model))
+        wanted = model.n_batches + config.n_batches
         for position in range(config.n_batches):
-            batch, record = self._fit_batch(source, model, model.n_batches + 1)
+            batch, record = self._fit_batch(source, model, wanted)
             model = model.with_batch(batch)
             history.append(record)
             if position + 1 < config.n_batches:
@@ -115,8 +116,10 @@ class Training:
         center = summary.mean.astype(self.config.precision).astype(np.float64)
         return Standardization(center, scale)
 
-    def _fit_batch(self, source: Source, model: PrototypeSet, number: int) -> tuple[Batch, BatchRecord]:
+    def _fit_batch(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[Batch, BatchRecord]:
+        """Train the next batch of `wanted` in all."""
         began = time.perf_counter()
+        number = model.n_batches + 1
         config, summary = self.config, self.data.summary
         standardization = self._standardization()
         drawn = self._draw(source, model, number)
@@ -129,7 +132,7 @@ class Training:
         )
         n_features, n_candidates = problem.n_features, problem.n_candidates
         for callback in self.callbacks:
-            callback(BatchStarted(number, model.n_batches + 1, n_candidates))
+            callback(BatchStarted(number, wanted, n_candidates))
 
         def report(state: Iteration) -> None:
             event = IterationDone(

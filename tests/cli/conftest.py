@@ -1,6 +1,5 @@
 """What the tests of the commands share: a way to call them, and a dataset, tables and a model to call them on."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ Call = Callable[..., Result]
 
 def _call(*arguments: object) -> Result:
     # Wide, so that no message is broken over lines.
-    return CliRunner(env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).invoke(app, [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments])
+    return CliRunner(env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).invoke(app, list(map(str, arguments)))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 import typer
+
 from protodask.cli.errors import WrongUseError, reported, wrong_use
 from protodask.errors import ClusterError, InputError, ProtodaskError
 
@@ -15,9 +16,7 @@ def _exit_code(error: BaseException, debug: bool = False) -> int:
 
 
 @pytest.mark.parametrize("error", [InputError("Seen.", "Do this."), ClusterError("Seen.", "Do this.")])
-def test_reported__says_what_was_seen_and_what_to_do(
-    error: ProtodaskError, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(error) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "Error: Seen.\nDo this.\n")

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_score
+
 from protodask.data import Dataset
 from protodask.prototypes import load_model
 from protodask.prototypes.model import probabilities
-from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, roc_auc_score
 
 Call = Callable[..., Any]
 
@@ -71,7 +72,9 @@ def test_evaluate__other_target_column(call: Call, example: Any, tmp_path: Path)
 
 def test_evaluate__held_out_dataset_may_lack_classes(call: Call, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    rows = [f"{random.normal(center):.4f},{label}" for label, center in (("a", 0), ("b", 3), ("c", 6)) for _ in range(40)]
+    rows = [
+        f"{random.normal(center):.4f},{label}" for label, center in (("a", 0), ("b", 3), ("c", 6)) for _ in range(40)
+    ]
     training, held_out, foreign = (tmp_path / name for name in ("training.csv", "held-out.csv", "foreign.csv"))
     training.write_text("\n".join(["x,target", *rows]))
     held_out.write_text("\n".join(["x,target", *(row for row in rows if not row.endswith("a"))]))

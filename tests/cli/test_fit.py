@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+
 from protodask.cli import app
 from protodask.engine import cluster
 from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS

@@ -47,9 +47,7 @@ def test_info__model_lists_its_features(call: Call, example: Any) -> None:
 
 def test_info__run_that_was_interrupted(call: Call, example: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    call(
-        "fit", example.data, "--out", tmp_path / "m.zarr", "--run-dir", run, "--candidates", 10, "--max-iterations", 2
-    )
+    call("fit", example.data, "--out", tmp_path / "m.zarr", "--run-dir", run, "--candidates", 10, "--max-iterations", 2)
     assert "finished" in call("info", run).stdout
     (run / "history.json").unlink()
     done = call("info", run)

@@ -2,11 +2,14 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
 from protodask._version import __version__
 
 COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run")
@@ -80,3 +83,27 @@ def test_failure__shows_a_traceback_only_with_debug(debug: bool, tmp_path: Path)
     assert "There is nothing at nothing." in done.stderr
     assert "Check the path." in done.stderr
     assert ("Traceback" in done.stderr) == debug
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals to process groups")
+def test_interrupt__ends_workers_without_tracebacks(tmp_path: Path) -> None:
+    made = _python("-m", "protodask", "sample-data", "xor", "--rows", "20000", "--out", "data.zarr", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    command = ["fit", "data.zarr", "--out", "model.zarr", "--run-dir", "run", "--workers", "1", "--tolerance", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "protodask", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        start_new_session=True,
+    ) as process:
+        while process.poll() is None and not list(tmp_path.glob("run/batch-1-*.log")):
+            time.sleep(0.05)
+        # As a terminal does: to the program and to its workers.
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.endswith("Stopped. What was finished before stays; nothing is left half-written.\n")
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == {"data.zarr", "run"}

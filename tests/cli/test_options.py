@@ -4,6 +4,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+
 from protodask.cli.errors import WrongUseError
 from protodask.cli.options import parse_bytes, parse_orders
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import zarr
+
 from protodask.data import Dataset
 from protodask.prototypes import load_model
 from protodask.prototypes.model import probabilities

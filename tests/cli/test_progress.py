@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protodask.cli import progress
+from rich.console import Console
+
 from protodask.cli.progress import LogReporter, TerminalReporter, describe_seconds, reporting
 from protodask.engine.progress import Progress
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, IterationDone
-from rich.console import Console
 
 RECORD = BatchRecord(1, "converged", 12, 15, 3.25, 0.5123, 1e-4, 2, 40, np.arange(50))
 ITERATION = IterationDone(1, 7, 9, 0.61, 1e-3, 3, 45, 1.5)
@@ -27,15 +27,9 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(progress.time, "monotonic", found)
-    return found
-
-
-def test_log__a_pass_writes_few_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = LogReporter()
+def test_log__a_pass_writes_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    reporter = LogReporter(clock)
     total = 600
     for done in range(1, total + 1):
         clock.now += 0.1
@@ -46,16 +40,18 @@ def test_log__a_pass_writes_few_lines(clock: Clock, capsys: pytest.CaptureFixtur
     assert lines[-1].endswith("done in 60.0 s")
 
 
-def test_log__a_short_pass_writes_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = LogReporter()
+def test_log__a_short_pass_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    reporter = LogReporter(clock)
     clock.now += 100
     for done in range(1, 5):
         reporter.on_progress(Progress("draw", done, 4, 0.1 * done))
     assert capsys.readouterr().err == ""
 
 
-def test_log__every_batch_and_few_iterations(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = LogReporter()
+def test_log__every_batch_and_few_iterations(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    reporter = LogReporter(clock)
     reporter.on_fit(BatchStarted(1, 2, 50))
     for _ in range(100):
         clock.now += 0.1
@@ -121,7 +117,8 @@ def test_reporting__other_warnings_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.04, "0.0 s"), (99.9, "99.9 s"), (100, "1 min 40 s"), (3600, "1 h 0 min"), (7325, "2 h 2 min")]
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (99.9, "99.9 s"), (100, "1 min 40 s"), (3600, "1 h 0 min"), (7325, "2 h 2 min")],
 )
 def test_describe_seconds__is_short(seconds: float, text: str) -> None:
     assert describe_seconds(seconds) == text

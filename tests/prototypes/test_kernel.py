@@ -174,10 +174,14 @@ def test_evaluate__is_exact_to_rounding_of_the_terms_where_they_cancel(precision
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("n_features", [1, 4, 30])
-def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int) -> None:
-    case = make_case(n_features, 600, n_features, 3, 60, zeros=0.0)
-    start = replace(case, v=np.full(n_features, 10 / n_features), w=np.ones(60))
+@pytest.mark.parametrize("n_features", [1, 2, 4, 30])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int, seed: int) -> None:
+    case = make_case(seed, 600, n_features, 3, 60, zeros=0.0)
+    # Classes in stripes along the first feature: with labels at random the terms of the gradient would cancel.
+    target = (np.floor(case.standardized[:, 0] * 1.5) % 3).astype(np.int64)
+    rows = case.rows[np.argsort(target[case.rows], kind="stable")]
+    start = replace(case, target=target, rows=rows, v=np.full(n_features, 10 / n_features), w=np.ones(60))
     value, by_v, by_w = dense_objective(*start.data, Penalty(0, 0, 0, 0))(start.v, start.w)
     norms = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
     assert_agrees(start.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], norms)

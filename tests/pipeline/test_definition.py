@@ -1,0 +1,151 @@
+"""Pipeline files."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from protodask.errors import InputError, StorageError
+from protodask.pipeline.definition import parse_settings, read_pipeline
+from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep
+
+SAMPLE = "steps:\n  - sample-data: {kind: checker, rows: 5, out: a}\n"
+
+
+def _write(folder: Path, text: str) -> str:
+    path = folder / "pipeline.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_read__steps_in_order_with_their_settings(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        """
+        description: An example.
+        variables: {folder: out, rows: 100, penalty: 1e-3}
+        steps:
+          - sample-data: {kind: xor, rows: "${rows}", out: "${folder}/data", features: 3}
+          - ingest:
+              sources: [a.csv, b.csv]
+              out: other
+              ordinal: {size: [small, large]}
+              drop: name
+          - fit: {data: "${folder}/data", out: m, lambda-v: "${penalty}", alpha_v: 1, standardize: false, seed: null}
+          - evaluate: {model: m, data: "${folder}/data", roc-auc: false}
+        """,
+    )
+    found = read_pipeline(path)
+    assert found.description == "An example."
+    assert found.steps == (
+        SampleDataStep("xor", 100, "out/data", features=3),
+        IngestStep(("a.csv", "b.csv"), "other", ordinal={"size": ("small", "large")}, drop=("name",)),
+        FitStep("out/data", "m", lambda_v=1e-3, alpha_v=1.0, standardize=False),
+        EvaluateStep("m", "out/data", roc_auc=False),
+    )
+
+
+def test_read__set_replaces_defaults_and_what_follows_from_them(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        "variables: {root: a, out: '${root}/b', rows: 1}\n"
+        "steps:\n  - sample-data: {kind: checker, rows: '${rows}', out: '${out}/c'}\n",
+    )
+    assert read_pipeline(path).steps == (SampleDataStep("checker", 1, "a/b/c"),)
+    settings = parse_settings(["root=z", "rows=7"])
+    assert read_pipeline(path, settings).steps == (SampleDataStep("checker", 7, "z/b/c"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Add a list `steps:`"),
+        ("steps: []", "Add a list `steps:`"),
+        ("stages: []", "The keys are description, variables, steps."),
+        ("- a", "name: value"),
+        ("steps: [sample-data]", "Begin it with the name of one step: sample-data, ingest, fit, predict, evaluate."),
+        ("steps: [{train: {}}]", "Begin it with the name of one step"),
+        ("steps: [{fit: {}, predict: {}}]", "Begin it with the name of one step"),
+        ("steps: [{fit: }]", "Give some of data, out, batches"),
+        ("steps: [{fit: {data: a}}]", "Add `out:` with a value to it."),
+        ("steps: [{fit: {data: a, out: b, lambda: 1}}]", "The keys are data, out, batches"),
+        ("steps: [{fit: {data: a, out: b, lambda-v: x}}]", "Give a number."),
+        ("steps: [{fit: {data: a, out: b, batches: 1.0}}]", "Give a whole number."),
+        ("steps: [{fit: {data: a, out: b, batches: true}}]", "Give a whole number."),
+        ("steps: [{fit: {data: a, out: b, overwrite: 1}}]", "Give true or false."),
+        ("steps: [{fit: {data: [a], out: b}}]", "Give text, in quotation marks"),
+        ("steps: [{fit: {data: true, out: b}}]", "Give text, in quotation marks"),
+        ("steps: [{fit: {data: a, out: b, alpha-v: 1, alpha_v: 1}}]", "Leave one out."),
+        ("steps: [{sample-data: {kind: chess, rows: 5, out: a}}]", "Choose checker, xor, digits or blobs."),
+        ("steps: [{ingest: {sources: a, out: b, ordinal: [x]}}]", "Give names, each with its values."),
+        ("steps: [{fit: {data: '${a}', out: b}}]", "Define it under `variables:`."),
+        ("variables: {b: 1}\nsteps: [{fit: {data: 'x${a}', out: b}}]", "known there are b."),
+        ("variables: {b: '${c}', c: 1}\n" + SAMPLE, "Define it under `variables:`."),
+        ("variables: {b: [1]}\n" + SAMPLE, "Give text, a number, or true or false."),
+        ("variables: {b-c: 1}\n" + SAMPLE, "Use letters, digits and underscores."),
+        ("variables: [b]\n" + SAMPLE, "Give names and values."),
+        ("description: 1\n" + SAMPLE, "Give text."),
+        ("steps: [\n", "Correct it there."),
+        (SAMPLE + SAMPLE, "second time, line 3"),
+        ("steps: !!python/object/apply:os.system [ls]", "Correct it there."),
+    ],
+)
+def test_read__refuses_with_the_file_and_a_remedy(text: str, message: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_pipeline(path)
+    assert message in str(caught.value)
+    assert path in caught.value.seen
+
+
+def test_read__names_step_and_key(tmp_path: Path) -> None:
+    path = _write(tmp_path, SAMPLE + "  - fit: {data: a, out: b, max-iteration: 5}\n")
+    with pytest.raises(InputError, match=r"step 2 \(fit\) has the unknown key 'max-iteration'"):
+        read_pipeline(path)
+
+
+def test_read__missing_file(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Check the path"):
+        read_pipeline(str(tmp_path / "none.yaml"))
+
+
+def test_read__file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_bytes(b"\xff\xfe\x00steps")
+    with pytest.raises(InputError, match="Give a YAML file in UTF-8"):
+        read_pipeline(str(path))
+
+
+def test_read__unknown_setting(tmp_path: Path) -> None:
+    path = _write(tmp_path, "variables: {rows: 5}\n" + SAMPLE)
+    with pytest.raises(InputError, match="Its variables are rows"):
+        read_pipeline(path, {"row": 5})
+
+
+@given(value=st.one_of(st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_settings__keep_their_type(value: float) -> None:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    (found,) = parse_settings([f"name={text}"]).values()
+    assert float(found) == value
+    assert type(found) is type(value) or isinstance(value, float)
+
+
+@given(value=st.from_regex(r"[a-z][a-z./:-]{0,20}", fullmatch=True).filter(lambda text: text not in {"y", "n"}))
+@hypothesis_settings(suppress_health_check=[HealthCheck.filter_too_much])
+def test_settings__other_text_stays_text(value: str) -> None:
+    (found,) = parse_settings([f"name={value}"]).values()
+    assert str(found).lower() == value or value in {"yes", "on", "off", "no"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"), [(["rows"], "Write it like"), (["=5"], "Write it like"), (["a=1", "a=2"], "Set it once")]
+)
+def test_settings__refused(settings: list[str], remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        parse_settings(settings)
+
+
+def test_settings__text_with_equals_signs() -> None:
+    assert parse_settings(["where=a=b"]) == {"where": "a=b"}

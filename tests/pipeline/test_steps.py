@@ -1,0 +1,36 @@
+"""Commands, steps and settings say the same."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from protodask.cli import app
+from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
+from protodask.pipeline.steps import STEPS, FitStep
+from protodask.prototypes import FitConfig
+
+COMPUTING = {"memory_limit", "threads", "scheduler", "workers", "as_json", "debug", "help"}
+
+README = Path(__file__).parents[2] / "pipelines" / "README.md"
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps__have_the_options_of_their_commands(name: str) -> None:
+    command: Any = typer.main.get_command(app)
+    options = {option.name for option in command.commands[name].params}
+    assert {field.name for field in fields(STEPS[name])} == options - COMPUTING
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps__are_documented_with_all_settings(name: str) -> None:
+    (line,) = (line for line in README.read_text().splitlines() if line.startswith(f"| `{name}`"))
+    named = {part for part in line.split("`") if part and part[0].isalpha()} - {name}
+    assert named == {field.name.replace("_", "-") for field in fields(STEPS[name])}
+
+
+def test_settings__are_those_of_a_fit() -> None:
+    assert {CONFIG_NAMES.get(name, name) for name in SETTINGS} == {field.name for field in fields(FitConfig)}
+    assert set(SETTINGS) <= {field.name for field in fields(FitStep)}

@@ -1,0 +1,80 @@
+"""The pipeline files that come with the package."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from protodask.cli import app
+from protodask.pipeline.definition import read_pipeline
+from protodask.pipeline.runner import check_pipeline
+
+FOLDER = Path(__file__).parents[2] / "pipelines"
+QUICKSTART = FOLDER / "quickstart.yaml"
+
+SMALL = ("--set", "rows=3000", "--set", "held_out_rows=1000", "--set", "candidates=150")
+
+PRODUCTS = {"training.zarr", "held-out.zarr", "model.zarr", "scores.json", "predictions.zarr"}
+
+
+def _run(*options: str) -> Result:
+    return CliRunner(env={"COLUMNS": "300"}).invoke(app, ["run", str(QUICKSTART), *SMALL, *options])
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.name)
+def test_pipelines__can_be_read(path: Path) -> None:
+    check_pipeline(read_pipeline(str(path)))
+
+
+def test_quickstart__does_the_main_job_and_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = _run()
+    assert first.exit_code == 0, first.output
+    assert {path.name for path in (tmp_path / "quickstart").iterdir()} == PRODUCTS
+    for name in PRODUCTS:
+        assert f"quickstart/{name}" in first.stdout
+    scores = json.loads((tmp_path / "quickstart" / "scores.json").read_text())
+    assert scores["rows"] == 1000
+    assert scores["log_loss"] < 0.9 * scores["marginal_log_loss"]
+    assert f"right on {scores['accuracy']:.1%} of the 1,000 rows" in first.stdout
+    assert all(letter.isprintable() or letter == "\n" for letter in first.output)
+    for number in range(1, 6):
+        assert f"step {number} of 5" in first.stderr
+
+    again = _run("--json")
+    assert again.exit_code == 0, again.output
+    results = json.loads(again.stdout)
+    assert [entry["step"] for entry in results] == ["sample-data", "sample-data", "fit", "evaluate", "predict"]
+    assert results[3]["result"] == scores
+
+    refused = _run("--set", "overwrite=false")
+    assert refused.exit_code == 1
+    assert "`overwrite: true`" in refused.stderr
+    assert json.loads((tmp_path / "quickstart" / "scores.json").read_text()) == scores
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "remedy"),
+    [
+        (("--set", "row=5"), 2, "Its variables are folder, rows"),
+        (("--set", "rows"), 2, "Write it like rows=1000."),
+        (("--set", "rows=many"), 2, "Give a whole number."),
+        (("--set", "candidates=0"), 2, "Give a whole number of at least 1."),
+        (("--workers", "1", "--threads", "1"), 2, "Leave it out"),
+    ],
+)
+def test_quickstart__wrong_use(
+    options: tuple[str, ...], code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["run", str(QUICKSTART), *options])
+    assert done.exit_code == code
+    assert remedy in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run__missing_file(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "none.yaml")])
+    assert done.exit_code == 1
+    assert "There is no file" in done.stderr

@@ -1,0 +1,261 @@
+"""Bit for bit the same model, however it is computed."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask.data import Dataset, write_dataset
+from protodask.data.schema import Column
+from protodask.engine import Engine, array_source, open_engine, thread_engine
+from protodask.engine.threads import ThreadScheduler
+from protodask.prototypes import FitConfig, PrototypeSet, fit
+from protodask.prototypes.history import BatchRecord, FitEvent
+from protodask.prototypes.kernel import Precision
+from protodask.prototypes.scores import MemoryScores, StoredScores
+from protodask.prototypes.training import Training, TrainingData
+
+Arrays = dict[str, NDArray[Any]]
+SameBits = Callable[[PrototypeSet, PrototypeSet], None]
+StartCluster = Callable[[int], Any]
+
+BLOCK_ROWS = 32
+PRECISIONS: list[Precision] = ["float32", "float64"]
+
+
+def config(precision: Precision, n_batches: int = 2) -> FitConfig:
+    return FitConfig(n_batches=n_batches, n_candidates=40, tolerance=1e-6, lambda_w=1e-3, precision=precision, seed=3)
+
+
+@pytest.fixture(scope="module")
+def rows(make_rows: Callable[..., Arrays]) -> Arrays:
+    """Weighted rows of three classes in 32-row blocks, the last of which is short: 15 blocks, no power of two."""
+    return make_rows(460, 4, n_classes=3, weights="weight inclusion", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def dataset(rows: Arrays, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write(rows, tmp_path_factory.mktemp("data") / "data.zarr")
+
+
+def write(rows: Arrays, path: Path, block_rows: int = BLOCK_ROWS) -> Dataset:
+    columns = tuple(Column(f"x{position}") for position in range(3))
+    with thread_engine(1, 2**26) as engine:
+        return write_dataset(
+            array_source(rows, block_rows), path, classes=(0, 1, 2), columns=columns, engine=engine, block_rows=block_rows
+        )
+
+
+@pytest.fixture(scope="module")
+def expected(dataset: Dataset) -> dict[str, tuple[PrototypeSet, list[BatchRecord]]]:
+    """The models of one thread, in float32 and float64."""
+    found = {}
+    with thread_engine(1, 2**28) as engine:
+        for precision in PRECISIONS:
+            run = fit(dataset, config(precision), engine=engine)
+            assert all(batch.n_prototypes > 5 for batch in run.model.batches)
+            assert all(record.iterations > 8 for record in run.history)
+            found[precision] = run.model, run.history
+    return found
+
+
+Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_fit__is_the_same_for_any_number_of_threads_cold_and_warm(
+    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision, threads: int
+) -> None:
+    # fit() lets go of its dataset at the end, so the second training reads nothing only if it is spared that.
+    scheduler = KeepingScheduler(threads, 2**28)
+    with Engine(scheduler) as engine:
+        for turn in ("cold", "warm"):
+            run = fit(dataset, config(precision), engine=engine)
+            assert_same_bits(run.model, expected[precision][0])
+            assert_same_history(run.history, expected[precision][1])
+            assert scheduler.blocks_held(dataset) == dataset.layout.n_blocks, turn
+
+
+class KeepingScheduler(ThreadScheduler):
+    """Forgets no source, so that a second fit finds its blocks in the cache."""
+
+    def forget(self, key: str) -> None:
+        pass
+
+    def blocks_held(self, source: Dataset) -> int:
+        cache = self._reader.cache
+        return sum(cache.get(source.key, number) is not None for number in range(source.layout.n_blocks))
+
+
+def assert_same_history(found: list[BatchRecord], expected: list[BatchRecord]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.status, one.iterations, one.evaluations) == (other.status, other.iterations, other.evaluations)
+        assert (one.value, one.gradient_norm) == (other.value, other.gradient_norm)
+        assert one.candidates.tolist() == other.candidates.tolist()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_fit__is_the_same_with_a_cache_that_holds_a_part(
+    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision
+) -> None:
+    block_bytes = dataset.read(0).nbytes
+    with thread_engine(2, 10 * block_bytes) as engine:
+        assert_same_bits(fit(dataset, config(precision), engine=engine).model, expected[precision][0])
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_fit__is_the_same_on_a_cluster_cold_and_warm(
+    start_cluster: StartCluster, dataset: Dataset, expected: Expected, assert_same_bits: SameBits, workers: int
+) -> None:
+    with open_engine(str(start_cluster(workers).scheduler_address)) as engine:
+        assert engine.scheduler.n_threads == workers
+        for precision in (*PRECISIONS, PRECISIONS[0]):
+            run = fit(dataset, config(precision), engine=engine)
+            assert_same_bits(run.model, expected[precision][0])
+            assert_same_history(run.history, expected[precision][1])
+
+
+def in_memory(dataset: Dataset, rows: Arrays, block_rows: int = BLOCK_ROWS) -> TrainingData:
+    return TrainingData(
+        array_source(rows, block_rows),
+        tuple(rows),
+        dataset.summary,
+        dataset.classes,
+        dataset.feature_names,
+        dataset.columns,
+    )
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_training__of_the_same_rows_in_memory_is_the_same(
+    engine: Engine, dataset: Dataset, rows: Arrays, expected: Expected, assert_same_bits: SameBits, precision: Precision
+) -> None:
+    training = Training(in_memory(dataset, rows), config(precision), engine, MemoryScores())
+    model, history = training.run()
+    assert_same_bits(model, expected[precision][0])
+    assert_same_history(history, expected[precision][1])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_training__with_scores_in_a_store_is_the_same(
+    engine: Engine, dataset: Dataset, rows: Arrays, assert_same_bits: SameBits, precision: Precision, tmp_path: Path
+) -> None:
+    # Three batches, so that the scores of the second are made from those of the first.
+    data, settings = in_memory(dataset, rows), config(precision, 3)
+    held, _ = Training(data, settings, engine, MemoryScores()).run()
+    stored, _ = Training(data, settings, engine, StoredScores(str(tmp_path), 3)).run()
+    assert_same_bits(stored, held)
+
+
+def test_fit__of_another_block_size_draws_the_same_candidates_and_agrees_within_rounding(
+    engine: Engine, rows: Arrays, expected: Expected, tmp_path: Path
+) -> None:
+    _, history = expected["float64"]
+    for block_rows in (16, 512):
+        run = fit(write(rows, tmp_path / f"{block_rows}.zarr", block_rows), config("float64"), engine=engine)
+        assert run.history[0].candidates.tolist() == history[0].candidates.tolist()
+        assert run.history[0].value == pytest.approx(history[0].value, rel=1e-3)
+
+
+def test_fit__another_seed_gives_another_model(dataset: Dataset, engine: Engine, expected: Expected) -> None:
+    other = FitConfig(n_candidates=40, tolerance=1e-6, lambda_w=1e-3, seed=4)
+    assert fit(dataset, other, engine=engine).history[0].candidates.tolist() != (
+        expected["float32"][1][0].candidates.tolist()
+    )
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_after(iterations: int) -> Callable[[FitEvent], None]:
+    seen = 0
+
+    def callback(event: FitEvent) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == iterations:
+            raise Interrupted
+
+    return callback
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_fit__resumed_after_interruptions_is_the_same(
+    dataset: Dataset, engine: Engine, expected: Expected, assert_same_bits: SameBits, precision: Precision, tmp_path: Path
+) -> None:
+    iterations = sum(record.iterations for record in expected[precision][1])
+    for stop in (1, 2, iterations // 3, iterations - 3, iterations + 2):
+        with pytest.raises(Interrupted):
+            fit(dataset, config(precision), run_dir=tmp_path / "run", engine=engine, callbacks=[stop_after(stop)])
+    run = fit(dataset, config(precision), run_dir=tmp_path / "run", engine=engine)
+    assert_same_bits(run.model, expected[precision][0])
+    assert_same_history(run.history, expected[precision][1])
+
+
+@pytest.fixture(scope="module")
+def finished(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a whole run in float64."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    with thread_engine(1, 2**28) as engine:
+        fit(dataset, config("float64"), run_dir=folder, engine=engine)
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fit__resumed_from_a_torn_log_is_the_same(
+    dataset: Dataset,
+    engine: Engine,
+    expected: Expected,
+    assert_same_bits: SameBits,
+    finished: Path,
+    tmp_path: Path,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    shutil.copytree(finished, tmp_path / "run")
+    logs = sorted((tmp_path / "run").glob("batch-*.log"))
+    assert [log.name for log in logs] == ["batch-1-float64.log", "batch-2-float64.log"]
+    log = logs[seed % 2]
+    size = log.stat().st_size
+    os.truncate(log, int(rng.integers(0, size)))
+    if seed >= 4:
+        with log.open("ab") as file:
+            file.write(rng.bytes(100))
+    if seed % 2 == 0:
+        logs[1].unlink()
+    for _ in range(2):
+        run = fit(dataset, config("float64"), run_dir=tmp_path / "run", engine=engine)
+        assert_same_bits(run.model, expected["float64"][0])
+        assert_same_history(run.history, expected["float64"][1])
+    assert [other.stat().st_size for other in logs] == [(finished / other.name).stat().st_size for other in logs]
+
+
+def test_fit__with_a_damaged_record_computes_it_again(
+    dataset: Dataset, engine: Engine, expected: Expected, assert_same_bits: SameBits, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    log = tmp_path / "run" / "batch-1-float64.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    run = fit(dataset, config("float64"), run_dir=tmp_path / "run", engine=engine)
+    assert_same_bits(run.model, expected["float64"][0])
+    assert log.read_bytes() == (finished / log.name).read_bytes()
+
+
+def test_fit__that_has_ended_evaluates_nothing_again(
+    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, finished: Path
+) -> None:
+    labels: list[str] = []
+    with thread_engine(1, 2**28) as engine:
+        watched = engine.with_progress(lambda event: labels.append(event.label))
+        run = fit(dataset, config("float64"), run_dir=finished, engine=watched)
+    assert_same_bits(run.model, expected["float64"][0])
+    assert {"draw", "take", "score"} == set(labels)

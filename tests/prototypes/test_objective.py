@@ -1,0 +1,158 @@
+"""The objective on an engine against the oracle's loops."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reference.objective import finite_difference, gradient, objective
+
+from protodask.data.schema import row_weights
+from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.kernel import Candidates, Precision, Standardization
+from protodask.prototypes.objective import Objective, Penalty, make_problem
+
+Floats = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+MakeRows = Callable[..., Arrays]
+
+
+def make_objective(
+    engine: Engine,
+    arrays: Arrays,
+    rows: NDArray[np.int64],
+    penalties: tuple[Penalty, Penalty],
+    *,
+    block_rows: int = 16,
+    precision: Precision = "float64",
+    scores: Floats | None = None,
+) -> Objective:
+    n_classes = int(arrays["target"].max()) + 1
+    found = row_weights(Block(0, 0, arrays))
+    weights = np.ones(len(arrays["target"])) if found is None else found
+    rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
+    problem = make_problem(
+        Candidates(arrays["features"][rows].astype(np.float64), arrays["target"][rows].astype(np.int64), rows),
+        weights[rows],
+        np.bincount(arrays["target"], weights=weights, minlength=n_classes),
+        Standardization(np.zeros(3), np.ones(3)),
+        precision,
+    )
+    source: Any = array_source(arrays, block_rows)
+    if scores is not None:
+        source = zip_sources(source, array_source({SCORES: scores}, block_rows))
+    return Objective(engine, source, problem, engine.share(problem), *penalties)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**20),
+    weights=st.sampled_from(["", "weight", "inclusion", "weight inclusion"]),
+    block_rows=st.sampled_from([1, 8, 64]),
+    scored=st.booleans(),
+)
+def test_objective__is_the_oracles(
+    engine: Engine, make_rows: MakeRows, seed: int, weights: str, block_rows: int, scored: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = make_rows(50, seed, n_classes=3, weights=weights)
+    arrays["target"][:3] = [0, 1, 2]
+    # A class whose only weight is that of its candidates has no loss: the first rows stay out of the draw.
+    if "weight" in arrays:
+        arrays["weight"][:3] = 1.5
+    rows = np.sort(rng.choice(np.arange(3, 50), 9, replace=False))
+    rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
+    scores = rng.uniform(0.1, 2, (50, 3)) if scored else None
+    penalties = Penalty(0.03, 0.7), Penalty(0.2, 0.25)
+    function = make_objective(engine, arrays, rows, penalties, block_rows=block_rows, scores=scores)
+    v, w = rng.uniform(0, 3, 3), rng.uniform(0, 2, 9)
+    found = row_weights(Block(0, 0, arrays))
+    s = np.ones(50) if found is None else found
+    target = arrays["target"].astype(np.int64)
+    share = np.bincount(target, weights=s) / s.sum()
+    previous = np.tile(share, (50, 1)) if scores is None else scores
+    data = (arrays["features"], target, s, rows, previous, 0.03, 0.2, 0.7, 0.25)
+    value, slope = function(np.concatenate([v, w]))
+    assert value == pytest.approx(objective(v, w, *data), rel=1e-12)
+    by_v, by_w = gradient(v, w, *data)
+    np.testing.assert_allclose(slope, np.concatenate([by_v, by_w]), rtol=1e-9, atol=1e-13)
+
+
+def test_objective__gradient_is_that_of_finite_differences(engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(60, 3, weights="weight")
+    rows = np.arange(5, 60, 6)
+    function = make_objective(engine, arrays, rows, (Penalty(0.1, 0.9), Penalty(0.05, 0.1)))
+    theta = np.random.default_rng(1).uniform(0.2, 2, 3 + len(rows))
+    slope = finite_difference(lambda point: function(point)[0], theta)
+    np.testing.assert_allclose(function(theta)[1], slope, rtol=1e-6, atol=1e-9)
+
+
+def test_objective__a_weight_of_two_is_a_row_repeated(engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(70, 5)
+    times = np.random.default_rng(2).integers(1, 3, 70)
+    rows = np.flatnonzero(times == 1)[::5]
+    penalties = Penalty(0.01, 0.5), Penalty(0.0, 0.5)
+    weighted = make_objective(engine, {**arrays, "weight": times.astype(np.float64)}, rows, penalties)
+    copies = np.repeat(np.arange(70), times)
+    repeated_arrays = {name: values[copies] for name, values in arrays.items()}
+    repeated = make_objective(engine, repeated_arrays, np.searchsorted(copies, rows), penalties)
+    theta = np.random.default_rng(3).uniform(0.1, 2, 3 + len(rows))
+    value, slope = weighted(theta)
+    other_value, other_slope = repeated(theta)
+    assert value == pytest.approx(other_value, rel=1e-13)
+    np.testing.assert_allclose(slope, other_slope, rtol=1e-10, atol=1e-14)
+
+
+def test_objective__of_weights_scaled_alike_does_not_change(engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(70, 5, weights="weight")
+    rows, penalties = np.arange(0, 70, 9), (Penalty(0.01, 0.5), Penalty(0.0, 0.5))
+    theta = np.random.default_rng(3).uniform(0.1, 2, 3 + len(rows))
+    value, slope = make_objective(engine, arrays, rows, penalties)(theta)
+    scaled = make_objective(engine, {**arrays, "weight": 1000 * arrays["weight"]}, rows, penalties)(theta)
+    assert scaled[0] == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(scaled[1], slope, rtol=1e-11, atol=1e-15)
+
+
+def test_objective__an_inclusion_probability_is_a_divisor_of_the_weight(engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(70, 5, weights="weight inclusion")
+    rows, penalties = np.arange(0, 70, 9), (Penalty(0.01, 0.5), Penalty(0.0, 0.5))
+    theta = np.random.default_rng(3).uniform(0.1, 2, 3 + len(rows))
+    value, slope = make_objective(engine, arrays, rows, penalties)(theta)
+    joined = {name: arrays[name] for name in ("features", "target")}
+    joined["weight"] = arrays["weight"] / arrays["inclusion"]
+    other_value, other_slope = make_objective(engine, joined, rows, penalties)(theta)
+    assert value == other_value
+    np.testing.assert_array_equal(slope, other_slope)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_objective__candidates_do_not_count_as_rows(engine: Engine, make_rows: MakeRows, precision: Precision) -> None:
+    # Every kernel but that of a row with itself is 0, and rows with themselves are left out.
+    arrays = make_rows(40, 8)
+    arrays["features"] = np.tile(np.arange(40.0)[:, None], (1, 3))
+    rows = np.arange(0, 40, 4)
+    function = make_objective(engine, arrays, rows, (Penalty(0.0, 0.0), Penalty(0.0, 0.0)), precision=precision)
+    value, gradient_found = function(np.concatenate([np.full(3, 100.0), np.ones(len(rows))]))
+    share = np.bincount(arrays["target"]) / 40
+    assert value == pytest.approx(-float(share @ np.log(share)), rel=1e-12)
+    assert abs(gradient_found).max() < 1e-25
+
+
+@given(st.floats(0, 10), st.floats(0, 1), st.lists(st.floats(0, 100), max_size=5))
+def test_penalty__by_its_formula(strength: float, share: float, values: list[float]) -> None:
+    penalty, x = Penalty(strength, share), np.array(values, dtype=np.float64)
+    expected = sum(strength * (share / 2 * value**2 + (1 - share) * value) for value in values)
+    assert penalty.value(x) == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    np.testing.assert_allclose(penalty.gradient(x), [strength * (share * value + 1 - share) for value in values])
+
+
+def test_make_problem__splits_theta_into_features_and_candidates(engine: Engine, make_rows: MakeRows) -> None:
+    function = make_objective(engine, make_rows(40), np.arange(0, 40, 4), (Penalty(0, 0), Penalty(0, 0)))
+    v, w = function.problem.split(np.arange(13.0))
+    assert (v.tolist(), w.tolist()) == ([0, 1, 2], list(np.arange(3.0, 13.0)))
+    assert replace(function.problem).n_classes == 2

@@ -1,0 +1,195 @@
+"""The run directory: whose it is, and what its log answers."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protodask import sample_data
+from protodask.data import Dataset
+from protodask.engine import Engine
+from protodask.errors import FormatError, InputError
+from protodask.prototypes import FitConfig, PrototypeSet, fit
+from protodask.prototypes.runs import RunDirectory, read_run
+
+Floats = NDArray[np.float64]
+
+QUICK = FitConfig(n_candidates=10, tolerance=1e-3)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return sample_data("checker", 100, tmp_path_factory.mktemp("data") / "d.zarr")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"lambda_v": 0.5}, r"config\.lambda_v was 0\.001 and is 0\.5"),
+        ({"seed": 7}, r"config\.seed was 0 and is 7"),
+        ({"precision": "float64"}, r"config\.precision was 'float32' and is 'float64'"),
+        ({"n_batches": 2, "n_candidates": 20}, r"config\.n_batches was 1 and is 2; config\.n_candidates was 10 and is 20|"
+         r"config\.n_batches was 1 and is 2; config\.n_candidates"),
+    ],
+)
+def test_fit__refuses_the_run_of_other_settings_naming_them(
+    dataset: Dataset, engine: Engine, tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    names = f"{named}"
+    with pytest.raises(InputError, match=f"({names}).*choose another run directory"):
+        fit(dataset, replace(QUICK, **changes), run_dir=tmp_path / "run", engine=engine)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_fit__refuses_the_run_of_another_dataset_or_start(
+    dataset: Dataset, engine: Engine, tmp_path: Path, make_model: Callable[..., PrototypeSet]
+) -> None:
+    run = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    other = sample_data("checker", 101, tmp_path / "other.zarr")
+    with pytest.raises(InputError, match=f"dataset was '{dataset.key}' and is '{other.key}'"):
+        fit(other, QUICK, run_dir=tmp_path / "run", engine=engine)
+    with pytest.raises(InputError, match="start was None and is '"):
+        fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine, start=run.model)
+
+
+def test_fit__of_the_same_content_elsewhere_is_the_same_run(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
+    first = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    copy = sample_data("checker", 100, tmp_path / "copy.zarr")
+    again = fit(copy, QUICK, run_dir=tmp_path / "run", engine=engine)
+    assert again.history[0].value == first.history[0].value
+
+
+def test_fit__leaves_its_settings_and_history(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
+    run = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    record = read_run(str(tmp_path / "run"))
+    assert FitConfig(**record["config"]) == QUICK
+    assert (record["dataset"], record["start"]) == (dataset.key, None)
+    assert record["environment"]["numpy"] == np.__version__
+    (entry,) = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert (entry["value"], entry["candidates"]) == (run.history[0].value, len(run.history[0].candidates))
+    assert run.model.provenance["fits"][0]["config"] == QUICK.as_dict()
+
+
+def test_fit__with_numpy_settings_can_have_a_run_directory(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
+    config = replace(QUICK, n_candidates=np.int64(10), seed=np.int64(1))  # type: ignore[arg-type]
+    run = fit(dataset, config, run_dir=tmp_path / "run", engine=engine)
+    run.model.save(tmp_path / "m.zarr")
+
+
+def test_open__refuses_a_folder_with_other_things_in_it(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("precious")
+    with pytest.raises(InputError, match="no run directory.*empty or new folder"):
+        RunDirectory.open(tmp_path, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_open__refuses_a_file(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(OSError, match="Check that the place exists"):
+        RunDirectory.open(tmp_path / "run", {})
+
+
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        ("", "start the run again"),
+        ("{", "start the run again"),
+        ("[" * 100_000, "start the run again"),
+        ("[]", "folder that --run-dir named"),
+        ('{"format": "other"}', "folder that --run-dir named"),
+        ('{"format": "protodask-run", "version": 2}', "Upgrade protodask"),
+        ('{"format": "protodask-run", "version": "1"}', "Upgrade protodask"),
+    ],
+)
+def test_open__refuses_damaged_foreign_or_newer_settings(tmp_path: Path, content: str, remedy: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(FormatError, match=remedy):
+        RunDirectory.open(tmp_path, {})
+
+
+def test_read_run__of_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FormatError, match="start the run again"):
+        read_run(str(tmp_path))
+
+
+def test_read_run__of_no_run(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="folder that --run-dir named"):
+        read_run(str(tmp_path))
+
+
+class Counted:
+    """A function of theta that notes its calls; its value and gradient have digits to the last."""
+
+    def __init__(self) -> None:
+        self.calls: list[Floats] = []
+
+    def __call__(self, theta: Floats) -> tuple[float, Floats]:
+        self.calls.append(theta.copy())
+        return float(np.sin(theta).sum()), np.cos(theta) / 3
+
+
+def thetas(count: int, length: int = 3) -> list[Floats]:
+    return list(np.random.default_rng(0).normal(size=(count, length)))
+
+
+def same(found: tuple[float, Floats], expected: tuple[float, Floats]) -> bool:
+    return found[0] == expected[0] and found[1].tobytes() == expected[1].tobytes()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.floats(0, 1), junk=st.binary(max_size=80))
+def test_recorded__answers_up_to_where_the_log_was_torn(tmp_path: Path, cut: float, junk: bytes) -> None:
+    run = RunDirectory(str(tmp_path))
+    path = tmp_path / "batch-1-float64.log"
+    path.unlink(missing_ok=True)
+    recorded = run.recorded(1, "float64", Counted())
+    answers = [recorded(theta) for theta in thetas(6)]
+    whole = path.read_bytes()
+    record_bytes = len(whole) // 6
+    kept = int(cut * len(whole))
+    path.write_bytes(whole[:kept] + junk)
+    function = Counted()
+    again = run.recorded(1, "float64", function)
+    for theta, expected in zip(thetas(6), answers, strict=True):
+        assert same(again(theta), expected)
+    complete = kept // record_bytes
+    assert len(function.calls) == 6 - complete or (whole[:kept] + junk).startswith(whole[: kept + 1])
+    assert path.read_bytes() == whole
+
+
+def test_recorded__that_goes_another_way_computes_and_replaces_the_rest(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path))
+    first = run.recorded(1, "float32", Counted())
+    for theta in thetas(5):
+        first(theta)
+    function = Counted()
+    second = run.recorded(1, "float32", function)
+    other = thetas(5)[:2] + [theta + 1 for theta in thetas(5)[2:]]
+    for theta in other:
+        assert same(second(theta), Counted()(theta))
+    assert len(function.calls) == 3
+    third = Counted()
+    replay = run.recorded(1, "float32", third)
+    for theta in other:
+        replay(theta)
+    assert third.calls == []
+
+
+def test_recorded__keeps_batches_and_precisions_apart(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path))
+    for batch, stage in ((1, "float32"), (1, "float64"), (2, "float32")):
+        function = Counted()
+        run.recorded(batch, stage, function)(thetas(1)[0])
+        assert len(function.calls) == 1
+    assert len(os.listdir(tmp_path)) == 3

@@ -1,0 +1,173 @@
+"""The solver: what it says of its end is checked against the function itself."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protodask.engine import Engine
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.kernel import Candidates, Standardization
+from protodask.prototypes.objective import Objective, Penalty, make_problem
+from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.solver import (
+    GRADIENT_TOLERANCE,
+    Iteration,
+    Solution,
+    projected_norm,
+    solve,
+    solver_scale,
+)
+from protodask.prototypes.training import ConvergenceWarning, Training
+
+Floats = NDArray[np.float64]
+Function = Callable[[Floats], tuple[float, Floats]]
+
+
+def quadratic(center: Floats, curvature: Floats) -> Function:
+    def evaluate(theta: Floats) -> tuple[float, Floats]:
+        step = theta - center
+        return float(0.5 * curvature @ step**2), curvature * step
+
+    return evaluate
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**20), st.integers(1, 12))
+def test_solve__of_a_quadratic_ends_at_its_projected_centre(seed: int, length: int) -> None:
+    rng = np.random.default_rng(seed)
+    center, curvature = rng.normal(size=length), rng.uniform(0.5, 5, length)
+    scale = rng.uniform(0.3, 3, length)
+    found = solve(quadratic(center, curvature), np.ones(length), scale, 1e-15, 500)
+    np.testing.assert_allclose(found.theta, np.maximum(center, 0), atol=1e-4)
+    assert found.status in ("converged", "stationary")
+    assert (found.theta[center < 0] == 0).all()
+
+
+def batch_objective(engine: Engine, make_rows: Callable[..., Any], training_data: Callable[..., Any]) -> Objective:
+    arrays = make_rows(300, 1)
+    data = training_data(arrays, block_rows=512)
+    rows = np.arange(0, 300, 10)
+    rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
+    standardization = Standardization(data.summary.mean, data.summary.scale)
+    problem = make_problem(
+        Candidates(standardization.apply(arrays["features"][rows]), arrays["target"][rows].astype(np.int64), rows),
+        np.ones(len(rows)),
+        data.summary.class_weight,
+        standardization,
+        "float64",
+    )
+    return Objective(engine, data.source, problem, problem, Penalty(1e-3, 0.95), Penalty(1e-3, 0.95))
+
+
+@pytest.fixture
+def objective(engine: Engine, make_rows: Callable[..., Any], training_data: Callable[..., Any]) -> Objective:
+    return batch_objective(engine, make_rows, training_data)
+
+
+def run(objective: Function, tolerance: float = FitConfig.tolerance, most: int = 1000, **others: Any) -> Solution:
+    start = np.concatenate([np.full(3, 10 / 3), np.ones(30)])
+    return solve(objective, start, solver_scale(3, 30), tolerance, most, **others)
+
+
+@pytest.mark.parametrize("tolerance", [FitConfig.tolerance, 0.0])
+def test_solve__says_of_its_end_what_the_function_says(objective: Objective, tolerance: float) -> None:
+    found = run(objective, tolerance)
+    value, gradient = objective(found.theta)
+    assert found.value == value
+    np.testing.assert_allclose(found.gradient, gradient, rtol=1e-12, atol=1e-15)
+    # The projected gradient: at the bound only a slope that leads into the feasible set counts.
+    inside = found.theta > 0
+    slope = np.where(inside, np.minimum(gradient, found.theta), np.minimum(gradient, 0))
+    assert found.gradient_norm == pytest.approx(np.abs(slope).max(), rel=1e-9)
+    assert (found.theta >= 0).all()
+    scaled = projected_norm(found.theta * solver_scale(3, 30), gradient / solver_scale(3, 30))
+    if tolerance == 0.0:
+        assert found.status == "stationary"
+    if found.status == "stationary":
+        assert scaled <= GRADIENT_TOLERANCE
+        assert "PROJECTED GRADIENT" in found.message.upper()
+    else:
+        assert found.status == "converged"
+        assert scaled < 1e-3
+
+
+def test_solve__counts_its_evaluations_and_reports_its_iterations(objective: Objective) -> None:
+    calls: list[Floats] = []
+    states: list[Iteration] = []
+
+    def counted(theta: Floats) -> tuple[float, Floats]:
+        calls.append(theta.copy())
+        return objective(theta)
+
+    found = run(counted, on_iteration=states.append)
+    assert found.evaluations == len(calls)
+    assert [state.iteration for state in states] == list(range(1, found.iterations + 1))
+    values = [state.value for state in states]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == found.value
+    for state in states[:: max(1, len(states) // 5)]:
+        value, gradient = objective(state.theta)
+        assert state.value == value
+        assert state.gradient_norm == pytest.approx(projected_norm(state.theta, gradient), rel=1e-12)
+
+
+def test_solve__reports_do_not_change_the_path(objective: Objective) -> None:
+    assert run(objective, on_iteration=lambda state: None).theta.tobytes() == run(objective).theta.tobytes()
+
+
+def test_solve__at_its_iteration_limit_says_so(objective: Objective) -> None:
+    found = run(objective, most=3)
+    assert (found.status, found.iterations) == ("iteration limit", 3)
+    assert found.value == objective(found.theta)[0]
+
+
+def test_solve__of_a_function_that_contradicts_its_gradient_says_the_line_search_failed() -> None:
+    def uphill(theta: Floats) -> tuple[float, Floats]:
+        value, gradient = quadratic(np.array([3.0, 4.0]), np.ones(2))(theta)
+        return value, -gradient
+
+    assert solve(uphill, np.full(2, 1.0), np.ones(2), 1e-9, 100).status == "line search failed"
+
+
+def test_projected_norm__is_zero_exactly_at_a_kkt_point() -> None:
+    assert projected_norm(np.array([0.0, 2.0]), np.array([5.0, 0.0])) == 0
+    assert projected_norm(np.array([0.0, 2.0]), np.array([-5.0, 0.0])) == 5
+    assert projected_norm(np.array([0.0, 2.0]), np.array([0.0, 7.0])) == 2
+    assert projected_norm(np.zeros(0), np.zeros(0)) == 0
+
+
+def test_solver_scale__makes_the_start_of_one_norm_whatever_the_number_of_features() -> None:
+    for n_features in (1, 4, 300):
+        variables = solver_scale(n_features, 7)[:n_features] * (10 / n_features)
+        assert np.linalg.norm(variables) == pytest.approx(24)
+        assert (solver_scale(n_features, 7)[n_features:] == 1).all()
+
+
+def test_training__at_its_iteration_limit_warns_and_records_it(
+    engine: Engine, make_rows: Callable[..., Any], training_data: Callable[..., Any]
+) -> None:
+    config = FitConfig(n_candidates=40, max_iterations=2, n_batches=2)
+    training = Training(training_data(make_rows(300), block_rows=512), config, engine, MemoryScores())
+    with pytest.warns(ConvergenceWarning, match="iteration limit.*raise max_iterations or tolerance") as caught:
+        model, history = training.run()
+    assert len(caught) == 2
+    assert [(record.status, record.iterations) for record in history] == [("iteration limit", 2)] * 2
+    assert model.n_batches == 2
+
+
+def test_training__that_converges_does_not_warn(
+    engine: Engine, make_rows: Callable[..., Any], training_data: Callable[..., Any]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, history = Training(
+            training_data(make_rows(300), block_rows=512), FitConfig(n_candidates=40, lambda_w=1e-3), engine, MemoryScores()
+        ).run()
+    assert history[0].status in ("converged", "stationary")
+    assert history[0].gradient_norm < 1e-2

@@ -1,0 +1,335 @@
+"""The whole classifier against the oracle's fit, and what must hold of a fit whatever the data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from reference import classifier as oracle
+
+from protodask.data.schema import row_weights
+from protodask.engine import Block, Engine, thread_engine
+from protodask.engine.groups import Pass
+from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Scheduler
+from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
+from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
+from protodask.prototypes.objective import likelihood_block
+from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.solver import solver_scale
+from protodask.prototypes.training import Training, TrainingData, make_batch
+
+Arrays = dict[str, NDArray[Any]]
+MakeRows = Callable[..., Arrays]
+MakeData = Callable[..., TrainingData]
+SameBits = Callable[[PrototypeSet, PrototypeSet], None]
+
+QUICK: dict[str, float] = {"tolerance": 1e-6, "lambda_w": 1e-3}
+"""A penalty with which a batch is done after a few dozen iterations: in hundreds, the rounding of two implementations
+would grow until their paths part."""
+
+
+@pytest.fixture(scope="module")
+def serial() -> Iterator[Engine]:
+    with thread_engine(1, 2**28) as opened:
+        yield opened
+
+
+def train(
+    engine: Engine, data: TrainingData, config: FitConfig, start: PrototypeSet | None = None
+) -> tuple[PrototypeSet, list[BatchRecord]]:
+    return Training(data, config, engine, MemoryScores()).run(start)
+
+
+@pytest.mark.parametrize("weights", ["", "weight", "weight inclusion"])
+@pytest.mark.parametrize(("n_classes", "standardize"), [(2, True), (3, True), (2, False)])
+def test_training__is_the_oracles(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, weights: str, n_classes: int, standardize: bool
+) -> None:
+    arrays = make_rows(160, 2, n_classes=n_classes, weights=weights)
+    config = FitConfig(
+        n_batches=2,
+        n_candidates=30,
+        lambda_v=1e-3,
+        alpha_v=0.8,
+        alpha_w=0.6,
+        max_fraction=0.4,
+        precision="float64",
+        **QUICK,
+        standardize=standardize,
+        seed=5,
+    )
+    model, history = train(serial, training_data(arrays, n_classes=n_classes), config)
+    expected, records = oracle.fit(
+        arrays["features"],
+        arrays["target"],
+        row_weights(Block(0, 0, arrays)),
+        n_batches=2,
+        n_candidates=30,
+        max_fraction=0.4,
+        lambda_v=1e-3,
+        alpha_v=0.8,
+        alpha_w=0.6,
+        seed=5,
+        standardize=standardize,
+        **QUICK,
+        v_scale=float(solver_scale(3, 1)[0]),
+    )
+    np.testing.assert_allclose(model.marginals, expected.marginals, rtol=1e-14)
+    assert model.n_batches == 2
+    for found, record, batch, wanted in zip(history, records, model.batches, expected.batches, strict=True):
+        assert found.candidates.tolist() == sorted(record.candidates.tolist())
+        assert (found.iterations, found.evaluations) == (record.iterations, record.evaluations)
+        assert found.value == pytest.approx(record.value, rel=1e-8)
+        assert found.value < record.start_value
+        assert found.iterations > 10
+        assert batch.feature_index.tolist() == wanted.feature_index.tolist()
+        np.testing.assert_allclose(batch.feature_weight, wanted.feature_weight[wanted.feature_index], rtol=1e-7)
+        assert batch.row.tolist() == wanted.row.tolist()
+        assert batch.prototype_class.tolist() == wanted.prototype_class.tolist()
+        np.testing.assert_array_equal(batch.prototypes, arrays["features"][batch.row][:, batch.feature_index])
+        np.testing.assert_allclose(batch.prototype_weight, wanted.prototype_weight, rtol=1e-6, atol=1e-9)
+    fresh = make_rows(60, 8)["features"]
+    for count, scores in enumerate(model.scores(fresh, [0, 1, 2])):
+        np.testing.assert_allclose(
+            probabilities(scores), oracle.probabilities(expected, fresh, count), rtol=0, atol=1e-8
+        )
+        np.testing.assert_allclose(familiarity(scores), oracle.familiarity(expected, fresh, count), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_training__of_another_block_size_draws_the_same_candidates_and_agrees_within_rounding(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, precision: str
+) -> None:
+    arrays = make_rows(300, 2)
+    config = FitConfig(
+        n_batches=2, n_candidates=40, precision="float32" if precision == "float32" else "float64", **QUICK
+    )
+    fresh = make_rows(50, 9)["features"]
+    found = {}
+    for block_rows in (16, 128, 512):
+        model, history = train(serial, training_data(arrays, block_rows), config)
+        found[block_rows] = history, probabilities(model.scores(fresh, [2])[0])
+    for history, p in found.values():
+        for record, other in zip(history, found[512][0], strict=True):
+            assert record.candidates.tolist() == other.candidates.tolist()
+        np.testing.assert_allclose(p, found[512][1], atol=1e-8 if precision == "float64" else 2e-3)
+
+
+def test_training__of_float32_is_near_that_of_float64(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    data = training_data(make_rows(300, 2), 512)
+    config = FitConfig(n_candidates=40, **QUICK)
+    (_, (single,)), (_, (double,)) = (train(serial, data, replace(config, precision=p)) for p in ("float32", "float64"))
+    assert single.candidates.tolist() == double.candidates.tolist()
+    assert single.value == pytest.approx(double.value, rel=1e-3)
+
+
+def test_training__does_not_see_an_offset_of_the_features(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    arrays, fresh = make_rows(200, 3), make_rows(40, 4)["features"]
+    config = FitConfig(n_candidates=30, **QUICK)
+    plain, _ = train(serial, training_data(arrays, 256), config)
+    moved, _ = train(serial, training_data({**arrays, "features": arrays["features"] + 2.0**20}, 256), config)
+    np.testing.assert_allclose(
+        probabilities(moved.scores(fresh + 2.0**20, [1])[0]), probabilities(plain.scores(fresh, [1])[0]), atol=1e-2
+    )
+
+
+def test_training__without_regard_to_rows_of_no_weight(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits
+) -> None:
+    arrays = make_rows(200, 3, weights="weight")
+    idle = arrays["weight"] == 0
+    other = {name: values.copy() for name, values in arrays.items()}
+    other["features"][idle] = 77.0
+    other["target"][idle] = 1 - other["target"][idle]
+    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    model, history = train(serial, training_data(arrays), config)
+    assert_same_bits(train(serial, training_data(other), config)[0], model)
+    assert not idle[np.concatenate([record.candidates for record in history])].any()
+
+
+def test_training__an_inclusion_probability_is_a_divisor_of_the_weight(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits
+) -> None:
+    arrays = make_rows(200, 3, weights="weight inclusion")
+    joined = {name: arrays[name] for name in ("features", "target")}
+    joined["weight"] = arrays["weight"] / arrays["inclusion"]
+    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    assert_same_bits(
+        train(serial, training_data(arrays), config)[0], train(serial, training_data(joined), config)[0]
+    )
+
+
+class CountingScheduler:
+    """Notes what each submission computes."""
+
+    def __init__(self, inner: Scheduler) -> None:
+        self._inner = inner
+        self.submitted: list[Any] = []
+
+    @property
+    def n_threads(self) -> int:
+        return self._inner.n_threads
+
+    @property
+    def n_tasks(self) -> int:
+        return self._inner.n_tasks
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._inner.memory_bytes
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        self.submitted.append(work.map)
+        return self._inner.run(work, groups, advance)
+
+    def share(self, value: Any) -> Any:
+        return self._inner.share(value)
+
+    def forget(self, key: str) -> None:
+        self._inner.forget(key)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_training__submits_once_for_each_evaluation(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    scheduler = CountingScheduler(serial.scheduler)
+    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    _, history = train(Engine(scheduler), training_data(make_rows(200)), config)
+    evaluations = sum(record.evaluations for record in history)
+    assert scheduler.submitted.count(likelihood_block) == evaluations > 10
+    # And besides for each batch a draw and a taking of its rows, and between the two a scoring.
+    assert len(scheduler.submitted) == evaluations + 2 * 2 + 1
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_training__of_further_batches_gives_the_bits_of_all_at_once(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, precision: str
+) -> None:
+    data = training_data(make_rows(250, weights="weight"))
+    config = FitConfig(
+        n_batches=3, n_candidates=30, precision="float32" if precision == "float32" else "float64", **QUICK
+    )
+    whole, history = train(serial, data, config)
+    first, history_1 = train(serial, data, config.with_batches(1))
+    second, history_2 = train(serial, data, config.with_batches(1), first)
+    third, history_3 = train(serial, data, config.with_batches(1), second)
+    assert_same_bits(third, whole)
+    assert_same_bits(train(serial, data, config.with_batches(2), first)[0], whole)
+    resumed = [*history_1, *history_2, *history_3]
+    assert [record.batch for record in resumed] == [1, 2, 3]
+    for found, expected in zip(resumed, history, strict=True):
+        assert found.candidates.tolist() == expected.candidates.tolist()
+        assert (found.value, found.evaluations) == (expected.value, expected.evaluations)
+
+
+def test_training__of_no_batch_is_the_marginals(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
+    arrays = make_rows(100, weights="weight")
+    model, history = train(serial, training_data(arrays), FitConfig(n_batches=0))
+    assert history == []
+    expected = np.bincount(arrays["target"], weights=arrays["weight"]) / arrays["weight"].sum()
+    np.testing.assert_allclose(model.scores(arrays["features"][:2], [0])[0], [expected] * 2, rtol=1e-14)
+
+
+def test_training__a_batch_that_ends_empty_keeps_its_place(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits
+) -> None:
+    data = training_data(make_rows(200))
+    heavy = FitConfig(n_batches=2, n_candidates=30, lambda_w=100.0, alpha_w=0.0)
+    model, history = train(serial, data, heavy)
+    assert model.n_batches == 2
+    for number, (batch, record) in enumerate(zip(model.batches, history, strict=True), start=1):
+        assert (batch.n_features, batch.n_prototypes, batch.prototypes.shape) == (0, 0, (0, 0))
+        assert (record.batch, record.prototypes, record.active_features) == (number, 0, 0)
+        share = model.marginals
+        assert record.value == pytest.approx(-float(share @ np.log(share)), rel=0.05)
+    assert history[0].candidates.tolist() != history[1].candidates.tolist()
+    for scores in model.scores(np.zeros((1, 3)), [0, 1, 2]):
+        np.testing.assert_array_equal(scores[0], model.marginals)
+    # The next batch is the third, as its draw shows.
+    config = FitConfig(n_candidates=30, **QUICK)
+    third, (record,) = train(serial, data, config, model)
+    assert (record.batch, third.n_batches) == (3, 3)
+    assert third.batches[2].n_prototypes > 0
+    np.testing.assert_array_equal(record.candidates, np.sort(record.candidates))
+    _, fresh = train(serial, data, config)
+    assert record.candidates.tolist() != fresh[0].candidates.tolist()
+
+
+def test_training__merges_candidates_that_are_copies(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
+    arrays = {name: np.tile(values, (4, *[1] * (values.ndim - 1))) for name, values in make_rows(60).items()}
+    model, (record,) = train(serial, training_data(arrays), FitConfig(n_candidates=100, **QUICK))
+    batch = model.batches[0]
+    copies = set((record.candidates % 60).tolist())
+    assert len(copies) < len(record.candidates), "else there is nothing to merge"
+    keys = [(int(label), *point) for label, point in zip(batch.prototype_class, batch.prototypes.tolist(), strict=True)]
+    assert len(keys) == len(set(keys)) == batch.n_prototypes
+    for row in batch.row:
+        same = [other for other in record.candidates if other % 60 == row % 60]
+        assert row == min(same)
+
+
+def test_make_batch__of_features_alone_or_prototypes_alone_has_nothing_to_look_at(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    data = training_data(make_rows(100))
+    training = Training(data, FitConfig(n_candidates=10), serial, MemoryScores())
+    drawn = training._draw(data.source, training._empty_model(), 1)
+    standardization = training._standardization()
+    n_drawn = len(drawn.rows)
+    no_weights = make_batch(drawn, np.ones(3), np.zeros(n_drawn), standardization)
+    assert (no_weights.n_features, no_weights.n_prototypes) == (0, 0)
+    # Without features every kernel is 1: one prototype for each class, and its weight.
+    no_features = make_batch(drawn, np.zeros(3), np.ones(n_drawn), standardization)
+    assert (no_features.n_features, no_features.prototype_class.tolist()) == (0, [0, 1])
+    assert no_features.prototype_weight.sum() == n_drawn
+
+
+def test_training__tells_what_it_does(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
+    events: list[FitEvent] = []
+    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    _, history = Training(
+        training_data(make_rows(200)), config, serial, MemoryScores(), callbacks=(events.append,)
+    ).run()
+    started = [event for event in events if isinstance(event, BatchStarted)]
+    iterations = [event for event in events if isinstance(event, IterationDone)]
+    done = [event.record for event in events if isinstance(event, BatchDone)]
+    assert [event.batch for event in started] == [1, 2]
+    assert [event.n_batches for event in started] == [2, 2], "the batches the model will have"
+    assert done == history
+    for record in history:
+        mine = [event for event in iterations if event.batch == record.batch]
+        assert [event.iteration for event in mine] == list(range(1, record.iterations + 1))
+        assert mine[-1].value == record.value
+        assert mine[-1].active_features == record.active_features
+        assert mine[-1].candidates >= record.prototypes
+        assert record.seconds > 0
+
+
+def test_training__refuses_a_model_of_other_classes_or_features(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    data = training_data(make_rows(100))
+    model, _ = train(serial, data, FitConfig(n_batches=0))
+    with pytest.raises(InputError, match="data of the same classes"):
+        train(serial, data, FitConfig(), replace(model, classes=("a", "b")))
+    with pytest.raises(InputError, match="same features in the same order"):
+        train(serial, data, FitConfig(), replace(model, feature_names=("x1", "x0", "x2")))
+
+
+def test_training__with_too_few_candidates_wanted_says_so(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    with pytest.raises(InputError, match="Raise n_candidates"):
+        train(serial, training_data(make_rows(100, n_classes=3), n_classes=3), FitConfig(n_candidates=1))

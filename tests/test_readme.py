@@ -1,0 +1,59 @@
+"""Every example of the README, run as a reader would run it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_iris
+
+README = Path(__file__).parents[1] / "README.md"
+EXAMPLE = re.compile(r"<!-- run:(?P<kind>\w+) -->\n```\w*\n(?P<code>.*?)```", re.DOTALL)
+
+
+def examples(kind: str) -> list[str]:
+    return [match["code"] for match in EXAMPLE.finditer(README.read_text(encoding="utf-8")) if match["kind"] == kind]
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    # The scripts of this environment come first, whether or not it has been activated.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_readme__has_examples_of_each_kind() -> None:
+    assert len(examples("python")) == 3
+    assert len(examples("cli")) == 1
+
+
+@pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset"])
+def test_readme__python_examples_run(code: str, tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", code], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
+    frame = load_iris(as_frame=True).frame
+    frame["species"] = load_iris().target_names[frame.pop("target")]
+    frame.to_csv(tmp_path / "iris.csv", index=False)
+    done = run(["bash", "-euo", "pipefail", "-c", examples("cli")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "log-loss" in done.stdout
+    assert {"iris.zarr", "iris-model.zarr", "predictions.parquet"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_readme__gives_both_commands() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert "pip install . && protodask run pipelines/quickstart.yaml" in text
+    assert "pip install '.[test]' && pytest" in text
