@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,10 @@ class FitConfig:
     """Of the draw of candidates."""
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, entry.name, value.item())  # so that settings can go into files
         _check_integer("n_batches", self.n_batches, 0)
         _check_integer("n_candidates", self.n_candidates, 1)
         _check_integer("max_iterations", self.max_iterations, 1)
@@ -49,7 +53,7 @@ class FitConfig:
         _check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
         if not _is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
             raise InputError(f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1.")
-        if not isinstance(self.standardize, bool | np.bool_):
+        if not isinstance(self.standardize, bool):
             raise InputError(f"standardize is {self.standardize!r}.", "Give True or False.")
         if self.precision not in ("float32", "float64"):
             raise InputError(f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
@@ -60,12 +64,11 @@ class FitConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""
-        values = asdict(self)
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+        return asdict(self)
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
 
 
@@ -75,4 +78,4 @@ def _check_range(name: str, value: Any, low: float, high: float, remedy: str) ->
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.metadata import Fields, hash_json
-from protodask.data.schema import Column
 from protodask.data.storage import Kind, locate, published, read_attributes
 from protodask.errors import FormatError
 from protodask.prototypes.kernel import Precision
@@ -174,7 +173,31 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
             arrays[name] = np.asarray(stored[...])
     except Exception as error:  # Zarr reports damage with whatever exception is at hand
         raise FormatError(f"Batch {number} of the model {fields.where} cannot be read ({error}).", FIT_AGAIN) from error
-    return Batch(**arrays)
+    batch = Batch(**arrays)
+    if reason := _implausible(batch, fields):
+        raise FormatError(f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
+    return batch
+
+
+def _implausible(batch: Batch, fields: Fields) -> str | None:
+    n_features, n_classes = len(fields.texts("feature_names")), len(fields.labels("classes"))
+    index = batch.feature_index
+    if (np.diff(index) <= 0).any() or not _inside(index, n_features):
+        return "its features are not those of the model"
+    if not _inside(batch.prototype_class, n_classes):
+        return "its prototypes are of classes the model does not have"
+    if (batch.row < 0).any():
+        return "its row numbers are negative"
+    if not (np.isfinite(batch.center).all() and np.isfinite(batch.prototypes).all()):
+        return "its numbers are not finite"
+    positive = (batch.feature_weight, batch.prototype_weight, batch.scale)
+    if not all(bool((np.isfinite(values) & (values > 0)).all()) for values in positive):
+        return "its weights are not positive"
+    return None
+
+
+def _inside(index: NDArray[Any], size: int) -> bool:
+    return bool(((index >= 0) & (index < size)).all())
 
 
 def model_fingerprint(model: PrototypeSet) -> str:
@@ -189,8 +212,3 @@ def model_fingerprint(model: PrototypeSet) -> str:
         ]
     )
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def plain_columns(feature_names: tuple[str, ...]) -> tuple[Column, ...]:
-    """Columns of features that were given as numbers."""
-    return tuple(Column(name) for name in feature_names)

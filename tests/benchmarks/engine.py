@@ -71,32 +71,6 @@ class Overhead:
 
 
 @dataclass(frozen=True)
-class Metered:
-    """A call that also notes what processor time it took, by process."""
-
-    function: Callable[[], object]
-    processes: Sequence[Any]
-    """This one, and the workers."""
-    taken: list[list[float]] = field(default_factory=list)
-
-    def __call__(self) -> object:
-        before = self._read()
-        result = self.function()
-        self.taken.append([now - then for now, then in zip(self._read(), before, strict=True)])
-        return result
-
-    def _read(self) -> list[float]:
-        times = [process.cpu_times() for process in self.processes]
-        return [float(one.user + one.system) for one in times]
-
-    @property
-    def by_process(self) -> Floats:
-        """Mean seconds of the calls after the first."""
-        means: Floats = np.mean(self.taken[1:], axis=0)
-        return means
-
-
-@dataclass(frozen=True)
 class Empty:
     """Reductions of nothing."""
 
@@ -222,6 +196,12 @@ def rows_for(seconds: float, n_features: int, n_candidates: int, threads: int) -
     return int(seconds / common.median(took) * PROBE_ROWS)
 
 
+def processor_seconds(process: Any) -> float:
+    """Processor time of a process so far."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common.Check]]:
     """An evaluation all ways, in turn."""
     threads, limit = settings.threads, 2 * common.GIB
@@ -245,9 +225,11 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
         }
         objectives = [problems.objective_of(engine, chosen, problem) for engine, chosen in ways.values()]
         psutil = common.peer("psutil")
-        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        calls = [Metered(bare, processes)]
-        calls += [Metered(partial(objective, theta), processes) for objective in objectives]
+        clocks = [
+            partial(processor_seconds, process)
+            for process in (psutil.Process(), *psutil.Process().children(recursive=True))
+        ]
+        calls = [common.Metered(call, clocks) for call in (bare, *(partial(one, theta) for one in objectives))]
         for objective in objectives:
             objective(theta)
         seconds = common.alternate(calls, settings.rounds)
@@ -260,7 +242,7 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
     found: list[Overhead] = []
     base, base_fastest = common.median(seconds[0]), min(seconds[0])
     for way, taken, call in zip(["bare kernel calls", *ways], seconds, calls, strict=True):
-        middle, fastest, used = common.median(taken), min(taken), call.by_process
+        middle, fastest, used = common.median(taken), min(taken), call.means
         workers = used[1:]
         one = Overhead(
             way=way,
@@ -268,8 +250,8 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
             fastest=fastest,
             per_cent=100 * (middle / base - 1),
             fastest_per_cent=100 * (fastest / base_fastest - 1),
-            processor_seconds=float(used.sum()),
-            busiest_share=float(workers.max() / workers.sum()) if way.startswith(DISTRIBUTED) else None,
+            processor_seconds=sum(used),
+            busiest_share=max(workers) / sum(workers) if way.startswith(DISTRIBUTED) else None,
             calls=taken,
         )
         table.row(

@@ -44,7 +44,13 @@ def make_rows() -> Callable[..., Arrays]:
     """
 
     def make(
-        n_rows: int, seed: int = 0, *, n_classes: int = 2, n_features: int = 3, dtype: str = "float64", weights: str = ""
+        n_rows: int,
+        seed: int = 0,
+        *,
+        n_classes: int = 2,
+        n_features: int = 3,
+        dtype: str = "float64",
+        weights: str = "",
     ) -> Arrays:
         rng = np.random.default_rng(seed)
         x = np.round(rng.uniform(size=(n_rows, n_features)) * [3.0, *[1.0] * (n_features - 1)] * 1024) / 1024

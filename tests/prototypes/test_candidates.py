@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,7 @@ def test_priority__is_distinct_for_distinct_rows() -> None:
     assert len(np.unique(priority(3, 1, np.arange(100_000)))) == 100_000
 
 
-@given(
-    st.lists(st.integers(0, 300), min_size=2, max_size=40), st.integers(1, 2000), st.sampled_from(FRACTIONS)
-)
+@given(st.lists(st.integers(0, 300), min_size=2, max_size=40), st.integers(1, 2000), st.sampled_from(FRACTIONS))
 def test_allocate__is_the_oracles(sizes: list[int], wanted: int, max_fraction: float) -> None:
     found = allocate(np.array(sizes), wanted, max_fraction)
     assert found.tolist() == oracle.allocate(sizes, wanted, max_fraction)
@@ -108,7 +107,7 @@ def test_draw__is_the_oracles_for_any_block_size(
 
 
 def blocks_of(arrays: Arrays, edges: list[int]) -> Iterator[Block]:
-    for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for number, (first, last) in enumerate(pairwise(edges)):
         yield Block(number, first, {name: values[first:last] for name, values in arrays.items()})
 
 
@@ -136,9 +135,7 @@ def test_is_correct__is_strict(seed: int, n_classes: int) -> None:
     rng = np.random.default_rng(seed)
     scores, target = rng.integers(0, 3, (30, n_classes)).astype(np.float64), rng.integers(0, n_classes, 30)
     before = scores.copy()
-    expected = [
-        all(scores[n, target[n]] > scores[n, k] for k in range(n_classes) if k != target[n]) for n in range(30)
-    ]
+    expected = [all(scores[n, target[n]] > scores[n, k] for k in range(n_classes) if k != target[n]) for n in range(30)]
     assert is_correct(scores, target).tolist() == expected
     np.testing.assert_array_equal(scores, before)
 
@@ -184,7 +181,9 @@ def test_check_classes__names_the_rare_classes_their_counts_and_the_least_that_w
     if least == 1:
         check_classes(rows, ("a", "b", "c"), max_fraction)
         return
-    with pytest.raises(InputError, match=f"'b' \\({rows[1]} rows\\).*needs at least {least} rows of positive weight") as e:
+    with pytest.raises(
+        InputError, match=f"'b' \\({rows[1]} rows\\).*needs at least {least} rows of positive weight"
+    ) as e:
         check_classes(rows, ("a", "b", "c"), max_fraction)
     assert "'a'" not in str(e.value)
     assert "'c'" not in str(e.value)
@@ -199,7 +198,9 @@ def test_check_classes__of_enough_rows_says_nothing() -> None:
     check_classes(np.array([3, 3, 1000]), ("a", "b", "c"), 0.5)
 
 
-@pytest.mark.parametrize(("rows", "seen"), [([5, 0], r"one class only \('a'\)"), ([0, 0], "No row has a positive weight")])
+@pytest.mark.parametrize(
+    ("rows", "seen"), [([5, 0], r"one class only \('a'\)"), ([0, 0], "No row has a positive weight")]
+)
 def test_check_classes__needs_two_classes(rows: list[int], seen: str) -> None:
     with pytest.raises(InputError, match=f"{seen}.*at least two classes"):
         check_classes(np.array(rows), ("a", "b"), 0.5)

@@ -25,6 +25,8 @@ SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 StartCluster = Callable[[int], Any]
 
 BLOCK_ROWS = 32
+Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
+
 PRECISIONS: list[Precision] = ["float32", "float64"]
 
 
@@ -47,14 +49,19 @@ def write(rows: Arrays, path: Path, block_rows: int = BLOCK_ROWS) -> Dataset:
     columns = tuple(Column(f"x{position}") for position in range(3))
     with thread_engine(1, 2**26) as engine:
         return write_dataset(
-            array_source(rows, block_rows), path, classes=(0, 1, 2), columns=columns, engine=engine, block_rows=block_rows
+            array_source(rows, block_rows),
+            path,
+            classes=(0, 1, 2),
+            columns=columns,
+            engine=engine,
+            block_rows=block_rows,
         )
 
 
 @pytest.fixture(scope="module")
-def expected(dataset: Dataset) -> dict[str, tuple[PrototypeSet, list[BatchRecord]]]:
+def expected(dataset: Dataset) -> Expected:
     """The models of one thread, in float32 and float64."""
-    found = {}
+    found: Expected = {}
     with thread_engine(1, 2**28) as engine:
         for precision in PRECISIONS:
             run = fit(dataset, config(precision), engine=engine)
@@ -62,9 +69,6 @@ def expected(dataset: Dataset) -> dict[str, tuple[PrototypeSet, list[BatchRecord
             assert all(record.iterations > 8 for record in run.history)
             found[precision] = run.model, run.history
     return found
-
-
-Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -188,7 +192,12 @@ def stop_after(iterations: int) -> Callable[[FitEvent], None]:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_fit__resumed_after_interruptions_is_the_same(
-    dataset: Dataset, engine: Engine, expected: Expected, assert_same_bits: SameBits, precision: Precision, tmp_path: Path
+    dataset: Dataset,
+    engine: Engine,
+    expected: Expected,
+    assert_same_bits: SameBits,
+    precision: Precision,
+    tmp_path: Path,
 ) -> None:
     iterations = sum(record.iterations for record in expected[precision][1])
     for stop in (1, 2, iterations // 3, iterations - 3, iterations + 2):

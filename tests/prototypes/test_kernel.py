@@ -99,8 +99,8 @@ def make_case(
     rows = np.sort(rng.choice(n_rows, n_candidates, replace=False))
     rows = rows[np.argsort(target[rows], kind="stable")]
     raw = rng.normal(size=n_features) * 10 + rng.normal(size=(n_rows, n_features)) * rng.uniform(0.3, 3, n_features)
-    raw = raw.astype(np.float32)
-    center = raw.mean(axis=0).astype(np.float64)
+    single = raw.astype(np.float32)
+    center = single.mean(axis=0).astype(np.float64)
     weights = rng.uniform(0.2, 3, n_rows)
     weights[rng.random(n_rows) < zeros] = 0
     v, w = rng.uniform(0.05, 2, n_features), rng.uniform(0, 2, n_candidates)
@@ -108,8 +108,8 @@ def make_case(
     w[rng.random(n_candidates) < zeros] = 0
     previous = rng.dirichlet(np.full(n_classes, 3.0), size=n_rows) * rng.uniform(1, 3, (n_rows, 1)) + 1e-3
     return Case(
-        raw,
-        Standardization(center, raw.astype(np.float64).std(axis=0)),
+        single,
+        Standardization(center, single.astype(np.float64).std(axis=0)),
         target,
         weights,
         rows,
@@ -368,9 +368,7 @@ def test_evaluate__through_the_engine_holds_no_matrix_of_rows_and_candidates(thr
     }
     rows = np.sort(rng.choice(ROWS, CANDIDATES, replace=False))
     rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
-    candidates = Candidates(
-        arrays["features"][rows].astype(np.float64), arrays["target"][rows].astype(np.int64), rows
-    )
+    candidates = Candidates(arrays["features"][rows].astype(np.float64), arrays["target"][rows].astype(np.int64), rows)
     standardization = Standardization(np.zeros(WIDTH), np.ones(WIDTH))
     counts = np.bincount(arrays["target"], minlength=10).astype(np.float64)
     problem = make_problem(candidates, np.ones(CANDIDATES), counts, standardization, "float32")

@@ -24,9 +24,7 @@ def reference_scores(model: PrototypeSet, x: Floats, n_batches: int) -> Floats:
     for batch in model.batches[:n_batches]:
         selected = (x[:, batch.feature_index] - batch.center) / batch.scale
         prototypes = (batch.prototypes - batch.center) / batch.scale
-        plain = oracle.Batch(
-            batch.feature_weight, prototypes, batch.prototype_class, batch.prototype_weight, batch.row
-        )
+        plain = oracle.Batch(batch.feature_weight, prototypes, batch.prototype_class, batch.prototype_weight, batch.row)
         q = q + oracle.batch_mass(plain, selected, model.n_classes)
     return q
 
@@ -100,9 +98,9 @@ def test_scoring__batch_by_batch_adds_up_to_the_same_bits(make_model: MakeModel)
     for count in (2, 3):
         shorter = replace(model, batches=model.batches[:count])
         before = scores.copy()
-        scores = add_batch_block(
-            Block(0, 0, {"features": x, "scores": scores}), model.batches[count - 1], shorter
-        )["scores"]
+        scores = add_batch_block(Block(0, 0, {"features": x, "scores": scores}), model.batches[count - 1], shorter)[
+            "scores"
+        ]
         assert count == 2 or not np.array_equal(before, scores)
         np.testing.assert_array_equal(scores, score_block(block, shorter)["scores"])
 

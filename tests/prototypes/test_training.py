@@ -13,7 +13,7 @@ from protodask.data.schema import row_weights
 from protodask.engine import Block, Engine, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
-from protodask.engine.scheduling import Scheduler
+from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
@@ -28,7 +28,7 @@ MakeRows = Callable[..., Arrays]
 MakeData = Callable[..., TrainingData]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
-QUICK: dict[str, float] = {"tolerance": 1e-6, "lambda_w": 1e-3}
+QUICK: dict[str, Any] = {"tolerance": 1e-6, "lambda_w": 1e-3}
 """A penalty with which a batch is done after a few dozen iterations: in hundreds, the rounding of two implementations
 would grow until their paths part."""
 
@@ -98,7 +98,9 @@ def test_training__is_the_oracles(
         np.testing.assert_allclose(
             probabilities(scores), oracle.probabilities(expected, fresh, count), rtol=0, atol=1e-8
         )
-        np.testing.assert_allclose(familiarity(scores), oracle.familiarity(expected, fresh, count), rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(
+            familiarity(scores), oracle.familiarity(expected, fresh, count), rtol=1e-7, atol=1e-8
+        )
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -163,50 +165,26 @@ def test_training__an_inclusion_probability_is_a_divisor_of_the_weight(
     joined = {name: arrays[name] for name in ("features", "target")}
     joined["weight"] = arrays["weight"] / arrays["inclusion"]
     config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
-    assert_same_bits(
-        train(serial, training_data(arrays), config)[0], train(serial, training_data(joined), config)[0]
-    )
+    assert_same_bits(train(serial, training_data(arrays), config)[0], train(serial, training_data(joined), config)[0])
 
 
-class CountingScheduler:
+class CountingScheduler(ThreadScheduler):
     """Notes what each submission computes."""
 
-    def __init__(self, inner: Scheduler) -> None:
-        self._inner = inner
+    def __init__(self) -> None:
+        super().__init__(2, 2**28)
         self.submitted: list[Any] = []
-
-    @property
-    def n_threads(self) -> int:
-        return self._inner.n_threads
-
-    @property
-    def n_tasks(self) -> int:
-        return self._inner.n_tasks
-
-    @property
-    def memory_bytes(self) -> int:
-        return self._inner.memory_bytes
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         self.submitted.append(work.map)
-        return self._inner.run(work, groups, advance)
-
-    def share(self, value: Any) -> Any:
-        return self._inner.share(value)
-
-    def forget(self, key: str) -> None:
-        self._inner.forget(key)
-
-    def close(self) -> None:
-        self._inner.close()
+        return super().run(work, groups, advance)
 
 
-def test_training__submits_once_for_each_evaluation(
-    serial: Engine, make_rows: MakeRows, training_data: MakeData
-) -> None:
-    scheduler = CountingScheduler(serial.scheduler)
+def test_training__submits_once_for_each_evaluation(make_rows: MakeRows, training_data: MakeData) -> None:
+    scheduler = CountingScheduler()
     config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
-    _, history = train(Engine(scheduler), training_data(make_rows(200)), config)
+    with Engine(scheduler) as counting:
+        _, history = train(counting, training_data(make_rows(200)), config)
     evaluations = sum(record.evaluations for record in history)
     assert scheduler.submitted.count(likelihood_block) == evaluations > 10
     # And besides for each batch a draw and a taking of its rows, and between the two a scoring.
@@ -267,7 +245,9 @@ def test_training__a_batch_that_ends_empty_keeps_its_place(
     assert record.candidates.tolist() != fresh[0].candidates.tolist()
 
 
-def test_training__merges_candidates_that_are_copies(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
+def test_training__merges_candidates_that_are_copies(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
     arrays = {name: np.tile(values, (4, *[1] * (values.ndim - 1))) for name, values in make_rows(60).items()}
     model, (record,) = train(serial, training_data(arrays), FitConfig(n_candidates=100, **QUICK))
     batch = model.batches[0]
