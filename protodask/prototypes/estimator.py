@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,18 +16,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from protodask.data.row_arrays import ZarrRows, row_array
-from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column, Label
+from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column
 from protodask.data.summary import summarize
 from protodask.data.zarr_arrays import ZarrArraysSource
 from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.fitting import dataset_for_training, score_keeper
 from protodask.prototypes.history import Callback
 from protodask.prototypes.kernel import Precision
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.training import Training, TrainingData
 
@@ -156,62 +157,56 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         labels, codes = np.unique(y, return_inverse=True)
         if start is not None:
             codes = _codes_among(labels, self._checked_classes(), codes)
-        else:
-            self.classes_: NDArray[Any] = labels
+            labels = self._checked_classes()
         arrays[TARGET.name] = codes.astype(np.int32)
-        names = self._feature_names()
-        self._train(array_source(arrays), tuple(arrays), names, config, engine, start)
+        source = array_source(arrays)
+        classes = tuple(_plain(label) for label in labels)
+        summary = summarize(engine, source, len(classes))
+        names = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
+        columns = tuple(Column(name) for name in names)
+        data = TrainingData(source, tuple(arrays), summary, classes, names, columns)
+        self._train(data, MemoryScores(), config, engine, start)
+        self.classes_: NDArray[Any] = labels
 
     def _fit_out_of_memory(
         self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
     ) -> None:
-        from protodask.data.ingest import ingest
+        from protodask.data.ingest import ingest_arrays
 
-        table, weight = _join(X, y, sample_weight)
+        given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
         with TemporaryDirectory(prefix="protodask-") as folder:
-            dataset = ingest(
-                table, f"{folder}/data.zarr", target=TARGET_COLUMN, weight=weight, dtype=self.precision, engine=engine
+            dataset = ingest_arrays(
+                X, y, f"{folder}/data.zarr", weight=sample_weight, dtype=_feature_dtype(X), engine=engine
             )
-            self.n_features_in_ = dataset.n_features
-            if hasattr(X, "columns"):
-                self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-            self.classes_ = np.asarray(dataset.classes)
-            names = dataset_for_training(dataset).array_names
-            self._train(dataset, names, self._feature_names(), config, engine, start)
+            names = self._feature_names(given, dataset.n_features)
+            columns = tuple(Column(name) for name in names)
+            data = replace(dataset_for_training(dataset), feature_names=names, columns=columns)
+            self._train(data, score_keeper(dataset, engine, folder), config, engine, start)
+        self.n_features_in_ = dataset.n_features
+        if given is not None:
+            self.feature_names_in_ = given
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.classes_ = np.asarray(dataset.classes)
 
     def _train(
-        self,
-        source: Source,
-        array_names: tuple[str, ...],
-        feature_names: tuple[str, ...],
-        config: FitConfig,
-        engine: Engine,
-        start: PrototypeSet | None,
+        self, data: TrainingData, scores: ScoreKeeper, config: FitConfig, engine: Engine, start: PrototypeSet | None
     ) -> None:
-        classes: tuple[Label, ...] = tuple(_plain(label) for label in self.classes_)
-        data = TrainingData(
-            source=source,
-            array_names=array_names,
-            summary=summarize(engine, source, len(classes)),
-            classes=classes,
-            feature_names=feature_names,
-            columns=tuple(Column(name) for name in feature_names),
-        )
-        training = Training(data, config, engine, MemoryScores(), callbacks=tuple(self.callbacks))
+        training = Training(data, config, engine, scores, callbacks=tuple(self.callbacks))
         self.model_, self.history_ = training.run(start)
         self.n_iter_ = max((record.iterations for record in self.history_), default=0)
-        engine.forget(source)
+        engine.forget(data.source)
 
-    def _feature_names(self) -> tuple[str, ...]:
-        given = getattr(self, "feature_names_in_", None)
+    @staticmethod
+    def _feature_names(given: Sequence[object] | NDArray[Any] | None, n_features: int) -> tuple[str, ...]:
         if given is not None:
             return tuple(str(name) for name in given)
-        return tuple(f"x{position}" for position in range(self.n_features_in_))
+        return tuple(f"x{position}" for position in range(n_features))
 
     def predict(self, X: Any, n_batches: Batches = None) -> Any:
         """The most probable class (N,); a list of them where `n_batches` is a list. Lazy for dask input."""
         classes = self._checked_classes()
-        return self._map(X, n_batches, lambda probability, _: classes[probability.argmax(axis=1)], None, classes.dtype)
+        return self._map(X, n_batches, partial(_most_probable, classes), None, classes.dtype)
 
     def predict_proba(self, X: Any, n_batches: Batches = None) -> Any:
         """Probabilities of the classes (N, K), columns as `classes_`; a list where `n_batches` is one, in one pass."""
@@ -231,7 +226,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         model = self.model_
         counts = model.batch_counts(n_batches)
         if is_lazy(X):
-            self._check_width(X.shape[1])
+            self._check_columns(X)
             function = partial(_select_rows, model=model, counts=counts, select=select)
             width = len(counts) * (1 if n_columns is None else n_columns)
             joined = map_rows(X, function, width, dtype)
@@ -239,7 +234,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             parts = [joined[:, first : first + step] for first in range(0, width, step)]
             results = [part[:, 0] if n_columns is None else part for part in parts]
         elif _is_out_of_memory(X):
-            self._check_width(X.shape[1])
+            self._check_columns(X)
             results = self._map_source(_stored_rows(X), counts, select)
         else:
             X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
@@ -252,13 +247,26 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             engine.forget(source)
         return [arrays[str(position)] for position in range(len(counts))]
 
-    def _check_width(self, width: int) -> None:
+    def _check_columns(self, X: Any) -> None:
+        """What scikit-learn checks of collections in memory."""
+        width = X.shape[1]
         if width != self.n_features_in_:
             raise InputError(
                 f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
                 "input.",
                 "Give the features the classifier was trained on, in the same order.",
             )
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and hasattr(X, "columns") and list(X.columns) != list(known):
+            raise InputError(
+                f"The columns of X are {list(X.columns)}, those of the training data were {list(known)}.",
+                "Give the same columns in the same order.",
+            )
+
+
+def _most_probable(classes: NDArray[Any], probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = classes[probability.argmax(axis=1)]
+    return found
 
 
 def _probability(probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
@@ -280,19 +288,11 @@ def _select_rows(rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)
 
 
-TARGET_COLUMN = "target"
-
-
-def _join(X: Any, y: Any, sample_weight: Any) -> tuple[Any, str | None]:
-    """Features, target and weights as one table for ingest, and the name of its weights."""
-    weight = None if sample_weight is None else WEIGHT.name
-    if hasattr(X, "columns"):
-        if clash := {TARGET_COLUMN, WEIGHT.name} & set(X.columns):
-            raise InputError(f"The dataframe has a column called {min(clash)!r}.", "Rename it.")
-        added = {TARGET_COLUMN: y} if weight is None else {TARGET_COLUMN: y, weight: sample_weight}
-        return X.assign(**added), weight
-    arrays = {FEATURES.name: X, TARGET_COLUMN: y}
-    return (arrays if weight is None else {**arrays, weight: sample_weight}), weight
+def _feature_dtype(X: Any) -> str:
+    """float32 where that loses nothing, else float64."""
+    kinds = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
+    exact = all(isinstance(kind, np.dtype) and np.result_type(kind, np.float32) == np.float32 for kind in kinds)
+    return "float32" if exact else "float64"
 
 
 def _stored_rows(X: Any) -> Source:

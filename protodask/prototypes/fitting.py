@@ -59,7 +59,7 @@ def fit(
             dataset_for_training(data),
             settings,
             opened,
-            _score_keeper(data, opened, folder),
+            score_keeper(data, opened, folder),
             evaluations=directory,
             callbacks=tuple(callbacks),
         )
@@ -90,7 +90,8 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     )
 
 
-def _score_keeper(data: Dataset, engine: Engine, folder: str) -> ScoreKeeper:
+def score_keeper(data: Dataset, engine: Engine, folder: str) -> ScoreKeeper:
+    """Scores in memory where they are few, else in `folder`."""
     if fits_memory(engine, data.n_rows, len(data.classes)):
         return MemoryScores()
     return StoredScores(folder, len(data.classes))

@@ -93,14 +93,19 @@ def timed(function: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+SETTLE_SECONDS = 0.1
+"""OpenBLAS's threads spin for about 25 ms after their work, before they sleep, and would take a processor meanwhile."""
+
+
 def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
     """Seconds of every call, function by function, called in turn (A B A B) so that drift hits all alike.
 
-    One call of each goes before and is not counted.
+    One call of each goes before and is not counted, and a pause before each, so that none pays for the one before.
     """
     seconds: list[list[float]] = [[] for _ in functions]
     for position in range(rounds + 1):
         for function, found in zip(functions, seconds, strict=True):
+            time.sleep(SETTLE_SECONDS)
             took = timed(function)
             if position > 0:
                 found.append(took)

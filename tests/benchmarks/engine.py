@@ -229,7 +229,8 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
             partial(processor_seconds, process)
             for process in (psutil.Process(), *psutil.Process().children(recursive=True))
         ]
-        calls = [common.Metered(call, clocks) for call in (bare, *(partial(one, theta) for one in objectives))]
+        plain: list[Callable[[], object]] = [bare, *(partial(objective, theta) for objective in objectives)]
+        calls = [common.Metered(call, clocks) for call in plain]
         for objective in objectives:
             objective(theta)
         seconds = common.alternate(calls, settings.rounds)

@@ -237,7 +237,8 @@ def evaluations(settings: argparse.Namespace) -> tuple[list[Evaluation], list[co
                 f"{n_features}, {n_classes}", 1e3 * one.seconds, 1e3 * one.proset_seconds, one.ratio,
                 one.fastest_ratio, one.processor_ratio, one.nanoseconds, one.proset_nanoseconds, one.value_error,
                 one.feature_gradient_error, one.candidate_gradient_error, 1e3 * one.gemm_seconds,
-                one.seconds / one.gemm_seconds, 1e3 * one.shaped_gemm_seconds, one.seconds / one.shaped_gemm_seconds, one.traced_bytes / 1e6,
+                one.seconds / one.gemm_seconds, 1e3 * one.shaped_gemm_seconds, one.seconds / one.shaped_gemm_seconds,
+                one.traced_bytes / 1e6,
             )  # fmt: skip
             found.append(one)
             size = f"{n_features} features, {n_classes} classes"

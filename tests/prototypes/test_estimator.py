@@ -239,11 +239,15 @@ def test_labels__of_every_type_come_back(
     assert all(type(label) in (str, int, bool) for label in found.model_.classes)
 
 
-def test_fit__keeps_float64_where_it_is_given(rows: Rows) -> None:
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "dask uneven", "dataframe", "zarr"])
+def test_fit__keeps_float64_where_it_is_given(rows: Rows, kind: str, tmp_path: Path) -> None:
+    # In float32 the numbers around 2^30 are 64 apart, and those of a feature here all within 3.
     moved = rows[0].astype(np.float64) + 2.0**30
-    found, plain = classifier().fit(moved, rows[1]), classifier().fit(*rows)
+    found = classifier().fit(as_input(kind, moved, tmp_path), as_input(kind, rows[1], tmp_path))
+    plain = classifier().fit(*rows)
+    fresh: Any = frame_of(moved) if kind in ("pandas", "dataframe") else moved
     assert found.history_[0].candidates.tolist() == plain.history_[0].candidates.tolist()
-    np.testing.assert_allclose(found.predict_proba(moved), plain.predict_proba(rows[0]), atol=0.05)
+    np.testing.assert_allclose(found.predict_proba(fresh), plain.predict_proba(rows[0]), atol=0.05)
 
 
 def test_fit__twice_is_the_same_and_another_seed_is_not(rows: Rows, assert_same_bits: SameBits) -> None:

@@ -30,14 +30,15 @@ def test_merge_equivalent__is_the_oracles(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**20)))
     # Steps of 0.7 tolerances: neighbours are equivalent, the ends of a chain are not.
     step = data.draw(st.sampled_from([0.0, 0.7, 0.3, 1.5])) * MERGE_TOLERANCE
-    scaled: Floats = rng.integers(0, 4, (length, width)) * step + rng.integers(0, 2, (length, 1)).astype(np.float64)
+    places = rng.integers(0, 4, (length, width)) * step + rng.integers(0, 2, (length, 1))
+    scaled = places.astype(np.float64)
     classes = np.sort(rng.integers(0, 3, length))
     weight = rng.uniform(0.1, 2, length) * (rng.random(length) < 0.8)
     assert_is_the_oracles(scaled, classes, weight, rng.permutation(1000)[:length])
 
 
 def test_merge_equivalent__joins_a_chain_whose_ends_are_far_apart() -> None:
-    scaled: Floats = np.arange(50.0)[:, None] * 0.9 * MERGE_TOLERANCE
+    scaled = np.linspace(0, 49 * 0.9 * MERGE_TOLERANCE, 50)[:, None]
     kept = merge_equivalent(scaled, np.zeros(50, dtype=np.int64), np.ones(50), np.arange(50)[::-1].copy())
     assert kept.position.tolist() == [49], "the member of row 0"
     assert kept.weight.tolist() == [50.0]

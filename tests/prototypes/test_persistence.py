@@ -17,7 +17,7 @@ from protodask.data.metadata import hash_json
 from protodask.data.schema import Column
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, load_model
-from protodask.prototypes.persistence import model_fingerprint, plain_columns
+from protodask.prototypes.persistence import model_fingerprint
 
 MakeModel = Callable[..., PrototypeSet]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
@@ -340,7 +340,3 @@ def test_model_fingerprint__depends_on_what_is_computed_alone(make_model: MakeMo
         replace(model, batches=(replace(model.batches[0], prototypes=moved), model.batches[1])),
     ):
         assert model_fingerprint(other) != print_of
-
-
-def test_plain_columns__are_numeric() -> None:
-    assert plain_columns(("a", "b")) == (Column("a"), Column("b"))

@@ -113,7 +113,7 @@ def test_training__of_another_block_size_draws_the_same_candidates_and_agrees_wi
     )
     fresh = make_rows(50, 9)["features"]
     found = {}
-    for block_rows in (16, 128, 512):
+    for block_rows in (32, 512):
         model, history = train(serial, training_data(arrays, block_rows), config)
         found[block_rows] = history, probabilities(model.scores(fresh, [2])[0])
     for history, p in found.values():
@@ -195,7 +195,7 @@ def test_training__submits_once_for_each_evaluation(make_rows: MakeRows, trainin
 def test_training__of_further_batches_gives_the_bits_of_all_at_once(
     serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, precision: str
 ) -> None:
-    data = training_data(make_rows(250, weights="weight"))
+    data = training_data(make_rows(150, weights="weight"))
     config = FitConfig(
         n_batches=3, n_candidates=30, precision="float32" if precision == "float32" else "float64", **QUICK
     )
