@@ -1,5 +1,6 @@
 """Blocks, reductions and schedulers: the only part of the package that knows Dask."""
 
+from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Arrays, Block, Layout, choose_block_rows
 from protodask.engine.choose import EngineLike, open_engine, thread_engine
 from protodask.engine.engine import Engine, Sink
@@ -22,6 +23,7 @@ __all__ = [
     "array_source",
     "choose_block_rows",
     "identity",
+    "one_blas_thread",
     "open_engine",
     "thread_engine",
     "zip_sources",

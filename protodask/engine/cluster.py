@@ -72,6 +72,7 @@ class ClusterScheduler:
         self._client = client
         self._owned = owned
         self._last_worker: dict[tuple[str, int, int], str] = {}
+        self._threads: dict[str, int] = {}
         self._shipped: dict[str, dict[int, Future[Any]]] = {}
 
     @classmethod
@@ -91,11 +92,14 @@ class ClusterScheduler:
 
     @property
     def n_threads(self) -> int:
-        threads = sum(worker["nthreads"] for worker in self._workers().values())
-        if threads == 0:
+        self._threads = self._count_threads()
+        if not self._threads:
             self._wait_for_workers()
-            threads = sum(worker["nthreads"] for worker in self._workers().values())
-        return int(threads)
+            self._threads = self._count_threads()
+        return sum(self._threads.values())
+
+    def _count_threads(self) -> dict[str, int]:
+        return {address: int(worker["nthreads"]) for address, worker in self._workers().items()}
 
     def _wait_for_workers(self) -> None:
         try:
@@ -134,15 +138,11 @@ class ClusterScheduler:
         for key, group in zip(keys, groups, strict=True):
             shipped = [self._ship(leaf, number) for leaf in held for number in group]
             graph[key] = Task(key, _run_on_worker, named, functions, list(group), len(arguments), *arguments, *shipped)
-        preferred = {
-            key: [self._last_worker[name]] for key, name in zip(keys, names, strict=True) if name in self._last_worker
-        }
+        placed = dict(zip(keys, self._place(names), strict=True))
         try:
-            if preferred:
-                complete = {key: preferred.get(key, []) for key in graph}
-                with dask.annotate(workers=complete.__getitem__, allow_other_workers=True):
-                    futures = self._client.get(graph, keys, sync=False)
-            else:
+            # Preferred, not bound: the scheduler takes another worker where the preferred one is gone.
+            workers = {key: placed.get(key, []) for key in graph}
+            with dask.annotate(workers=workers.__getitem__, allow_other_workers=True):
                 futures = self._client.get(graph, keys, sync=False)
             return self._collect(futures, groups, names, advance)
         except KilledWorker as error:
@@ -155,6 +155,27 @@ class ClusterScheduler:
                 f"The connection to the scheduler was lost ({error}).",
                 "Check that the scheduler still runs, and start again.",
             ) from error
+
+    def _place(self, names: list[tuple[str, int, int]]) -> list[list[str]]:
+        """A worker for each group: the one that had it last, unless that one has its share already; else the one with
+        most room. Left to itself the scheduler may give all groups to one worker, pass after pass.
+        """
+        if not self._threads:
+            return [[] for _ in names]
+        rounds = -(-len(names) // sum(self._threads.values()))
+        room = {address: rounds * threads for address, threads in self._threads.items()}
+        placed: list[list[str]] = []
+        for name in names:
+            last = self._last_worker.get(name)
+            placed.append([last] if last is not None and room.get(last, 0) > 0 else [])
+            if placed[-1] and last is not None:
+                room[last] -= 1
+        for position, workers in enumerate(placed):
+            if not workers:
+                roomiest = max(room, key=room.__getitem__)
+                room[roomiest] -= 1
+                placed[position] = [roomiest]
+        return placed
 
     def _collect(
         self,

@@ -67,7 +67,21 @@ def sample_block(block: Block, marginals: Floats, seed: int, batch: int, most: i
         kept = weights > 0
         bins, rows = bins[kept], rows[kept]
     counts = np.bincount(bins, minlength=2 * len(marginals))
-    return _keep_smallest(counts, bins, priority(seed, batch, rows), rows, most)
+    priorities = priority(seed, batch, rows)
+    kept = _likely(counts, bins, priorities, most)
+    return _keep_smallest(counts, bins[kept], priorities[kept], rows[kept], most)
+
+
+def _likely(counts: Integers, bins: Integers, priorities: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
+    """Rows that hold the `most` smallest of each bin: sorting all of a block takes ten times longer."""
+    share = np.minimum(SAFETY * most / np.maximum(counts, 1), 1.0)
+    kept: NDArray[np.bool_] = priorities < (share * 2.0**64)[bins]
+    enough = np.bincount(bins[kept], minlength=len(counts)) >= np.minimum(counts, most)
+    return kept if enough.all() else np.ones(len(bins), dtype=np.bool_)
+
+
+SAFETY = 2.0
+"""Priorities are uniform: of a bin's rows below twice the wanted share, hardly ever less than half are there."""
 
 
 def is_correct(scores: NDArray[np.floating], target: NDArray[np.integer]) -> NDArray[np.bool_]:

@@ -122,7 +122,8 @@ class KernelSide:
         np.matmul(left, self.operand, out=values)
         floor = EXPONENT_FLOOR[self.dtype]
         if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < floor:
-            np.maximum(values, floor, out=values)
+            # Three times as fast as `maximum` with a number; no exponent is above 0 by more than rounding.
+            np.clip(values, floor, 1.0, out=values)
         np.exp2(values, out=values)
         return values
 
@@ -195,7 +196,10 @@ def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
 
 @dataclass(frozen=True)
 class LikelihoodKernel:
-    """Value and gradient of `- sum_n r_n log(q_y / Q)` at one `(v, w)`, for many tiles."""
+    """Value and gradient of `- sum_n r_n log(q_y / Q)` at one `(v, w)`, for the blocks of one task.
+
+    It keeps the memory of a tile from block to block, so it serves one thread at a time.
+    """
 
     candidates: Candidates
     feature_weight: Floats
@@ -247,6 +251,18 @@ class LikelihoodKernel:
         """1 where a panel belongs to a class (C, K)."""
         return np.eye(self.n_classes)[self._active.panel_class]
 
+    @cached_property
+    def _workspace(self) -> dict[int, tuple[TileBuffers, Array]]:
+        return {}
+
+    def _buffers(self, length: int) -> tuple[TileBuffers, Array]:
+        """Memory for tiles of a length, kept for the next block: mapping it anew costs as much as a small kernel."""
+        if length not in self._workspace:
+            self._workspace.clear()
+            shape = (self._active.n_panels, length, self._sum_operand.shape[2])
+            self._workspace[length] = self._side.new_tile(length), np.empty(shape, dtype=self._side.dtype)
+        return self._workspace[length]
+
     def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
         probabilities of the earlier batches, (rows, K) or (K,).
@@ -256,8 +272,7 @@ class LikelihoodKernel:
         split = active.n_columns
         sums_width = self._sum_operand.shape[2]
         length = tile_rows(len(features), side.operand.shape[1] + active.n_panels * sums_width)
-        tile = side.new_tile(length)
-        sums_buffer = np.empty((active.n_panels, length, sums_width), dtype=self._side.dtype)
+        tile, sums_buffer = self._buffers(length)
         value = 0.0
         active_gradient = np.zeros((active.n_panels, active.width))
         idle_gradient = np.zeros((idle.n_panels, idle.width))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, Column, Label, row_weights
 from protodask.data.summary import Summary
-from protodask.engine import Block, Engine, Source, zip_sources
+from protodask.engine import Block, Engine, Source, one_blas_thread, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import check_classes, draw, sampling
 from protodask.prototypes.config import FitConfig
@@ -167,7 +167,8 @@ class Training:
         start = np.concatenate([np.full(n_features, 10 / n_features), np.ones(n_candidates)])
         scale = solver_scale(n_features, n_candidates)
         tolerance, most = self.config.tolerance, self.config.max_iterations
-        solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
+        with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
+            solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
         if solution.status != "line search failed" or problem.precision == "float64" or solution.iterations >= most:
             return solution
         # Near the optimum of a small problem the rounding of float32 can hide the last descent from the line search.
@@ -175,7 +176,8 @@ class Training:
         after = (
             None if report is None else (lambda state: report(state.after(solution.iterations, solution.evaluations)))
         )
-        polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
+        with one_blas_thread():
+            polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
         return replace(
             polished,
             iterations=solution.iterations + polished.iterations,

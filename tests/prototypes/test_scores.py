@@ -94,13 +94,13 @@ def test_fit__of_more_rows_than_fit_into_memory_gives_the_same_bits(
     dataset = write_small(make_rows(300, 1), tmp_path / "d.zarr")
     config = FitConfig(n_batches=3, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
     chosen: list[ScoreKeeper] = []
-    original = fitting._score_keeper
+    original = fitting.score_keeper
 
     def choose(*args: Any) -> ScoreKeeper:
         chosen.append(original(*args))
         return chosen[-1]
 
-    monkeypatch.setattr(fitting, "_score_keeper", choose)
+    monkeypatch.setattr(fitting, "score_keeper", choose)
     with thread_engine(1, 2**28) as roomy:
         held = fit(dataset, config, engine=roomy)
     with thread_engine(1, 10_000) as narrow:
