@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from protodask.data.ingest import ingest
     from protodask.data.synthetic import sample_data
     from protodask.engine import Engine, thread_engine
+    from protodask.errors import InputError, ProtodaskError
     from protodask.prototypes.config import FitConfig
     from protodask.prototypes.estimator import PrototypeSetClassifier
     from protodask.prototypes.fitting import fit
@@ -23,6 +24,8 @@ _HOMES = {
     "Dataset": "protodask.data.dataset",
     "Engine": "protodask.engine",
     "FitConfig": "protodask.prototypes.config",
+    "InputError": "protodask.errors",
+    "ProtodaskError": "protodask.errors",
     "PrototypeSet": "protodask.prototypes.model",
     "PrototypeSetClassifier": "protodask.prototypes.estimator",
     "fit": "protodask.prototypes.fitting",
@@ -38,6 +41,8 @@ __all__ = [
     "Dataset",
     "Engine",
     "FitConfig",
+    "InputError",
+    "ProtodaskError",
     "PrototypeSet",
     "PrototypeSetClassifier",
     "__version__",

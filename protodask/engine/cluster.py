@@ -99,7 +99,7 @@ class ClusterScheduler:
         return sum(self._threads.values())
 
     def _count_threads(self) -> dict[str, int]:
-        return {address: int(worker["nthreads"]) for address, worker in self._workers().items()}
+        return dict(self._client.nthreads())
 
     def _wait_for_workers(self) -> None:
         try:
@@ -123,13 +123,13 @@ class ClusterScheduler:
         return SHIPPED_BYTES
 
     def _workers(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self._client.scheduler_info()["workers"]
+        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
         return workers
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         token = uuid.uuid4().hex
         keys = [f"protodask-{token}-{task}" for task in range(len(groups))]
-        names = [(work.source.key, group[0], group[-1]) for group in groups]
+        names = [(_cached_key(work.source), group[0], group[-1]) for group in groups]
         graph: dict[str, Any] = {}
         arguments = [self._argument(graph, f"protodask-{token}-argument-{i}", arg) for i, arg in enumerate(work.args)]
         named = tuple(leaf for leaf in leaves(work.source) if not leaf.resident)
@@ -219,8 +219,9 @@ class ClusterScheduler:
         return TaskRef(futures[number].key)
 
     def forget(self, key: str) -> None:
-        """Drop what was shipped of a source."""
+        """Drop what was shipped of a source, and where it was read."""
         self._shipped.pop(key, None)
+        self._last_worker = {name: worker for name, worker in self._last_worker.items() if name[0] != key}
 
     def close(self) -> None:
         self._shipped.clear()
@@ -231,6 +232,11 @@ class ClusterScheduler:
 @dataclass(frozen=True)
 class _Shared:
     future: Future[Any]
+
+
+def _cached_key(source: Source) -> str:
+    """What a worker's cache can hold of a source: its first part that lies in a store."""
+    return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
 
 
 async def _knock(address: str) -> None:
@@ -271,6 +277,6 @@ def _worker_reader() -> Reader:
         if reader is None:
             limit = worker.memory_manager.memory_limit or process_memory_limit()
             readers = ThreadPoolExecutor(worker.state.nthreads, thread_name_prefix="protodask-read")
-            reader = Reader(BlockCache(cache_budget(limit)), readers)
+            reader = Reader(BlockCache(cache_budget(limit, worker.state.nthreads)), readers)
             worker._protodask_reader = reader  # type: ignore[attr-defined]
         return reader

@@ -106,6 +106,10 @@ class Engine:
         for leaf in leaves(source):
             self._scheduler.forget(leaf.key)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What listens to progress stays behind.
+        return Engine, (self._scheduler,)
+
     def __deepcopy__(self, memo: object) -> Engine:
         # scikit-learn clones an estimator by copying its parameters; a copy of an engine is the engine.
         return self

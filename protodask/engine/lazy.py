@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.engine.blas import one_blas_thread
+
 RowFunction = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def _on_one_thread(function: RowFunction, rows: NDArray[Any]) -> NDArray[Any]:
+    with one_blas_thread():
+        return function(rows)
 
 
 def is_lazy(value: object) -> bool:
@@ -29,4 +37,6 @@ def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any)
     if rows.numblocks[1] > 1:
         rows = rows.rechunk({1: -1})
     meta = np.empty((0, n_columns), dtype=dtype)
-    return rows.map_blocks(function, dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=meta)
+    return rows.map_blocks(
+        partial(_on_one_thread, function), dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=meta
+    )

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 CACHE_SHARE = 0.4
-"""Share of the limit for cached blocks. The rest holds the interpreter with its libraries (about 250 MiB), and for each
-thread two blocks in flight and a tile."""
+"""Largest share of the limit for cached blocks."""
+
+INTERPRETER_BYTES = 250 * 2**20
+"""Python with the libraries that a task imports."""
+
+THREAD_BYTES = 96 * 2**20
+"""What a thread works with: two blocks in flight (32 MiB each) and a tile."""
 
 
 RESIDENT_SHARE = 0.1
@@ -18,6 +23,7 @@ def process_memory_limit() -> int:
     return int(MEMORY_LIMIT)
 
 
-def cache_budget(memory_bytes: int) -> int:
-    """Bytes of blocks a process with this limit keeps."""
-    return int(CACHE_SHARE * memory_bytes)
+def cache_budget(memory_bytes: int, threads: int) -> int:
+    """Bytes of blocks that a process with this limit keeps beside what its threads work with."""
+    left = memory_bytes - INTERPRETER_BYTES - threads * THREAD_BYTES
+    return max(0, min(left, int(CACHE_SHARE * memory_bytes)))

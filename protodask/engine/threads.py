@@ -35,7 +35,11 @@ class ThreadScheduler:
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask")
         # A reader mostly waits for storage, and there is at most one block ahead for each thread that computes.
         self._readers = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask-read")
-        self._reader = Reader(BlockCache(cache_budget(self._memory)), self._readers)
+        self._reader = Reader(BlockCache(cache_budget(self._memory, self._threads)), self._readers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In another process it has threads and a cache of its own.
+        return ThreadScheduler, (self._threads, self._memory)
 
     @property
     def n_threads(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -112,6 +112,16 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.callbacks = callbacks
         self.warm_start = warm_start
 
+    def __sklearn_clone__(self) -> PrototypeSetClassifier:
+        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
+        return type(self)(**self.get_params(deep=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if not isinstance(self.engine, Engine | str | None):
+            state["engine"] = None  # a client's connection belongs to its process
+        return state
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PrototypeSetClassifier:
         """Train on rows X (N, D) and labels y (N,): NumPy, pandas, dask or Zarr arrays, or dask dataframes.
 
@@ -144,7 +154,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             max_iterations=self.max_iterations,
             seed=int(seed),
         )
-        return config.with_batches(max(0, config.n_batches - batches_before))
+        if config.n_batches < batches_before:
+            raise InputError(
+                f"n_batches is {config.n_batches}, and the fitted model has {batches_before} already.",
+                "With warm_start, give at least as many; or fit anew with warm_start=False.",
+            )
+        return config.with_batches(config.n_batches - batches_before)
 
     def _fit_in_memory(
         self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
@@ -283,7 +298,14 @@ def _select_block(block: Any, model: PrototypeSet, counts: tuple[int, ...], sele
 
 
 def _select_rows(rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...], select: Any) -> NDArray[Any]:
-    found = predict_features(np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32)), model, counts)
+    features = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
+    if not np.isfinite(features).all():
+        row, column = np.argwhere(~np.isfinite(features))[0]
+        raise InputError(
+            f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.",
+            "Fill in or remove such rows first.",
+        )
+    found = predict_features(features, model, counts)
     selected = [select(*pair) for pair in found]
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)
 
@@ -299,7 +321,7 @@ def _stored_rows(X: Any) -> Source:
     rows = row_array(X)
     if isinstance(rows, ZarrRows):
         return ZarrArraysSource.of(rows)
-    return array_source({FEATURES.name: np.asarray(X[...])})
+    return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32])})
 
 
 def _is_out_of_memory(value: object) -> bool:

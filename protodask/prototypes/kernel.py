@@ -46,6 +46,9 @@ SHORTEST_TILE = 32
 MOST_ENTRIES = 2**22
 """Numbers a tile may hold before it gets shorter than `SHORTEST_TILE` (16 MiB in float32)."""
 
+FARTHEST = 1e12
+"""Standard deviations from the mean at which a feature is cut off."""
+
 LANES = 16
 """Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
 
@@ -107,8 +110,11 @@ class KernelSide:
         """Rows in standardised units, active features only (T, D)."""
         standardized = tile.standardized[: len(features)]
         selected = features if len(self.active) == self.n_features else features[:, self.active]
-        np.subtract(selected, self.center, out=standardized, casting="same_kind")
-        np.multiply(standardized, self.inverse_scale, out=standardized)
+        with np.errstate(over="ignore"):
+            np.subtract(selected, self.center, out=standardized, casting="same_kind")
+            np.multiply(standardized, self.inverse_scale, out=standardized)
+        # Squares must stay finite; a row that far away is far from every prototype as it is.
+        np.clip(standardized, -FARTHEST, FARTHEST, out=standardized)
         return standardized
 
     def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
@@ -135,6 +141,19 @@ class TileBuffers:
     left: Array
     standardized: Array
     values: Array
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Memory of one tile of the likelihood."""
+
+    tile: TileBuffers
+    sums: Array
+    """Class sums of every panel (C, T, W)."""
+    squares: Floats
+    """`z^2` (T, D)."""
+    weighted: Array
+    """`A s` (T, D)."""
 
 
 def kernel_side(
@@ -252,16 +271,22 @@ class LikelihoodKernel:
         return np.eye(self.n_classes)[self._active.panel_class]
 
     @cached_property
-    def _workspace(self) -> dict[int, tuple[TileBuffers, Array]]:
+    def _workspaces(self) -> dict[int, Workspace]:
         return {}
 
-    def _buffers(self, length: int) -> tuple[TileBuffers, Array]:
+    def _workspace(self, length: int) -> Workspace:
         """Memory for tiles of a length, kept for the next block: mapping it anew costs as much as a small kernel."""
-        if length not in self._workspace:
-            self._workspace.clear()
-            shape = (self._active.n_panels, length, self._sum_operand.shape[2])
-            self._workspace[length] = self._side.new_tile(length), np.empty(shape, dtype=self._side.dtype)
-        return self._workspace[length]
+        if length not in self._workspaces:
+            self._workspaces.clear()
+            width, dtype = len(self._side.active), self._side.dtype
+            panels, _, sums_width = self._sum_operand.shape
+            self._workspaces[length] = Workspace(
+                tile=self._side.new_tile(length),
+                sums=np.empty((panels, length, sums_width), dtype=dtype),
+                squares=np.empty((length, width)),
+                weighted=np.empty((length, width), dtype=dtype),
+            )
+        return self._workspaces[length]
 
     def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
@@ -272,7 +297,8 @@ class LikelihoodKernel:
         split = active.n_columns
         sums_width = self._sum_operand.shape[2]
         length = tile_rows(len(features), side.operand.shape[1] + active.n_panels * sums_width)
-        tile, sums_buffer = self._buffers(length)
+        work = self._workspace(length)
+        tile, sums_buffer = work.tile, work.sums
         value = 0.0
         active_gradient = np.zeros((active.n_panels, active.width))
         idle_gradient = np.zeros((idle.n_panels, idle.width))
@@ -304,8 +330,8 @@ class LikelihoodKernel:
                 idle_panels = values[:, split:].reshape(n_rows, idle.n_panels, idle.width).transpose(1, 0, 2)
                 idle_gradient += np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
             pull = np.einsum("nk,nk->n", slope, mass)
-            row_square += pull @ np.square(standardized)
-            weighted = np.einsum("cn,cnd->nd", by_panel, sums[:, :, :n_active])
+            row_square += pull @ np.multiply(standardized, standardized, out=work.squares[:n_rows])
+            weighted = np.einsum("cn,cnd->nd", by_panel, sums[:, :, :n_active], out=work.weighted[:n_rows])
             cross += np.einsum("nd,nd->d", standardized, weighted)
         by_candidate = np.zeros(len(self.candidate_weight))
         by_candidate[active.column[active.used]] = active_gradient.ravel()[active.used]

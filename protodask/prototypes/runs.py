@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask._version import __version__
-from protodask.data.storage import locate, make_durable, storage_errors
+from protodask.data.storage import is_url, locate, make_durable, storage_errors
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.solver import Function
 
@@ -47,6 +47,8 @@ class RunDirectory:
     def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
         """Make the directory, or take up the run in it if it has the same settings."""
         where = locate(path)
+        if is_url(where):
+            raise InputError(f"The run directory {where} is a URL.", "Name a local folder.")
         record = {"format": RUN_FORMAT, "version": RUN_VERSION, **json.loads(json.dumps(settings))}
         with storage_errors(where, "writing"):
             os.makedirs(where, exist_ok=True)

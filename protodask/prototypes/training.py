@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+import sklearn.exceptions
 from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, Column, Label, row_weights
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class ConvergenceWarning(UserWarning):
+class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning):  # type: ignore[misc]
     """A batch ended before the solver was satisfied."""
 
 
@@ -75,18 +76,23 @@ class Training:
         model = self._empty_model() if start is None else start
         check_start(model, data)
         history: list[BatchRecord] = []
-        source = data.source
-        if model.n_batches and config.n_batches:
-            source = zip_sources(data.source, self.scores.keep(self.engine, data.source, score_block, model))
         wanted = model.n_batches + config.n_batches
-        for position in range(config.n_batches):
-            batch, record = self._fit_batch(source, model, wanted)
-            model = model.with_batch(batch)
-            history.append(record)
-            if position + 1 < config.n_batches:
-                source = self._rescore(source, batch, model)
-            for callback in self.callbacks:
-                callback(BatchDone(record))
+        scores: Source | None = None
+        try:
+            if model.n_batches and config.n_batches:
+                scores = self.scores.keep(self.engine, data.source, score_block, model)
+            while model.n_batches < wanted:
+                source = data.source if scores is None else zip_sources(data.source, scores)
+                batch, record = self._fit_batch(source, model, wanted)
+                model = model.with_batch(batch)
+                history.append(record)
+                if model.n_batches < wanted:
+                    scores = self._rescore(scores, batch, model)
+                for callback in self.callbacks:
+                    callback(BatchDone(record))
+        finally:
+            if scores is not None:
+                self.engine.forget(scores)
         return model, history
 
     def _empty_model(self) -> PrototypeSet:
@@ -102,12 +108,14 @@ class Training:
             precision=self.config.precision,
         )
 
-    def _rescore(self, source: Source, batch: Batch, model: PrototypeSet) -> Source:
-        if model.n_batches == 1:
-            scores = self.scores.keep(self.engine, self.data.source, score_block, model)
-        else:
-            scores = self.scores.keep(self.engine, source, add_batch_block, batch, model)
-        return zip_sources(self.data.source, scores)
+    def _rescore(self, previous: Source | None, batch: Batch, model: PrototypeSet) -> Source:
+        """Scores with `batch`, the last of `model`; those without it are let go."""
+        data = self.data.source
+        if previous is None:
+            return self.scores.keep(self.engine, data, score_block, model)
+        scores = self.scores.keep(self.engine, zip_sources(data, previous), add_batch_block, batch, model)
+        self.engine.forget(previous)
+        return scores
 
     def _standardization(self) -> Standardization:
         summary = self.data.summary

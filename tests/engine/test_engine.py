@@ -33,6 +33,7 @@ from protodask.engine import (
     zip_sources,
 )
 from protodask.engine.groups import Pass
+from protodask.engine.memory import INTERPRETER_BYTES, THREAD_BYTES
 from protodask.engine.reduction import Node
 from protodask.errors import InputError
 
@@ -40,7 +41,7 @@ from protodask.errors import InputError
 @pytest.fixture(scope="module")
 def engines() -> Iterator[list[Engine]]:
     """Engines of one, two and four threads."""
-    opened = [thread_engine(threads, memory_bytes=2**20) for threads in (1, 2, 4)]
+    opened = [thread_engine(threads, memory_bytes=2**30) for threads in (1, 2, 4)]
     yield opened
     for engine in opened:
         engine.close()
@@ -106,7 +107,7 @@ def test_reduce__of_zipped_sources_sees_the_same_rows_of_all(engines: list[Engin
 
 def test_reduce__reads_a_source_that_fits_once(tmp_path: Path) -> None:
     source = NoiseSource(Layout(512, 16), "cached", log=tmp_path)
-    with thread_engine(2, memory_bytes=2**20) as engine:
+    with thread_engine(2, memory_bytes=2**30) as engine:
         for _ in range(3):
             engine.reduce(source, SUM, "noise")
         assert len(list(tmp_path.iterdir())) == 32
@@ -118,7 +119,8 @@ def test_reduce__reads_a_source_that_fits_once(tmp_path: Path) -> None:
 def test_reduce__keeps_within_its_memory_and_still_hits(tmp_path: Path) -> None:
     source = NoiseSource(Layout(512, 16), "large", log=tmp_path)
     blocks_kept = 10
-    with thread_engine(2, memory_bytes=int(blocks_kept * 16 * 8 / 0.4) + 8) as engine:
+    at_work = INTERPRETER_BYTES + 2 * THREAD_BYTES
+    with thread_engine(2, memory_bytes=at_work + blocks_kept * 16 * 8 + 8) as engine:
         engine.reduce(source, SUM, "noise")
         engine.reduce(source, SUM, "noise")
         assert len(list(tmp_path.iterdir())) == 32 + 32 - blocks_kept

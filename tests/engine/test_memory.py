@@ -1,0 +1,21 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protodask.engine.memory import INTERPRETER_BYTES, THREAD_BYTES, cache_budget, process_memory_limit
+
+
+@given(st.integers(0, 2**45), st.integers(1, 512))
+def test_cache_budget__leaves_room_for_the_interpreter_and_every_thread(memory: int, threads: int) -> None:
+    budget = cache_budget(memory, threads)
+    assert budget >= 0
+    if budget:
+        assert budget + INTERPRETER_BYTES + threads * THREAD_BYTES <= memory
+        assert budget <= 0.4 * memory
+
+
+def test_cache_budget__grows_to_its_share_of_a_large_limit() -> None:
+    assert cache_budget(100 * 2**30, 2) == 40 * 2**30
+
+
+def test_process_memory_limit__is_what_a_machine_could_have() -> None:
+    assert 2**27 < process_memory_limit() < 2**50
