@@ -42,6 +42,15 @@ class Computing:
                 "Leave it out: the workers of a running cluster were given their limits when they were started.",
             )
 
+        if self.memory_limit is not None:
+            from protodask.engine.memory import INTERPRETER_BYTES
+
+            if self.memory_limit < INTERPRETER_BYTES:
+                raise WrongUseError(
+                    f"The memory limit is {self.memory_limit / 2**20:.0f} MiB, less than Python takes with its libraries.",
+                    f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 100 MiB more for each thread.",
+                )
+
 
 @contextmanager
 def _open(computing: Computing) -> Iterator[Engine]:
