@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.metadata import MAX_CHUNK_BYTES
-from protodask.data.storage import storage_errors
+from protodask.data.storage import require_group, storage_errors
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
 
@@ -71,8 +71,9 @@ class ArrayStore:
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store the rows of one block."""
-        stored = _open(self.path, self.key, "r+")
         with storage_errors(self.path, "writing"):
+            require_group(self.path)  # so that late writers do not bring back a folder that was removed
+            stored = _open(self.path, self.key, "r+")
             for spec in self.arrays:
                 values = arrays[spec.name]
                 step = spec.chunk_rows(self.layout.block_rows)

@@ -52,7 +52,7 @@ class Dataset:
 
     @property
     def key(self) -> str:
-        """The fingerprint: equal for equal content, wherever it lies."""
+        """The fingerprint: where it is equal, rows, their meaning and their statistics are equal to the last bit."""
         return self.metadata.fingerprint
 
     @property

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.encoding import Table, Values, check_column_names
-from protodask.data.row_arrays import PARTITION_ROWS, even_edges
+from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.errors import InputError, ProtodaskError, StorageError
 
@@ -156,6 +156,8 @@ def pandas_table(frame: Any, dropped: Iterable[str]) -> PandasTable:
 
 def dask_table(frame: Any, dropped: Iterable[str]) -> FrameTable:
     """A dask data frame as a table; it stays lazy."""
+    operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
+    refuse_futures(operand for operand in operands if isinstance(operand, dict))
     frame = _named(frame, dropped)
     return FrameTable(frame, tuple(frame.columns), _text_columns(frame))
 
@@ -208,12 +210,16 @@ class _Graphs:
         self._graphs: OrderedDict[str, tuple[dict[Any, Any], list[Any]]] = OrderedDict()
 
     def of(self, frame: Any) -> tuple[dict[Any, Any], list[Any]]:
+        from dask._task_spec import convert_legacy_graph
+
         name = str(frame._name)
         with self._lock:
             found = self._graphs.get(name)
             if found is None:
                 lowered = frame.optimize(fuse=True)
-                found = (dict(lowered.__dask_graph__()), list(lowered.__dask_keys__()))
+                # Partitions that are in memory already, as after persist(), stand in the graph as bare values.
+                graph = convert_legacy_graph(dict(lowered.__dask_graph__()))
+                found = (graph, list(lowered.__dask_keys__()))
                 self._graphs[name] = found
                 while len(self._graphs) > self._kept:
                     self._graphs.popitem(last=False)

@@ -99,8 +99,21 @@ class Metadata:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the content and of what it means; the same for the same data wherever it lies."""
-        return hash_json([_schema_record(self), self.n_rows, self.block_rows, f"{self.content:032x}"])
+        """Hash of the content, of what it means, and of its statistics to the last bit: all that training starts from.
+
+        The same for the same data written in the same way, wherever it lies. Rows that were appended may have
+        statistics that differ from those of one writing in their rounding, and another fingerprint then; `content`
+        is the same even so.
+        """
+        return hash_json(
+            [
+                _schema_record(self),
+                self.n_rows,
+                self.block_rows,
+                f"{self.content:032x}",
+                _exact_record(self.summary),
+            ]
+        )
 
     def extended(self, rows: int, summary: Summary, content: int) -> Metadata:
         """The same dataset after an append."""
@@ -135,6 +148,22 @@ def _schema_record(metadata: Metadata) -> dict[str, Any]:
         "target_name": metadata.target_name,
         "weight_name": metadata.weight_name,
         "inclusion_name": metadata.inclusion_name,
+    }
+
+
+def _exact_record(summary: Summary) -> dict[str, Any]:
+    return {
+        "weight": float(summary.weight).hex(),
+        **{
+            name: [value.hex() for value in values.tolist()]
+            for name, values in (
+                ("class_weight", summary.class_weight),
+                ("mean", summary.mean),
+                ("squares", summary.squares),
+                ("minimum", summary.minimum),
+                ("maximum", summary.maximum),
+            )
+        },
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -115,12 +116,14 @@ class ZarrRows:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_rows: int
+    token: str
+    """Another one for each opening, so that an array written anew at its place is not taken for the old one."""
 
     @classmethod
     def open(cls, path: str, name: str = "") -> ZarrRows:
-        array = open_zarr_array(path, name)
+        array = _open_zarr_array(path, name)
         rows = (array.shards or array.chunks)[0] if array.ndim else 1
-        return cls(path, name, array.shape, np.dtype(array.dtype), rows)
+        return cls(path, name, array.shape, np.dtype(array.dtype), rows, os.urandom(8).hex())
 
     @property
     def resident(self) -> bool:
@@ -132,12 +135,15 @@ class ZarrRows:
         return even_edges(self.shape[0], step)
 
     def slice(self, first: int, last: int) -> NDArray[Any]:
-        return np.asarray(open_zarr_array(self.path, self.name)[first:last])
+        return np.asarray(_opened_zarr_array(self.path, self.name, self.token)[first:last])
 
 
 @lru_cache(maxsize=64)
-def open_zarr_array(path: str, name: str) -> Any:
-    """A Zarr array, opened once in a process."""
+def _opened_zarr_array(path: str, name: str, token: str) -> Any:
+    return _open_zarr_array(path, name)
+
+
+def _open_zarr_array(path: str, name: str) -> Any:
     try:
         return zarr.open_array(path, path=name, mode="r")
     except FileNotFoundError as error:
@@ -199,7 +205,20 @@ class DaskRows:
         return np.asarray(self.array[first:last].compute(scheduler="synchronous"))
 
 
+def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
+    """Refuse a dask collection with parts that are results on a cluster: tasks cannot read those block by block."""
+    for mapping in mappings:
+        # By the module's name, because only the engine imports distributed.
+        if any(type(value).__module__.partition(".")[0] == "distributed" for value in mapping.values()):
+            raise InputError(
+                "A dask collection was persisted on a cluster, so its rows are not in its graph any more.",
+                "Pass the collection from before persist(), or write it to Parquet or Zarr and pass that.",
+            )
+
+
 def _dask_rows(array: Any) -> DaskRows:
+    # Futures lie in layers that are plain mappings; other layers would be spelled out by looking into them.
+    refuse_futures(layer.mapping for layer in array.dask.layers.values() if hasattr(layer, "mapping"))
     if any(math.isnan(length) for length in array.shape):
         array = array.compute_chunk_sizes()  # a pass over the array: only that tells how long its chunks are
     return DaskRows(array, (0, *np.cumsum(array.chunks[0], dtype=np.int64).tolist()))

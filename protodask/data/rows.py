@@ -11,6 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import Arrays, Block, Layout, Source
+from protodask.errors import InputError
+
+CHECK_ROWS = 8192
+"""Rows looked at together, so that no mask of a whole block is made."""
 
 
 @runtime_checkable
@@ -41,6 +45,19 @@ def join_rows(parts: Sequence[Arrays]) -> Arrays:
     names = [name for name in parts[0] if all(name in part for part in parts)]
     joined: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in names}
     return joined
+
+
+def check_finite(features: NDArray[Any], names: Sequence[str], first_row: int) -> None:
+    """Refuse features (n, D) with a missing or infinite value; `first_row` is the number of their first row."""
+    for first in range(0, len(features), CHECK_ROWS):
+        finite = np.isfinite(features[first : first + CHECK_ROWS])
+        if not finite.all():
+            row, column = (int(index) for index in np.argwhere(~finite)[0])
+            raise InputError(
+                f"Column {names[column]!r} has a missing or infinite value in row "
+                f"{first_row + first + row} (counted from 0).",
+                "Fill in or remove such rows first.",
+            )
 
 
 @dataclass(frozen=True)

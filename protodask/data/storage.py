@@ -9,7 +9,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,6 +21,11 @@ from zarr.core.sync import sync
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
 from protodask.errors import OutputExistsError, ProtodaskError, StorageError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: appends there are told apart by their keys alone
+    fcntl = None  # type: ignore[assignment]
 
 LATE_WRITERS_SECONDS = 5.0
 """How long a failed write waits for tasks that were in the middle of writing a chunk when another one failed."""
@@ -138,8 +143,12 @@ def published(path: str, overwrite: bool, kind: Kind = DATASET) -> Iterator[str]
         with _in_place(path):
             yield path
     else:
-        with _aside(path, overwrite, kind) as place:
-            yield place
+        # Through a link: what it points to is replaced, and the link stays.
+        place = os.path.realpath(path)
+        # An append to what is being replaced would be lost, or write its chunks into what takes its place.
+        replaced = kind == DATASET and os.path.lexists(place)
+        with sole_writer(place) if replaced else nullcontext(), _aside(place, overwrite, kind) as aside:
+            yield aside
 
 
 def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
@@ -178,6 +187,54 @@ def _aside(path: str, overwrite: bool, kind: Kind) -> Iterator[str]:
             _exchange(place, path)
         except BaseException:
             _remove(place)
+            raise
+
+
+@contextmanager
+def sole_writer(path: str) -> Iterator[None]:
+    """Keep others from appending to a dataset or replacing it, until this process ends; at a URL there is no lock."""
+    if is_url(path) or fcntl is None:
+        yield
+        return
+    folder, name = os.path.split(os.path.realpath(path))
+    # Beside the dataset, because Zarr warns of files in a group that it does not know.
+    place = os.path.join(folder, f".{name}.append.lock")
+    with storage_errors(path, "locking"):
+        handle = _take_lock(place, path)
+    try:
+        yield
+    finally:
+        # Removed while it is still held: who waits at the old file finds it gone, and makes a new one.
+        with suppress(OSError):
+            os.unlink(place)
+        os.close(handle)
+
+
+def _take_lock(place: str, path: str) -> int:
+    while True:
+        handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock_file(handle, path)
+            if os.path.samestat(os.fstat(handle), os.stat(place)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _lock_file(handle: int, path: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StorageError(
+            f"Someone else is writing to {path}.",
+            "Append to a dataset or replace it one at a time: wait for the other one, and repeat.",
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # some file systems know no locks
             raise
 
 
@@ -263,6 +320,14 @@ async def _open_store(path: str) -> Any:
 def group_exists(path: str) -> bool:
     """Whether the group at `path` is still there: a writer asks before each block, in case the whole was given up."""
     return sync(_has_group(path)) if is_url(path) else os.path.exists(os.path.join(path, "zarr.json"))
+
+
+def require_group(path: str) -> None:
+    """Refuse to write into a group that was given up."""
+    if not group_exists(path):
+        raise StorageError(
+            f"{path} is gone while it was being written.", "Look for the error before this one, and repeat."
+        )
 
 
 async def _has_group(path: str) -> bool:

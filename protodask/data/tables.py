@@ -237,7 +237,8 @@ class ArraysTable:
 
     @property
     def resident(self) -> bool:
-        return self.features.resident or any(array.resident for array in self.others.values())
+        # By the features alone: columns in memory beside them are small, and travel with the table.
+        return self.features.resident
 
     @property
     def n_partitions(self) -> int:
@@ -270,7 +271,7 @@ class JoinedTable:
 
     @property
     def resident(self) -> bool:
-        return any(part.resident for part in self.parts)
+        return all(part.resident for part in self.parts)
 
     @property
     def n_partitions(self) -> int:

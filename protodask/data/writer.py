@@ -22,16 +22,17 @@ from protodask.data.metadata import (
     block_digest,
     to_attributes,
 )
-from protodask.data.rows import BlockNumbers, RelaidSource
+from protodask.data.rows import BlockNumbers, RelaidSource, check_finite
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
 from protodask.data.storage import (
-    group_exists,
     is_url,
     locate,
     make_array,
     make_durable,
     make_group,
     published,
+    require_group,
+    sole_writer,
     storage_errors,
 )
 from protodask.data.summary import Summary, empty_summary, merge_summaries, summarize_rows
@@ -47,7 +48,7 @@ from protodask.engine import (
     identity,
     open_engine,
 )
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,9 @@ class DatasetSink:
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store one block, a chunk at a time."""
-        if not group_exists(self.path):
-            raise StorageError(
-                f"{self.path} is gone while it was being written.", "Look for the error before this one, and repeat."
-            )
-        stored = _open_writable(self.path, self.token)
         with storage_errors(self.path, "writing"):
+            require_group(self.path)
+            stored = _open_writable(self.path, self.token)
             for name, step in self.chunk_rows.items():
                 values = arrays[name]
                 for first in range(0, len(values), step):
@@ -128,15 +126,7 @@ class BlockWriter:
                 f"A block of features has the shape {features.shape}, and there are {len(self.columns)} features.",
                 "Give a source and columns that belong together.",
             )
-        for first in range(0, len(features), CHECK_ROWS):
-            finite = np.isfinite(features[first : first + CHECK_ROWS])
-            if not finite.all():
-                row, column = (int(index) for index in np.argwhere(~finite)[0])
-                raise InputError(
-                    f"Column {self.columns[column]!r} has a missing or infinite value in row "
-                    f"{block.start + first + row} (counted from 0).",
-                    "Fill in or remove such rows first.",
-                )
+        check_finite(features, self.columns, block.start)
         target = block[TARGET.name]
         _refuse(block, (target < 0) | (target >= self.classes), "target code", f"Codes are 0 to {self.classes - 1}.")
         if WEIGHT.name in block:
@@ -145,9 +135,6 @@ class BlockWriter:
         if INCLUSION.name in block:
             share = block[INCLUSION.name]
             _refuse(block, ~((share > 0) & (share <= 1)), "inclusion probability", "These are above 0 and at most 1.")
-
-
-CHECK_ROWS = 8192
 
 
 def _codes(target: Any) -> Any:
@@ -204,8 +191,9 @@ def write_dataset(
     """Write a source of encoded "features" and "target" (and "weight", "inclusion") as a dataset.
 
     The dataset appears whole or not at all. With `append` the rows are added to the dataset at `path`, which must
-    have the same columns and classes; until the end it shows its old rows. Names of weight and inclusion default to
-    those of the arrays.
+    have the same columns and classes; until the end it shows its old rows. One append at a time: another one is refused
+    while it lasts (at a URL, where nothing can be locked, the one that ends later fails). Names of weight and
+    inclusion default to those of the arrays.
     """
     where = locate(path)
     if source.layout.n_rows == 0:
@@ -232,7 +220,7 @@ def write_dataset(
         )
         _check_schema(wanted)
         if append:
-            return _append(source, Dataset.open(where), wanted, opened)
+            return _append(source, where, wanted, opened)
         wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows))
         return _create(source, where, wanted, opened, overwrite)
 
@@ -314,16 +302,16 @@ def _check_weight(summary: Summary) -> None:
         raise InputError("All rows have the weight 0.", "Give positive weights to the rows that count.")
 
 
-def _append(source: Source, dataset: Dataset, wanted: Metadata, engine: Engine) -> Dataset:
-    old = dataset.metadata
-    check_same_schema(old, wanted)
-    total = replace(old, n_rows=old.n_rows + wanted.n_rows)
-    first = old.n_rows // old.block_rows
-    content = old.content
-    if old.n_rows % old.block_rows:
-        content -= block_digest(dataset.read(first))
-    where = dataset.path
-    with storage_errors(where, "appending to"):
+def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dataset:
+    with sole_writer(where), storage_errors(where, "appending to"):
+        dataset = Dataset.open(where)  # under the lock: what was opened before may have grown since
+        old = dataset.metadata
+        check_same_schema(old, wanted)
+        total = replace(old, n_rows=old.n_rows + wanted.n_rows)
+        first = old.n_rows // old.block_rows
+        content = old.content
+        if old.n_rows % old.block_rows:
+            content -= block_digest(dataset.read(first))
         group = zarr.open_group(where, mode="r+", zarr_format=3)
         # Rows beyond the committed ones were left by an append that never finished; their chunks go first.
         _resize(group, old)
@@ -333,10 +321,9 @@ def _append(source: Source, dataset: Dataset, wanted: Metadata, engine: Engine) 
             written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
             if not is_url(where):
                 make_durable(where)
-            if Dataset.open(where).key != dataset.key:
-                raise StorageError(f"{where} was changed by someone else.", "Append again, one at a time.")
         except BaseException:
-            _resize(group, old)
+            if _holds(where, dataset.key):
+                _resize(group, old)
             raise
         summary = merge_summaries(old.summary, written.summary)
         committed = replace(
@@ -344,8 +331,18 @@ def _append(source: Source, dataset: Dataset, wanted: Metadata, engine: Engine) 
             notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
             dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
         )
+        # Where no lock holds, as at a URL, someone else may have committed: their rows stay as they are.
+        if not _holds(where, dataset.key):
+            raise StorageError(f"{where} was changed by someone else during an append.", "Append again, one at a time.")
         group.attrs.put(to_attributes(committed))
     return Dataset.open(where)
+
+
+def _holds(where: str, key: str) -> bool:
+    try:
+        return Dataset.open(where).key == key
+    except ProtodaskError:
+        return False
 
 
 def _resize(group: zarr.Group, metadata: Metadata) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.row_arrays import RowArray, ZarrRows, row_array
+from protodask.data.rows import check_finite
 from protodask.data.schema import FEATURES, TARGET
 from protodask.data.storage import locate
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
@@ -67,7 +68,7 @@ class ZarrArraysSource:
 
     @property
     def resident(self) -> bool:
-        return self.features.resident or (self.target is not None and self.target.resident)
+        return self.features.resident
 
     @property
     def n_rows(self) -> int:
@@ -105,21 +106,9 @@ class ZarrArraysSource:
             raise FormatError(
                 f"Rows {start} to {stop} of an array could not be read ({error}).", "Write the array again."
             ) from error
-        _check_finite(arrays[FEATURES.name], start)
+        check_finite(arrays[FEATURES.name], self.feature_names, start)
         return arrays
 
 
 def _rows(array: Any) -> RowArray:
     return array if isinstance(array, ZarrRows) else row_array(array)
-
-
-def _check_finite(features: NDArray[Any], start: int) -> None:
-    finite = np.isfinite(features).all(axis=1)
-    if finite.all():
-        return
-    row = int(np.argmin(finite))
-    column = int(np.argmin(np.isfinite(features[row])))
-    raise InputError(
-        f"Column 'x{column}' has a missing or infinite value in row {start + row} (counted from 0).",
-        "Fill in or remove such rows first.",
-    )

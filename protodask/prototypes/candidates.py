@@ -160,16 +160,11 @@ def smallest_class(max_fraction: float) -> int:
 
     Then every class has a candidate and a row left to score, however its rows fall into the two bins.
     """
-    count = 1
-    while not _suffices(count, max_fraction):
-        # ceil(n/2) changes only at odd n
-        count += 2
-    return count
-
-
-def _suffices(count: int, max_fraction: float) -> bool:
-    half = -(-count // 2)
-    return 1 <= math.floor(max_fraction * half + 0.5) < half
+    # Close below the answer in exact arithmetic, and from there on as the draw rounds.
+    half = max(1, int(max(0.5 / max_fraction, 0.5 / (1 - max_fraction))) - 1)
+    while not 1 <= math.floor(max_fraction * half + 0.5) < half:
+        half += 1
+    return 2 * half - 1
 
 
 def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: float) -> None:

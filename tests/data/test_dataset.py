@@ -113,6 +113,17 @@ def test_fingerprint__is_of_the_content_not_the_place(
     assert len({variant.key for variant in variants} | {dataset.key}) == len(variants) + 1
 
 
+@pytest.mark.parametrize("name", ["weight", "class_weight", "mean", "squares", "minimum", "maximum"])
+def test_fingerprint__tells_statistics_apart_by_their_last_bit(name: str, dataset: Dataset) -> None:
+    changed: Any = np.array(getattr(dataset.summary, name))
+    changed.reshape(-1)[-1] = np.nextafter(changed.reshape(-1)[-1], np.inf)
+    values: dict[str, Any] = {name: changed if changed.ndim else float(changed)}
+    summary = replace(dataset.summary, **values)
+    metadata = dataset.metadata
+    assert replace(metadata, summary=replace(dataset.summary)).fingerprint == dataset.key
+    assert replace(metadata, summary=summary).fingerprint != dataset.key
+
+
 def test_notes__name_constant_features(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> None:
     arrays = make_arrays(50)
     arrays["features"][:, 1] = 7

@@ -221,7 +221,7 @@ def test_append__equals_one_ingest(kind: str, expected: Dataset, engine: Engine,
             part = tmp_path / f"{number}.parquet"
         options = SETTINGS if number == 0 else {"append": True}
         found = ingest(part, out, engine=engine, **options)
-    assert found.key == expected.key
+    assert found.metadata.content == expected.metadata.content
     np.testing.assert_allclose(found.summary.mean, expected.summary.mean, rtol=1e-12)
     np.testing.assert_allclose(found.summary.squares, expected.summary.squares, rtol=1e-10)
 
@@ -525,3 +525,57 @@ def test_ingest__on_workers_is_the_same(
         with pytest.raises(InputError, match="'length' has a missing or infinite value in row 321"):
             ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
     assert not (tmp_path / "bad").exists()
+
+
+def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
+    start_cluster: Callable[[int], Any], engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import Client
+
+    from protodask.engine.cluster import ClusterScheduler
+
+    features = np.random.default_rng(0).standard_normal((300, 2))
+    labels = (features[:, 0] > 0).astype(int)
+    lazy = dask.array.from_array(features, chunks=(100, 2))
+    whole = ingest((features, labels), tmp_path / "whole", engine=engine, block_rows=64)
+
+    def ship(*_: object) -> None:
+        raise AssertionError("rows went through this process")
+
+    monkeypatch.setattr(ClusterScheduler, "_ship", ship)
+    with Client(start_cluster(1)) as client:
+        found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
+    assert found.key == whole.key
+
+
+def test_ingest__refuses_what_was_persisted_on_a_cluster(start_cluster: Callable[[int], Any], tmp_path: Path) -> None:
+    from distributed import Client
+
+    features = np.random.default_rng(0).standard_normal((100, 2))
+    labels = (features[:, 0] > 0).astype(int)
+    frame = dask.dataframe.from_pandas(pd.DataFrame({"a": features[:, 0], "y": labels}), npartitions=2)
+    with Client(start_cluster(1)) as client:
+        lazy = dask.array.from_array(features, chunks=(30, 2))
+        kept, table = lazy.persist(), frame.persist()
+        sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
+        for source in sources:
+            for engine in (None, client):
+                with pytest.raises(
+                    InputError, match=r"persisted on a cluster.* from before persist\(\).*Parquet or Zarr"
+                ):
+                    ingest(source, tmp_path / "d", engine=engine)
+        for rows in (table, table.rename(columns={"a": "b"})):
+            with pytest.raises(InputError, match=r"from before persist\(\)"):
+                ingest(rows, tmp_path / "d", target="y", engine=client)
+    assert os.listdir(tmp_path) == []
+
+
+def test_ingest__takes_what_was_persisted_in_this_process(engine: Engine, tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((100, 2)).astype(np.float32)
+    labels = (features[:, 0] > 0).astype(int)
+    kept = dask.array.from_array(features, chunks=(30, 2)).persist(scheduler="threads")
+    found = ingest((kept * 2, labels), tmp_path / "d", engine=engine)
+    np.testing.assert_array_equal(found.read(0)["features"], features * 2)
+    frame = pd.DataFrame({"a": features[:, 0], "y": labels})
+    table = dask.dataframe.from_pandas(frame, npartitions=2).persist(scheduler="threads")
+    assert ingest(table, tmp_path / "t", target="y", engine=engine).n_rows == 100

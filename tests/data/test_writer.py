@@ -6,8 +6,10 @@ import errno
 import itertools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from protodask.data import Column, Dataset, DatasetSink, write_dataset
 from protodask.data import writer as writer_module
+from protodask.data.summary import Summary
 from protodask.engine import Arrays, ArraySource, Block, Engine, Layout, array_source
 from protodask.errors import InputError, OutputExistsError, StorageError
 
@@ -56,6 +59,13 @@ def options(**changes: Any) -> dict[str, Any]:
     return {"classes": ("p", "q", "r"), "columns": (Column("a"), Column("b"), Column("c")), **changes}
 
 
+def same_bits(left: Summary, right: Summary) -> bool:
+    return all(
+        np.asarray(getattr(left, field.name)).tobytes() == np.asarray(getattr(right, field.name)).tobytes()
+        for field in fields(Summary)
+    )
+
+
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     cuts=st.lists(st.integers(1, 300), min_size=1, max_size=4),
@@ -78,7 +88,8 @@ def test_append__equals_writing_at_once(
     for position, (first, last) in enumerate(itertools.pairwise(edges)):
         part = {name: values[first:last] for name, values in arrays.items()}
         grown = write(part, folder / "grown", cut=2**source_exponent, block_rows=2**exponent, append=position > 0)
-    assert grown.key == at_once.key
+    assert grown.metadata.content == at_once.metadata.content
+    assert (grown.key == at_once.key) == same_bits(grown.summary, at_once.summary)
     for name, values in all_rows(grown).items():
         np.testing.assert_array_equal(values, arrays[name])
     np.testing.assert_array_equal(grown.summary.class_rows, at_once.summary.class_rows)
@@ -154,8 +165,122 @@ def test_append__over_the_leftovers_of_one_that_was_killed(make_arrays: Make, wr
     assert Dataset.open(part.path).key == part.key
     np.testing.assert_array_equal(Dataset.open(part.path).read(3)["target"], arrays["target"][48:50])
     rest = write({name: values[50:] for name, values in arrays.items()}, part.path, append=True)
-    assert rest.key == whole.key
+    assert rest.metadata.content == whole.metadata.content
     assert rest.read(5).n_rows == 10
+
+
+def interrupt_writing(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Have something happen once, when the next writing has written its rows and has not committed them."""
+    write_blocks, interruptions = writer_module._write_blocks, [meanwhile]
+
+    def interrupted(*args: Any, **keywords: Any) -> Any:
+        written = write_blocks(*args, **keywords)
+        if interruptions:
+            interruptions.pop()()
+        return written
+
+    monkeypatch.setattr(writer_module, "_write_blocks", interrupted)
+
+
+def test_append__is_refused_while_another_one_lasts(
+    make_arrays: Make,
+    write: Write,
+    tmp_path: Path,
+    all_rows: Callable[[Dataset], Arrays],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = make_arrays(60), make_arrays(50, seed=1)
+    write(first, tmp_path / "d", block_rows=16)
+
+    def append_too() -> None:
+        with pytest.raises(StorageError, match=r"Someone else is writing to .*/d\. .* one at a time"):
+            write(make_arrays(40, seed=2), tmp_path / "d", append=True)
+
+    interrupt_writing(monkeypatch, append_too)
+    grown = write(second, tmp_path / "d", append=True)
+    for name, values in all_rows(grown).items():
+        np.testing.assert_array_equal(values, np.concatenate([first[name], second[name]]))
+    assert write(make_arrays(40, seed=2), tmp_path / "d", append=True).n_rows == 150
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_append__is_not_held_up_by_the_lock_of_one_that_was_killed(
+    make_arrays: Make, write: Write, tmp_path: Path
+) -> None:
+    write(make_arrays(60), tmp_path / "d", block_rows=16)
+    lock = tmp_path / ".d.append.lock"
+    code = (
+        "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 2); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(lock)], check=False)
+    assert lock.exists()
+    assert write(make_arrays(40, seed=2), tmp_path / "d", append=True).n_rows == 100
+
+
+def test_overwrite__is_refused_during_an_append(
+    make_arrays: Make,
+    write: Write,
+    tmp_path: Path,
+    all_rows: Callable[[Dataset], Arrays],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = make_arrays(60), make_arrays(50, seed=1)
+    write(first, tmp_path / "d", block_rows=16)
+
+    def overwrite() -> None:
+        with pytest.raises(StorageError, match="one at a time: wait for the other one"):
+            write(make_arrays(200, seed=2), tmp_path / "d", overwrite=True)
+
+    interrupt_writing(monkeypatch, overwrite)
+    grown = write(second, tmp_path / "d", append=True)
+    for name, values in all_rows(grown).items():
+        np.testing.assert_array_equal(values, np.concatenate([first[name], second[name]]))
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_append__through_a_link_takes_the_lock_of_the_dataset(
+    make_arrays: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(make_arrays(60), tmp_path / "d")
+    (tmp_path / "link").symlink_to("d")
+
+    def append_too() -> None:
+        with pytest.raises(StorageError, match="one at a time: wait for the other one"):
+            write(make_arrays(40, seed=2), tmp_path / "link", append=True)
+
+    interrupt_writing(monkeypatch, append_too)
+    assert write(make_arrays(50, seed=1), tmp_path / "d", append=True).n_rows == 110
+
+
+def test_append__at_a_url_spares_what_another_one_committed(
+    make_arrays: Make, write: Write, all_rows: Callable[[Dataset], Arrays], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, theirs = make_arrays(60), make_arrays(40, seed=2)
+    path = "memory://appended/d.zarr"
+    write(first, path, block_rows=16)
+    interrupt_writing(monkeypatch, lambda: write(theirs, path, append=True))
+    with pytest.raises(StorageError, match="changed by someone else .* one at a time"):
+        write(make_arrays(70, seed=1), path, append=True)
+    for name, values in all_rows(Dataset.open(path)).items():
+        np.testing.assert_array_equal(values, np.concatenate([first[name], theirs[name]]))
+
+
+def test_append__that_fails_spares_what_another_one_committed(
+    make_arrays: Make, write: Write, all_rows: Callable[[Dataset], Arrays], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, theirs = make_arrays(60), make_arrays(40, seed=2)
+    path = "memory://failed/d.zarr"
+    write(first, path, block_rows=16)
+
+    def commit_and_fail() -> None:
+        write(theirs, path, append=True)
+        raise RuntimeError("no more")
+
+    interrupt_writing(monkeypatch, commit_and_fail)
+    with pytest.raises(RuntimeError, match="no more"):
+        write(make_arrays(70, seed=1), path, append=True)
+    for name, values in all_rows(Dataset.open(path)).items():
+        np.testing.assert_array_equal(values, np.concatenate([first[name], theirs[name]]))
 
 
 def test_append__refuses_another_schema(make_arrays: Make, write: Write, tmp_path: Path) -> None:
@@ -190,6 +315,17 @@ def test_overwrite__keeps_the_old_one_until_the_new_one_is_complete(
         write_dataset(source, tmp_path / "d", engine=engine, overwrite=True, **options())
     assert Dataset.open(tmp_path / "d").key == first.key
     assert os.listdir(tmp_path) == ["d"]
+
+
+def test_overwrite__through_a_link_replaces_what_it_points_to(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    write(make_arrays(40), tmp_path / "disk" / "real")
+    (tmp_path / "d").symlink_to(Path("disk", "real"))
+    assert write(make_arrays(50), tmp_path / "d", overwrite=True).n_rows == 50
+    assert (tmp_path / "d").is_symlink()
+    assert Dataset.open(tmp_path / "disk" / "real").n_rows == 50
+    assert sorted(os.listdir(tmp_path)) == ["d", "disk"]
+    assert os.listdir(tmp_path / "disk") == ["real"]
 
 
 def test_overwrite__spares_what_is_no_dataset(make_arrays: Make, write: Write, tmp_path: Path) -> None:

@@ -59,6 +59,10 @@ def test_of__takes_opened_arrays(tmp_path: Path) -> None:
         source = ZarrArraysSource.of(array, block_rows=16)
         assert source.resident == resident
         np.testing.assert_array_equal(source.rows(5, 45)["features"], features[5:45])
+    target = np.arange(50) % 2
+    mixed = ZarrArraysSource.of(zarr.open_array(place, mode="r"), target, block_rows=16)
+    assert not mixed.resident
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mixed)).rows(5, 45)["target"], target[5:45])
 
 
 def test_read__refuses_missing_values_and_damage(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_fit__is_the_same_for_any_number_of_threads_cold_and_warm(
     dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision, threads: int
 ) -> None:
     # fit() lets go of its dataset at the end, so the second training reads nothing only if it is spared that.
-    scheduler = KeepingScheduler(threads, 2**28)
+    scheduler = KeepingScheduler(threads, 2**31)
     with Engine(scheduler) as engine:
         for turn in ("cold", "warm"):
             run = fit(dataset, config(precision), engine=engine)
