@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +24,12 @@ class Pass:
     merge: Merge
     args: tuple[Any, ...]
     prepare: Callable[..., tuple[Any, ...]] | None = None
+
+    def prepared(self) -> Pass:
+        """The same pass with the arguments that `map` gets."""
+        if self.prepare is None:
+            return self
+        return replace(self, args=self.prepare(*self.args), prepare=None)
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,9 @@ def run_group(
     """Map the blocks `numbers`, in order, and return the partials of the whole subtrees they form."""
     fold = GroupFold(work.merge)
     with one_blas_thread():
-        args = work.args if work.prepare is None else work.prepare(*work.args)
+        ready = work.prepared()
         for block in reader.stream(work.source, numbers):
-            fold.add(block.number, work.map(block, *args))
+            fold.add(block.number, work.map(block, *ready.args))
             del block  # or three blocks would be alive while the next one is fetched
             if on_block is not None:
                 on_block()

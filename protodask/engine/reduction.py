@@ -21,7 +21,7 @@ class Reduction(Generic[Partial, Result]):
 
     `merge` must be associative; neither function may change its arguments. The functions are pickled by name when a
     cluster runs them, so they live at module level. `prepare(*args)` returns the arguments that `map` gets in their
-    place; it runs once for each task, for what is costly to derive and costlier to send.
+    place; it runs once for each process or task, for what is costly to derive and costlier to send.
     """
 
     map: Callable[..., Partial]

@@ -12,6 +12,7 @@ from typing import Any
 import dask.threaded
 from dask._task_spec import Task
 
+from protodask.engine.blas import one_blas_thread
 from protodask.engine.cache import BlockCache
 from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import RESIDENT_SHARE, cache_budget, process_memory_limit
@@ -59,6 +60,8 @@ class ThreadScheduler:
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         tasks = _Tasks()
+        with one_blas_thread():
+            work = work.prepared()
 
         def on_block() -> None:
             tasks.check()

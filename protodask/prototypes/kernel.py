@@ -13,6 +13,7 @@ itself is float32 or float64 as asked for, and float64 where float32 would not d
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -215,10 +216,7 @@ def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
 
 @dataclass(frozen=True)
 class LikelihoodKernel:
-    """Value and gradient of `- sum_n r_n log(q_y / Q)` at one `(v, w)`, for the blocks of one task.
-
-    It keeps the memory of a tile from block to block, so it serves one thread at a time.
-    """
+    """Value and gradient of `- sum_n r_n log(q_y / Q)` at one `(v, w)`, for many blocks on any threads."""
 
     candidates: Candidates
     feature_weight: Floats
@@ -270,23 +268,29 @@ class LikelihoodKernel:
         """1 where a panel belongs to a class (C, K)."""
         return np.eye(self.n_classes)[self._active.panel_class]
 
+    def prepare(self) -> None:
+        """Derive at once what all blocks share, rather than in each of several threads at the first block."""
+        for shared in (self._side, self._sum_operand, self._squared_features, self._panel_to_class, self._own_memory):
+            del shared
+
     @cached_property
-    def _workspaces(self) -> dict[int, Workspace]:
-        return {}
+    def _own_memory(self) -> threading.local:
+        return threading.local()
 
     def _workspace(self, length: int) -> Workspace:
-        """Memory for tiles of a length, kept for the next block: mapping it anew costs as much as a small kernel."""
-        if length not in self._workspaces:
-            self._workspaces.clear()
+        """Memory for tiles of a length, kept for a thread's next block: mapping it anew costs like a small kernel."""
+        kept: Workspace | None = getattr(self._own_memory, "workspace", None)
+        if kept is None or len(kept.squares) != length:
             width, dtype = len(self._side.active), self._side.dtype
             panels, _, sums_width = self._sum_operand.shape
-            self._workspaces[length] = Workspace(
+            kept = Workspace(
                 tile=self._side.new_tile(length),
                 sums=np.empty((panels, length, sums_width), dtype=dtype),
                 squares=np.empty((length, width)),
                 weighted=np.empty((length, width), dtype=dtype),
             )
-        return self._workspaces[length]
+            self._own_memory.workspace = kept
+        return kept
 
     def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled

@@ -87,6 +87,7 @@ def prepare_kernel(problem: BatchProblem, theta: Floats) -> tuple[BatchProblem, 
         problem.n_classes,
         problem.precision,
     )
+    kernel.prepare()
     return problem, kernel
 
 

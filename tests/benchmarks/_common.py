@@ -97,18 +97,21 @@ SETTLE_SECONDS = 0.1
 """OpenBLAS's threads spin for about 25 ms after their work, before they sleep, and would take a processor meanwhile."""
 
 
-def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
-    """Seconds of every call, function by function, called in turn (A B A B) so that drift hits all alike.
+BURST_CALLS = 3
 
-    One call of each goes before and is not counted, and a pause before each, so that none pays for the one before.
+
+def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
+    """Seconds of `rounds` calls of each function, a few of one and then of the next, so that drift hits all alike.
+
+    Each burst begins with a pause, in which the threads of the function before come to rest, and a call that is not
+    counted, which wakes processors and caches: in training, too, one evaluation follows another.
     """
     seconds: list[list[float]] = [[] for _ in functions]
-    for position in range(rounds + 1):
+    while len(seconds[-1]) < rounds:
         for function, found in zip(functions, seconds, strict=True):
             time.sleep(SETTLE_SECONDS)
-            took = timed(function)
-            if position > 0:
-                found.append(took)
+            function()
+            found.extend(timed(function) for _ in range(min(BURST_CALLS, rounds - len(found))))
     return seconds
 
 

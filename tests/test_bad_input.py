@@ -1,0 +1,789 @@
+"""Bad input, as a user would give it: a clear error with a remedy, the right exit code, and nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from typer.testing import CliRunner, Result
+
+from protodask import Dataset, PrototypeSetClassifier, ingest, load_model
+from protodask.cli import app
+from protodask.data import storage, writer
+from protodask.engine import thread_engine
+from protodask.errors import InputError, ProtodaskError
+
+FAILED, WRONG_USE, STOPPED = 1, 2, 130
+
+ROWS = 60
+QUICK = ("--candidates", 10, "--max-iterations", 5)
+
+
+def _call(*arguments: object) -> Result:
+    # Wide, so that no message is broken over lines.
+    return CliRunner(env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).invoke(app, list(map(str, arguments)))
+
+
+def _failed(done: Result, code: int, *words: str) -> None:
+    """The command said what was wrong, in so many words, without a traceback."""
+    assert done.exit_code == code, done.output
+    for word in words:
+        assert word in done.stderr
+    assert "Something unexpected" not in done.stderr
+    assert "Traceback" not in done.output
+
+
+def _frame(rows: int = ROWS) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    age = random.uniform(0, 10, rows)
+    colour = np.where(np.arange(rows) % 3 == 0, "red", "green")
+    return pd.DataFrame({"age": age, "size": random.normal(size=rows), "colour": colour, "outcome": _outcome(age)})
+
+
+def _outcome(age: Any) -> Any:
+    return np.where(age > 5, "high", "low")
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A table, the dataset made from it, and a model of that."""
+
+    table: Path
+    data: Path
+    model: Path
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
+    folder = tmp_path_factory.mktemp("example")
+    found = Example(folder / "table.csv", folder / "data.zarr", folder / "model.zarr")
+    _frame().to_csv(found.table, index=False)
+    assert _ingest(found.table, found.data, "--categorical", "colour").exit_code == 0
+    fitted = _call("fit", found.data, "--out", found.model, *QUICK)
+    assert fitted.exit_code == 0, fitted.output
+    return found
+
+
+def _ingest(table: Path, out: Path, *options: object) -> Result:
+    return _call("ingest", table, "--target", "outcome", "--out", out, *options)
+
+
+def _write(folder: Path, frame: pd.DataFrame, name: str = "table.csv") -> Path:
+    path = folder / name
+    frame.to_csv(path, index=False)
+    return path
+
+
+# Missing and infinite values
+
+
+def _numbers(bad: float) -> tuple[Any, Any]:
+    features = np.random.default_rng(0).normal(size=(ROWS, 3))
+    features[41, 2] = features[17, 1] = bad
+    return features, np.arange(ROWS) % 2
+
+
+def _as_csv(features: Any, target: Any, folder: Path) -> Any:
+    return str(_write(folder, _as_frame(features, target, folder)))
+
+
+def _as_parquet(features: Any, target: Any, folder: Path) -> Any:
+    _as_frame(features, target, folder).to_parquet(folder / "table.parquet")
+    return str(folder / "table.parquet")
+
+
+def _as_frame(features: Any, target: Any, _: Path) -> pd.DataFrame:
+    return pd.DataFrame(features, columns=["x0", "x1", "x2"]).assign(target=target)
+
+
+def _as_npy(features: Any, target: Any, folder: Path) -> Any:
+    np.save(folder / "X.npy", features)
+    np.save(folder / "y.npy", target)
+    return str(folder / "X.npy"), str(folder / "y.npy")
+
+
+def _as_npz(features: Any, target: Any, folder: Path) -> Any:
+    np.savez(folder / "arrays.npz", features=features, target=target)
+    return str(folder / "arrays.npz")
+
+
+def _as_dask(features: Any, target: Any, _: Path) -> Any:
+    return da.from_array(features, chunks=(16, 2)), da.from_array(target, chunks=25)
+
+
+def _as_zarr(features: Any, target: Any, folder: Path) -> Any:
+    group = zarr.open_group(folder / "arrays.zarr", mode="w", zarr_format=3)
+    group.create_array("features", data=features, chunks=(16, 3))
+    group.create_array("target", data=target, chunks=(16,))
+    return str(folder / "arrays.zarr")
+
+
+FORMATS = (_as_csv, _as_parquet, _as_frame, _as_npy, _as_npz, _as_dask, _as_zarr)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=str)
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.__name__[4:])
+def test_ingest__names_column_and_first_row_of_a_value_that_is_no_number(
+    form: Callable[[Any, Any, Path], Any], bad: float, tmp_path: Path
+) -> None:
+    sources = form(*_numbers(bad), tmp_path)
+    before = _names(tmp_path)
+    with pytest.raises(InputError, match="Column 'x1' has a missing or infinite value in row 17 .*Fill in or remove"):
+        ingest(sources, tmp_path / "data.zarr")
+    assert _names(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.__name__[4:])
+def test_ingest__names_column_and_first_row_of_a_value_beyond_float32(
+    form: Callable[[Any, Any, Path], Any], tmp_path: Path
+) -> None:
+    sources = form(*_numbers(1e39), tmp_path)
+    with pytest.raises(InputError, match=r"Column 'x1' .*1e\+39.* too large for float32, in row 17 .*float64"):
+        ingest(sources, tmp_path / "data.zarr")
+    assert not (tmp_path / "data.zarr").exists()
+    assert ingest(sources, tmp_path / "data.zarr", dtype="float64").summary.maximum[1] == 1e39
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
+@pytest.mark.parametrize("action", ["fit", "predict"])
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "zarr"])
+def test_estimator__names_column_and_first_row_of_a_value_that_is_no_number(
+    kind: str, action: str, bad: float, tmp_path: Path
+) -> None:
+    features, target = _numbers(bad)
+    good = np.nan_to_num(features, posinf=0.0)
+    given: Any = features
+    if kind == "pandas":
+        given, good = (pd.DataFrame(values, columns=["x0", "x1", "x2"]) for values in (features, good))
+    elif kind == "zarr":
+        _as_zarr(features, target, tmp_path)
+        given = zarr.open_array(tmp_path / "arrays.zarr" / "features", mode="r")
+    classifier = PrototypeSetClassifier(n_candidates=10, max_iterations=5, tolerance=1e-2)
+    if action == "predict":
+        classifier.fit(good, target)
+    with pytest.raises(ValueError, match="(?s)(?=.*x1)(?=.*row 17)"):
+        getattr(classifier, action)(given, *([target] if action == "fit" else []))
+
+
+def test_predict__names_column_and_first_row_of_a_missing_value(example: Example, tmp_path: Path) -> None:
+    frame = _frame()
+    frame.loc[[23, 50], "size"] = np.nan
+    done = _call("predict", example.model, _write(tmp_path, frame), "--out", tmp_path / "predictions.zarr")
+    _failed(done, FAILED, "Column 'size' has a missing or infinite value in row 23", "Fill in or remove such rows")
+    assert _names(tmp_path) == {"table.csv"}
+
+
+# Tables
+
+
+def _with(**columns: Any) -> pd.DataFrame:
+    return _frame().drop(columns="colour").assign(**columns)
+
+
+def _at(row: int, value: Any, other: Any) -> Any:
+    return [value if number == row else other for number in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "seen", "remedy"),
+    [
+        (_with(outcome="low"), (), "one class only ('low')", "Give data of two or more classes."),
+        (_with(outcome=_at(9, None, "low")), (), "Column 'outcome' has a missing value in row 9", "Fill in or remove"),
+        (_with(when="2026-01-31"), (), "These columns are not numbers: when.", "--categorical when or --ordinal"),
+        (_with(a="x", b="y"), ("--categorical", "a"), "These columns are not numbers: b.", "--drop"),
+        (_with(w=_at(3, -1, 1)), ("--weight", "w"), "Column 'w' has a negative weight in row 3", "at least 0"),
+        (_with(w=_at(3, None, 1)), ("--weight", "w"), "Column 'w' has a missing or infinite value in row 3", "Fill in"),
+        (_with(w=0), ("--weight", "w"), "All rows have the weight 0.", "Give positive weights"),
+        (_with(w=_at(4, 0, 1)), ("--inclusion", "w"), "'w' has the inclusion probability 0.0 in row 4", "above 0"),
+        (_with(w=_at(4, 1.5, 1)), ("--inclusion", "w"), "'w' has the inclusion probability 1.5 in row 4", "at most 1"),
+        (_with(w="many"), ("--weight", "w"), "Column 'w' has the value 'many', which is not a number, in row 0", ""),
+        (_with(o=_at(5, "z", "a")), ("--ordinal", "o=a,b"), "'o' has the category 'z'", "order given is a, b"),
+        (_frame()[:1], ("--categorical", "colour"), "one class only ('high')", "two or more classes"),
+        (_frame()[["outcome"]], (), "There are no feature columns.", "columns besides the target"),
+        (_with(), ("--weight", "w"), "There is no column 'w' for the weight.", "age, size, outcome"),
+        (_with(), ("--categorical", "w"), "There is no column 'w'.", "age, size, outcome"),
+        (_with(), ("--weight", "outcome"), "One column has two of the roles", "Name different columns."),
+    ],
+)  # fmt: skip
+def test_ingest__of_a_table_that_cannot_be_used(
+    frame: pd.DataFrame, options: tuple[str, ...], seen: str, remedy: str, tmp_path: Path
+) -> None:
+    _failed(_ingest(_write(tmp_path, frame), tmp_path / "data.zarr", *options), FAILED, seen, remedy)
+    assert _names(tmp_path) == {"table.csv"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", ("table.csv has no header line",)),
+        (b"age,outcome\n", ("There are no rows.", "Give a table with rows.")),
+        (b"age,size,outcome\n1,2,a\n3,4,b,5\n", ("table.csv cannot be read", "Check that it is a CSV file")),
+        (b"age;outcome\n1;a\n2;b\n", ("no column 'outcome'", "The columns are age;outcome")),
+        (b"age,age,outcome\n1,2,a\n3,4,b\n", ("'age'", "Rename")),
+        (b"age,outcome,outcome\n1,a,a\n3,b,b\n", ("'outcome'", "Rename")),
+        (b"age,outcome\n1,\xe9\n2,b\n", ("table.csv cannot be read", "Check that it is a CSV file")),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", ("table.csv cannot be read", "Check that it is a CSV file")),
+        (b"age,outcome\n1,0.25\n2,0.75\n3,1\n", ("'outcome' has the value 0.25", "A target holds classes")),
+    ],
+    ids=["empty", "header", "ragged", "semicolons", "twice", "target-twice", "latin", "binary", "measured-target"],
+)
+def test_ingest__of_a_file_that_is_no_proper_table(content: bytes, words: tuple[str, ...], tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_bytes(content)
+    _failed(_ingest(table, tmp_path / "data.zarr"), FAILED, *words)
+    assert _names(tmp_path) == {"table.csv"}
+
+
+def test_ingest__keeps_constant_columns_with_a_note(tmp_path: Path) -> None:
+    frame = _with(constant=7.25)
+    done = _ingest(_write(tmp_path, frame), tmp_path / "data.zarr")
+    assert done.exit_code == 0
+    assert "Constant features, kept with scale 1: constant." in done.output
+    fitted = _call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
+    assert fitted.exit_code == 0, fitted.output
+    assert load_model(tmp_path / "model.zarr").feature_names == ("age", "size", "constant")
+    summary = Dataset.open(tmp_path / "data.zarr").summary
+    position = Dataset.open(tmp_path / "data.zarr").feature_names.index("constant")
+    assert (summary.mean[position], summary.scale[position]) == (7.25, 1.0)
+
+
+def test_whole_way__with_names_of_every_kind(tmp_path: Path) -> None:
+    frame = _frame()[["age", "size"]]
+    frame.columns = pd.Index([" größe / 大きさ ", "x" * 3000])
+    frame["outcome class"] = np.where(frame.iloc[:, 0] > 5, "ja/nein é", "familiarity")
+    table = _write(tmp_path, frame)
+    data, model, out = (tmp_path / name for name in ("data.zarr", "model.zarr", "predictions.parquet"))
+    assert _call("ingest", table, "--target", "outcome class", "--out", data).exit_code == 0
+    assert _call("fit", data, "--out", model, *QUICK).exit_code == 0
+    assert _call("predict", model, table, "--out", out).exit_code == 0
+    assert load_model(model).feature_names == tuple(frame.columns[:2])
+    found = pd.read_parquet(out)
+    assert set(found.columns) == {
+        "row", "predicted", "familiarity", "probability_ja/nein é", "probability_familiarity",
+    }  # fmt: skip
+
+
+# Scoring rows that are unlike the training data
+
+
+def test_predict__unseen_category_is_an_error_by_default_and_all_zero_on_request(
+    example: Example, tmp_path: Path
+) -> None:
+    frame = _frame()
+    frame.loc[12, "colour"] = "mauve"
+    table = _write(tmp_path, frame)
+    done = _call("predict", example.model, table, "--out", tmp_path / "error.zarr")
+    _failed(done, FAILED, "Column 'colour' has the category 'mauve'", "in row 12")
+    assert _names(tmp_path) == {"table.csv"}
+    assert _call("predict", example.model, table, "--out", tmp_path / "zero.zarr", "--unseen", "zero").exit_code == 0
+    model = load_model(example.model)
+    row = {"age": frame["age"][12], "size": frame["size"][12], "colour=green": 0.0, "colour=red": 0.0}
+    (batch,) = model.batches
+    point = np.array([row[name] for name in model.feature_names])[batch.feature_index]
+    distances = batch.feature_weight * (point - batch.prototypes) / batch.scale
+    kernel = batch.prototype_weight * np.exp(-0.5 * (distances**2).sum(axis=1))
+    expected = model.marginals + np.bincount(batch.prototype_class, kernel, minlength=2)
+    found = np.asarray(zarr.open_array(tmp_path / "zero.zarr" / "probability", mode="r")[12])
+    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame.drop(columns="size"), ("it lacks 'size'",)),
+        (lambda frame: frame.assign(extra=1), ("has 'extra' besides", "--drop")),
+        (lambda frame: frame.rename(columns={"age": "Age"}), ("it lacks 'age'", "has 'Age' besides")),
+        (lambda frame: frame.assign(age="old"), ("Column 'age' has the value 'old', which is not a number, in row 0",)),
+        (lambda frame: frame[:0], ("There are no rows.",)),
+    ],
+    ids=["lacking", "extra", "renamed", "text", "empty"],
+)
+@pytest.mark.parametrize("command", ["predict", "evaluate", "ingest"])
+def test_later_tables__of_other_columns(
+    command: str, change: Any, words: tuple[str, ...], example: Example, tmp_path: Path
+) -> None:
+    table = _write(tmp_path, change(_frame()))
+    shutil.copytree(example.data, tmp_path / "data.zarr")
+    before = _contents(tmp_path)
+    match command:
+        case "predict":
+            done = _call("predict", example.model, table, "--out", tmp_path / "predictions.zarr")
+        case "evaluate":
+            done = _call("evaluate", example.model, table, "--out", tmp_path / "scores.json")
+        case _:
+            done = _call("ingest", table, "--out", tmp_path / "data.zarr", "--append")
+    _failed(done, FAILED, *words)
+    assert _contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("weight", [-1.0, 0.0, np.nan])
+def test_evaluate__with_weights_that_cannot_be(weight: float, example: Example, tmp_path: Path) -> None:
+    table = _write(tmp_path, _frame().assign(w=weight))
+    done = _call("evaluate", example.model, table, "--weight", "w", "--out", tmp_path / "scores.json")
+    _failed(done, FAILED, "weight" if weight <= 0 else "'w' has a missing or infinite value in row 0")
+    assert _names(tmp_path) == {"table.csv"}
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "remedy"),
+    [
+        *((name, value, "Penalties must be finite and not negative.")
+          for name in ("lambda-v", "lambda-w") for value in ("-1", "-1e-300", "nan", "inf")),
+        ("alpha-v", "1.5", "from 0 to 1"),
+        ("alpha-w", "-0.1", "from 0 to 1"),
+        ("max-fraction", "0", "strictly between 0 and 1"),
+        ("max-fraction", "1", "strictly between 0 and 1"),
+        ("candidates", "0", "at least 1"),
+        ("batches", "-1", "at least 0"),
+        ("tolerance", "-1", "from 0 to 1"),
+        ("max-iterations", "0", "at least 1"),
+        ("seed", "-1", "at least 0"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["option", "config", "pipeline"])
+def test_fit__refuses_settings_before_anything_is_done(
+    place: str, option: str, value: str, remedy: str, example: Example, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    text = value.replace("nan", ".nan").replace("inf", ".inf")
+    out = tmp_path / "model.zarr"
+    match place:
+        case "option":
+            file.touch()
+            done = _call("fit", example.data, "--out", out, f"--{option}", value)
+        case "config":
+            file.write_text(f"{option}: {text}\n")
+            done = _call("fit", example.data, "--out", out, "--config", file)
+        case _:
+            made = tmp_path / "made.zarr"
+            steps = [
+                f"- sample-data: {{kind: xor, rows: 50, out: '{made}'}}",
+                f"- fit: {{data: '{made}', out: '{out}', {option}: {text}}}",
+            ]
+            file.write_text("\n".join(["steps:", *steps]))
+            done = _call("run", file)
+    _failed(done, WRONG_USE, option.replace("-", "_").replace("candidates", "n_candidates"), remedy)
+    assert _names(tmp_path) == {"settings.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("steps: !!python/object/apply:os.mkdir ['MARK']", ("is not valid YAML", "python/object", "line 1")),
+        ("steps:\n- fit: {data: x, out: y, nope: 1}", ("unknown key 'nope'", "The keys are data, out")),
+        ("stepz: []", ("unknown key 'stepz'", "The keys are")),
+        ("variables: {a: '${b}', b: '${a}'}\nsteps:\n- fit: {data: x, out: y}", ("unknown variable 'b'",)),
+        ("steps:\n- fit: {data: '${absent}', out: y}", ("unknown variable 'absent'", "Define it")),
+        ("steps: &loop\n- fit: {data: *loop, out: y}", ("loop.yaml",)),
+        ("steps:\n- fit: {data: x}", ("lacks the key 'out'",)),
+        ("steps:\n- {}", ("step 1 is not one step", "Begin it with the name")),
+        ("", ("has no steps", "Add a list")),
+        ("steps:\n- sample-data: {kind: xor, rows: -1, out: MARK}", ("-1 rows", "at least one")),
+    ],
+    ids=["tag", "key", "top", "cycle", "variable", "loop", "lacking", "nothing", "empty", "rows"],
+)
+def test_run__of_a_pipeline_that_makes_no_sense(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "loop.yaml"
+    file.write_text(text.replace("MARK", str(tmp_path / "mark")))
+    _failed(_call("run", file), WRONG_USE, *words)
+    assert _names(tmp_path) == {"loop.yaml"}
+
+
+@pytest.mark.parametrize("max_fraction", ["0.001", "0.999"])
+def test_fit__of_a_class_too_rare_names_it_and_leaves_nothing(
+    max_fraction: str, example: Example, tmp_path: Path
+) -> None:
+    done = _call("fit", example.data, "--out", tmp_path / "model.zarr", "--max-fraction", max_fraction)
+    least = {"0.001": 999, "0.999": 1001}[max_fraction]
+    _failed(done, FAILED, "class 'high' (", "'low' (", f"at least {least} rows")
+    assert _names(tmp_path) == set()
+
+
+def test_fit__can_be_repeated_with_other_settings_after_it_was_refused(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
+    frame = _with(outcome=["rare" if row < 3 else "common" for row in range(ROWS)])
+    assert _ingest(_write(tmp_path, frame), data).exit_code == 0
+    refused = _call("fit", data, "--out", model, "--max-fraction", 0.1, *QUICK)
+    _failed(refused, FAILED, "class 'rare' (3 rows)", "at least 9 rows")
+    assert _names(tmp_path) == {"table.csv", "data.zarr"}
+    assert _call("fit", data, "--out", model, *QUICK).exit_code == 0
+
+
+def test_fit__counts_rows_of_positive_weight_for_rare_classes(tmp_path: Path) -> None:
+    high = np.flatnonzero(_frame()["outcome"] == "high")
+    weight = np.where(np.isin(np.arange(ROWS), high[2:]), 0, 1)
+    assert _ingest(_write(tmp_path, _with(w=weight)), tmp_path / "data.zarr", "--weight", "w").exit_code == 0
+    done = _call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
+    _failed(done, FAILED, "class 'high' (2 rows)", "at least 3 rows of positive weight")
+
+
+def test_fit__of_an_extreme_max_fraction_answers_at_once(example: Example, tmp_path: Path) -> None:
+    # In a process of its own: counting up to the answer would take years, and the guard has to end it.
+    command = [sys.executable, "-m", "protodask", "fit", str(example.data), "--out", str(tmp_path / "model.zarr")]
+    for extreme in ("1e-300", str(1 - 2**-53)):
+        done = subprocess.run(
+            [*command, "--max-fraction", extreme], capture_output=True, text=True, timeout=20, check=False
+        )
+        assert done.returncode in (FAILED, WRONG_USE)
+        assert "max_fraction" in done.stderr
+
+
+@pytest.mark.parametrize("penalty", ["1e6", "1e100", "1e300"])
+@pytest.mark.parametrize("names", [("lambda-v",), ("lambda-v", "lambda-w")], ids=" and ".join)
+def test_fit__whose_weights_all_vanish_gives_the_marginals(
+    names: tuple[str, ...], penalty: str, example: Example, tmp_path: Path
+) -> None:
+    model, out = tmp_path / "model.zarr", tmp_path / "predictions.zarr"
+    options = [text for name in names for text in (f"--{name}", penalty)]
+    done = _call("fit", example.data, "--out", model, "--candidates", 10, *options)
+    assert "Something unexpected" not in done.output
+    if done.exit_code != 0:
+        # A penalty that overflows may be refused, but then in plain words, and with nothing left.
+        _failed(done, done.exit_code, "lambda")
+        assert penalty == "1e300"
+        assert _names(tmp_path) == set()
+        return
+    assert _call("predict", model, example.table, "--out", out).exit_code == 0
+    found: Any = zarr.open_group(out, mode="r")
+    marginals = load_model(model).marginals
+    if "lambda-w" in names:
+        np.testing.assert_allclose(found["probability"][...], np.tile(marginals, (ROWS, 1)), rtol=1e-12)
+    assert np.isfinite(found["probability"][...]).all()
+
+
+@pytest.mark.parametrize("candidates", [1, 10**6, 10**30])
+def test_fit__takes_as_many_candidates_as_there_can_be(candidates: int, example: Example, tmp_path: Path) -> None:
+    done = _call(
+        "fit", example.data, "--out", tmp_path / "model.zarr", "--max-iterations", 2, "--candidates", candidates
+    )
+    assert done.exit_code == 0, done.output
+    assert _call("evaluate", tmp_path / "model.zarr", example.data).exit_code == 0
+
+
+def test_fit__without_batches_is_the_marginals(example: Example, tmp_path: Path) -> None:
+    assert _call("fit", example.data, "--out", tmp_path / "model.zarr", "--batches", 0).exit_code == 0
+    scored = _call("evaluate", tmp_path / "model.zarr", example.data, "--json")
+    scores = json.loads(scored.stdout)
+    assert scores["log_loss"] == pytest.approx(scores["marginal_log_loss"], rel=1e-12)
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "ingest"])
+def test_scheduler__that_cannot_be_reached(command: str, example: Example, tmp_path: Path) -> None:
+    out = ("--out", tmp_path / "out.zarr")
+    arguments: dict[str, tuple[object, ...]] = {
+        "fit": (example.data, *out),
+        "predict": (example.model, example.data, *out),
+        "evaluate": (example.model, example.data),
+        "ingest": (example.table, "--target", "outcome", "--categorical", "colour", *out),
+    }
+    done = _call(command, *arguments[command], "--scheduler", "no-port")
+    _failed(done, FAILED, "No Dask scheduler answered at no-port", "Check that it runs")
+    assert _names(tmp_path) == set()
+
+
+# Outputs that exist
+
+
+@pytest.mark.parametrize("command", ["ingest", "sample-data", "fit", "predict", "predict-parquet", "evaluate"])
+@pytest.mark.parametrize("overwrite", [False, True], ids=["keep", "overwrite"])
+def test_output__that_exists_needs_overwrite_and_to_be_of_its_kind(
+    command: str, overwrite: bool, example: Example, tmp_path: Path
+) -> None:
+    parquet = command == "predict-parquet"
+    out = tmp_path / ("out.parquet" if parquet else "scores.json" if command == "evaluate" else "out.zarr")
+    arguments: dict[str, tuple[object, ...]] = {
+        "ingest": (example.table, "--target", "outcome", "--categorical", "colour"),
+        "sample-data": ("xor", "--rows", 50),
+        "fit": (example.data, *QUICK),
+        "predict": (example.model, example.data),
+        "evaluate": (example.model, example.data),
+    }
+    name = command.removesuffix("-parquet")
+    line = (name, *arguments[name], "--out", out)
+    assert _call(*line).exit_code == 0
+    before = _contents(tmp_path) if out.is_dir() else {"scores.json": out.read_bytes()}
+    _failed(_call(*line), FAILED, f"{out.name} exists already", "--overwrite")
+    assert _contents(tmp_path) == before
+    if overwrite:
+        assert _call(*line, "--overwrite").exit_code == 0
+        assert _names(tmp_path) == {out.name}
+        if command != "evaluate":
+            shutil.rmtree(out)
+            out.mkdir()
+            (out / "thesis.txt").write_text("years of work")
+            _failed(_call(*line, "--overwrite"), FAILED, "is not overwritten", "remove it yourself")
+            assert _contents(tmp_path) == {f"{out.name}/thesis.txt": b"years of work"}
+
+
+# Damage
+
+
+def _change_attributes(path: Path, **values: Any) -> None:
+    file = path / "zarr.json"
+    record = json.loads(file.read_text())
+    record["attributes"].update(values)
+    file.write_text(json.dumps(record))
+
+
+def _chunk(array: Path) -> Path:
+    return next(path for path in sorted(array.rglob("*")) if path.is_file() and path.name != "zarr.json")
+
+
+def _flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+DATA_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "newer": (lambda path: _change_attributes(path, version=99, format_version=99), "Upgrade protodask"),
+    "attributes": (lambda path: _change_attributes(path, classes=["low", "high"]), "Ingest the data again"),
+    "flipped": (lambda path: _flip(_chunk(path / "features")), "Ingest the data again"),
+    "short": (lambda path: os.truncate(_chunk(path / "features"), 10), "Ingest the data again"),
+    "chunk-gone": (lambda path: _chunk(path / "target").unlink(), "Ingest the data again"),
+    "array-gone": (lambda path: shutil.rmtree(path / "target"), "Ingest the data again"),
+}
+
+
+@pytest.mark.parametrize("damage", DATA_DAMAGE)
+def test_fit__of_a_damaged_dataset_leaves_nothing(damage: str, example: Example, tmp_path: Path) -> None:
+    shutil.copytree(example.data, tmp_path / "data.zarr")
+    break_it, remedy = DATA_DAMAGE[damage]
+    break_it(tmp_path / "data.zarr")
+    _failed(_call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK), FAILED, remedy)
+    assert _names(tmp_path) == {"data.zarr"}
+
+
+MODEL_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "newer": (lambda path: _change_attributes(path, version=99), "Upgrade protodask"),
+    "attributes": (lambda path: _change_attributes(path, marginals=[0.5, 0.5]), "Fit the model again"),
+    "flipped": (lambda path: _flip(_chunk(path / "batch-1" / "prototypes")), "Fit the model again"),
+    "short": (lambda path: os.truncate(_chunk(path / "batch-1" / "prototypes"), 3), "Fit the model again"),
+    "array-gone": (lambda path: shutil.rmtree(path / "batch-1" / "prototypes"), "Fit the model again"),
+    "emptied": (lambda path: os.truncate(path / "zarr.json", 0), "protodask fit"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "parquet"])
+@pytest.mark.parametrize("damage", MODEL_DAMAGE)
+def test_predict__by_a_damaged_model_leaves_nothing(damage: str, suffix: str, example: Example, tmp_path: Path) -> None:
+    shutil.copytree(example.model, tmp_path / "model.zarr")
+    break_it, remedy = MODEL_DAMAGE[damage]
+    break_it(tmp_path / "model.zarr")
+    done = _call("predict", tmp_path / "model.zarr", example.data, "--out", tmp_path / f"out.{suffix}")
+    _failed(done, FAILED, remedy)
+    assert _names(tmp_path) == {"model.zarr"}
+
+
+# A disk that is full, an interruption, and two at a time
+
+
+WRITERS = ("ingest", "sample-data", "fit", "predict-zarr", "predict-parquet")
+
+
+def _write_command(command: str, example: Example, folder: Path) -> tuple[object, ...]:
+    match command:
+        case "ingest":
+            return (
+                "ingest", example.table, "--target", "outcome", "--categorical", "colour", "--out", folder / "out.zarr",
+            )  # fmt: skip
+        case "sample-data":
+            return "sample-data", "checker", "--rows", 5000, "--out", folder / "out.zarr"
+        case "fit":
+            return "fit", example.data, "--out", folder / "out.zarr", "--run-dir", folder / "run", *QUICK
+        case "predict-zarr":
+            return "predict", example.model, example.data, "--out", folder / "out.zarr"
+        case _:
+            return "predict", example.model, example.data, "--out", folder / "out.parquet"
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_full_disk__leaves_nothing_and_can_be_repeated(
+    command: str, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def full(handle: int) -> None:
+        # What the system buffered finds no place when it is made durable; a run directory may have been kept before.
+        if ".partial-" in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(handle)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("only Linux says which file a handle is of")
+    line = _write_command(command, example, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        _failed(_call(*line), FAILED, "The disk was full while writing", "Free some space")
+    assert _names(tmp_path) <= {"run"}
+    assert _call(*line).exit_code == 0
+
+
+@contextmanager
+def _small_files_only(most: int) -> Iterator[None]:
+    """Writing beyond so many bytes of any file fails as it does when no space is left."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_failed_write__in_the_middle_leaves_nothing_and_can_be_repeated(
+    command: str, example: Example, tmp_path: Path
+) -> None:
+    line = _write_command(command, example, tmp_path)
+    with _small_files_only(200):
+        _failed(_call(*line), FAILED, "Check that the place exists")
+    assert _names(tmp_path) <= {"run"}
+    repeated = _call(*line)
+    assert repeated.exit_code == 0, repeated.output
+
+
+def test_failed_append__leaves_the_dataset_as_it_was(example: Example, tmp_path: Path) -> None:
+    data = tmp_path / "data.zarr"
+    shutil.copytree(example.data, data)
+    before = _contents(data)
+    with _small_files_only(200):
+        _failed(_call("ingest", example.table, "--out", data, "--append"), FAILED, "Check that")
+    assert Dataset.open(data).n_rows == ROWS
+    assert {name: _contents(data)[name] for name in before if "zarr.json" not in name} == {
+        name: content for name, content in before.items() if "zarr.json" not in name
+    }
+    assert _call("ingest", example.table, "--out", data, "--append").exit_code == 0
+    assert Dataset.open(data).n_rows == 2 * ROWS
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_interrupt__leaves_nothing_half_written(
+    command: str, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    line = _write_command(command, example, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "make_durable", stop)
+        done = _call(*line)
+    assert done.exit_code == STOPPED
+    assert "nothing is left half-written" in done.stderr
+    assert _names(tmp_path) <= {"run"}
+    assert _call(*line).exit_code == 0
+
+
+def test_append__of_two_at_a_time_loses_nothing(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data.zarr"
+    shutil.copytree(example.data, data)
+    both = threading.Barrier(2)
+    write_blocks = writer._write_blocks
+
+    def wait(*arguments: Any, **options: Any) -> Any:
+        # Both have read the dataset and neither has committed; where one waits for the other, nobody else comes.
+        with suppress(threading.BrokenBarrierError):
+            both.wait(timeout=1)
+        return write_blocks(*arguments, **options)
+
+    monkeypatch.setattr(writer, "_write_blocks", wait)
+    done: list[bool] = []
+
+    def append() -> None:
+        try:
+            ingest(_frame(), data, append=True)
+        except ProtodaskError:
+            done.append(False)
+        else:
+            done.append(True)
+
+    threads = [threading.Thread(target=append) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 2
+    assert any(done)
+    found = Dataset.open(data)
+    assert found.n_rows == ROWS * (1 + sum(done))
+    column = found.feature_names.index("age")
+    ages = np.concatenate([found.read(number)["features"][:, column] for number in range(found.layout.n_blocks)])
+    np.testing.assert_array_equal(ages, np.tile(_frame()["age"].to_numpy(np.float32), 1 + sum(done)))
+
+
+# The estimator
+
+
+def _rows() -> tuple[Any, Any]:
+    features = np.random.default_rng(0).normal(size=(ROWS, 2))
+    return features, np.arange(ROWS) % 3
+
+
+QUICK_CLASSIFIER = PrototypeSetClassifier(n_candidates=10, max_iterations=5, tolerance=1e-2)
+
+
+def test_estimator__names_a_class_that_has_no_weight() -> None:
+    features, target = _rows()
+    with pytest.raises(InputError, match=r"class 2 \(0 rows\).*at least 3 rows of positive weight"):
+        QUICK_CLASSIFIER.fit(features, target, sample_weight=np.where(target == 2, 0.0, 1.0))
+
+
+@pytest.mark.parametrize(("weight", "words"), [(-1.0, "Negative"), (0.0, "non-zero"), (np.nan, "NaN")])
+def test_estimator__refuses_weights_that_cannot_be(weight: float, words: str) -> None:
+    features, target = _rows()
+    with pytest.raises(ValueError, match=words):
+        QUICK_CLASSIFIER.fit(features, target, sample_weight=np.full(ROWS, weight))
+
+
+@pytest.mark.parametrize("name", ["lambda_v", "lambda_w"])
+def test_estimator__refuses_negative_penalties(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is -1.*Penalties must be finite and not negative"):
+        PrototypeSetClassifier().set_params(**{name: -1.0}).fit(*_rows())
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("what", ["features", "weights"])
+def test_estimator__whose_sums_overflow_says_so_in_our_words(what: str) -> None:
+    features, target = _rows()
+    weight = np.ones(ROWS)
+    if what == "features":
+        features[5, 1] = 1e200
+    else:
+        weight[:] = 1e308
+    with pytest.raises(InputError, match="large"):
+        QUICK_CLASSIFIER.fit(features, target, sample_weight=weight)
+
+
+def test_estimator__on_an_engine_that_was_closed_says_so() -> None:
+    with thread_engine(1) as engine:
+        classifier = PrototypeSetClassifier(n_candidates=10, max_iterations=5, engine=engine)
+    with pytest.raises(ProtodaskError, match="closed"):
+        classifier.fit(*_rows())
