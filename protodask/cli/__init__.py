@@ -5,6 +5,8 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Annotated
 
 import typer
@@ -16,6 +18,9 @@ from protodask.cli.ingest import ingest
 from protodask.cli.predict import predict
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
+
+TERMINATED = 143
+"""Exit code after SIGTERM, as shells have it."""
 
 app = typer.Typer(
     name="protodask",
@@ -54,4 +59,6 @@ app.command("run")(run)
 
 def main() -> None:
     """Run the command line of this process."""
+    # What job queues and containers end a program with: leave nothing half-written, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     app()

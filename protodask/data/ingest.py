@@ -222,6 +222,8 @@ def ingest(
     if append and overwrite:
         raise InputError("Both append and overwrite are asked for.", "Choose one.")
     where = locate(out)
+    if dtype not in FEATURES.dtypes:
+        raise InputError(f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
     if append:
         if categorical or ordinal:
             raise InputError("An append encodes its rows like the dataset.", "Leave out categorical and ordinal.")
@@ -236,22 +238,8 @@ def ingest(
     target = target or ("target" if "target" in names else None)
     if target is None:
         raise InputError("It is not said which column is the target.", "Name it with --target.")
-    for what, name in (("target", target), ("weight", weight), ("inclusion", inclusion)):
-        if name is not None and name not in names:
-            raise InputError(f"There is no column {name!r} for the {what}.", f"The columns are {_some(table.names)}.")
-    if absent := [name for name in (*categorical, *orders) if name not in names]:
-        raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {_some(table.names)}.")
-    roles = [name for name in (target, weight, inclusion) if name is not None]
-    if len(set(roles)) != len(roles):
-        raise InputError("One column has two of the roles target, weight and inclusion.", "Name different columns.")
-    features = [name for name in table.names if name not in roles]
-    if wrong := [name for name in features if name in table.text and name not in {*categorical, *orders}]:
-        raise InputError(
-            f"These columns are not numbers: {_some(wrong)}.",
-            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
-        )
-    if not features:
-        raise InputError("There are no feature columns.", "Give a table with columns besides the target.")
+    roles = {"target": target, "weight": weight, "inclusion": inclusion}
+    features = _feature_columns(table, roles, (*categorical, *orders))
     columns = tuple(_column(name, categorical, orders) for name in features)
     closed = tuple(column for column in columns if column.kind != "nominal")
     tried = Encoder(closed, (), None, weight, inclusion, np.dtype(dtype).name)
@@ -259,6 +247,7 @@ def ingest(
         wanted = (*(column.name for column in columns if column.kind == "nominal"), target)
         found = _run_scan(_Scan(table, tried, wanted, target), opened)
         classes = settle_labels(found.labels[target], table.untyped)
+        _refuse_measurements(classes, target, table.untyped)
         if len(classes) < 2:
             raise InputError(
                 f"The target {target!r} has one class only ({classes[0]!r}).", "Give data of two or more classes."
@@ -377,6 +366,51 @@ def _ingest_more(
             dtype=known.dtype,
             append=True,
         )
+
+
+def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str]) -> list[str]:
+    """The columns that are features; all that the user named must be there, and all text declared."""
+    names = set(table.names)
+    for what, name in roles.items():
+        if name is not None and name not in names:
+            raise InputError(f"There is no column {name!r} for the {what}.", f"The columns are {_some(table.names)}.")
+    if absent := [name for name in declared if name not in names]:
+        raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {_some(table.names)}.")
+    taken = [name for name in roles.values() if name is not None]
+    if len(set(taken)) != len(taken):
+        raise InputError("One column has two of the roles target, weight and inclusion.", "Name different columns.")
+    features = [name for name in table.names if name not in taken]
+    if not features:
+        raise InputError("There are no feature columns.", "Give a table with columns besides the target.")
+    wrong = [name for name in features if name in table.text and name not in declared]
+    if wrong and not any(table_rows(table.read(partition)) for partition in range(table.n_partitions)):
+        raise InputError("There are no rows.", "Give a table with rows.")
+    if wrong:
+        raise InputError(
+            f"These columns are not numbers: {_some(wrong)}.",
+            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
+        )
+    return features
+
+
+def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -> None:
+    """Text of a CSV file that is all numbers, and not all whole ones, is a measurement."""
+    if not untyped:
+        return
+    numbers = [_number(label) for label in classes]
+    broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
+    if broken and all(number is not None for number in numbers):
+        raise InputError(
+            f"Column {target!r} has the value {broken[0]}, which is no class.",
+            "A target holds classes: text, whole numbers or truth values.",
+        )
+
+
+def _number(label: Label) -> float | None:
+    try:
+        return float(label)
+    except ValueError:
+        return None
 
 
 def _column(name: str, categorical: Sequence[str], orders: Mapping[str, tuple[Label, ...]]) -> Column:

@@ -298,10 +298,14 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
     separator = "\t" if paths[0].lower().endswith(".tsv") else ","
     try:
         head = pandas.read_csv(paths[0], sep=separator, nrows=HEAD_ROWS)
+        header = pandas.read_csv(paths[0], sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
         raise InputError(f"{paths[0]} cannot be read ({error}).", "Check that it is a CSV file.") from error
     except OSError as error:
         raise StorageError(f"{paths[0]} cannot be read ({error}).", "Check the file.") from error
+    given = [str(name) for name in header.iloc[0]]
+    if twice := [name for name in given if name and given.count(name) > 1]:
+        raise InputError(f"{paths[0]} has several columns called {twice[0]!r}.", "Rename them.")
     names = [str(name) for name in head.columns if str(name) not in dropped]
     if not names:
         raise InputError(f"All columns of {paths[0]} are dropped.", "Keep some.")

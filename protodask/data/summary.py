@@ -54,8 +54,9 @@ class Summary:
 
 
 def summarize_block(block: Block, n_classes: int) -> Summary:
-    """Summary of one block."""
-    return summarize_rows(block[FEATURES.name], block[TARGET.name], row_weights(block), n_classes)
+    """Summary of one block; sums that overflow are infinite or NaN, and whoever uses them has to look."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return summarize_rows(block[FEATURES.name], block[TARGET.name], row_weights(block), n_classes)
 
 
 def summarize_rows(
@@ -125,6 +126,11 @@ def merge_summaries(left: Summary, right: Summary) -> Summary:
     if right.weight == 0:
         return left
     weight = left.weight + right.weight
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _merged(left, right, weight)
+
+
+def _merged(left: Summary, right: Summary, weight: float) -> Summary:
     step = right.mean - left.mean
     return Summary(
         rows=left.rows + right.rows,

@@ -17,6 +17,7 @@ from protodask.engine.cache import BlockCache
 from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import RESIDENT_SHARE, cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
+from protodask.errors import InputError
 
 TASKS_PER_THREAD = 4
 """A task costs about 40 microseconds here, and several a thread even out threads that were held up."""
@@ -33,6 +34,7 @@ class ThreadScheduler:
     def __init__(self, threads: int | None = None, memory_bytes: int | None = None) -> None:
         self._threads = available_threads() if threads is None else threads
         self._memory = process_memory_limit() if memory_bytes is None else memory_bytes
+        self._closed = False
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask")
         # A reader mostly waits for storage, and there is at most one block ahead for each thread that computes.
         self._readers = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask-read")
@@ -59,6 +61,8 @@ class ThreadScheduler:
         return int(RESIDENT_SHARE * self._memory)
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        if self._closed:
+            raise InputError("The engine was closed.", "Open another one, or use it inside its `with` block.")
         tasks = _Tasks()
         with one_blas_thread():
             work = work.prepared()
@@ -88,6 +92,7 @@ class ThreadScheduler:
         self._reader.cache.drop(key)
 
     def close(self) -> None:
+        self._closed = True
         self._pool.shutdown()
         self._readers.shutdown()
         self._reader.cache.clear()

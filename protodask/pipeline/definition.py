@@ -42,9 +42,12 @@ def read_pipeline(path: str, settings: Mapping[str, Variable] | None = None) -> 
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
         raise InputError(f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done.")
-    parsed = tuple(
-        _step(step, variables, f"The pipeline {path}, step {number}") for number, step in enumerate(steps, 1)
-    )
+    try:
+        parsed = tuple(
+            _step(step, variables, f"The pipeline {path}, step {number}") for number, step in enumerate(steps, 1)
+        )
+    except RecursionError as error:
+        raise InputError(f"The pipeline {path} contains itself.", "Remove the alias that leads back.") from error
     return Pipeline(path, description.strip(), variables, parsed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from protodask.prototypes.fitting import fit
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import MODEL, load_model, save_model
 from protodask.prototypes.prediction import PREDICTIONS, predict
+from protodask.prototypes.runs import RunDirectory
 
 
 def check(step: Step) -> None:
@@ -93,7 +95,12 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     run_dir = step.run_dir
     if run_dir is None and not is_url(where):
         run_dir = f"{where}.run"
-    run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
+    try:
+        run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
+    except BaseException:
+        if step.run_dir is None and run_dir is not None and os.path.isdir(run_dir) and RunDirectory(run_dir).untouched:
+            shutil.rmtree(run_dir)
+        raise
     save_model(run.model, where, overwrite=step.overwrite)
     if step.run_dir is None and run_dir is not None:
         shutil.rmtree(run_dir)

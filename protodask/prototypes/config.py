@@ -11,6 +11,9 @@ import numpy as np
 from protodask.errors import InputError
 from protodask.prototypes.kernel import Precision
 
+LARGEST_PENALTY = 1e12
+"""The likelihood is of the order of 1: a penalty of this size wins over it many times, and still squares safely."""
+
 
 @dataclass(frozen=True)
 class FitConfig:
@@ -47,7 +50,13 @@ class FitConfig:
         _check_integer("max_iterations", self.max_iterations, 1)
         _check_integer("seed", self.seed, 0)
         for name in ("lambda_v", "lambda_w"):
-            _check_range(name, getattr(self, name), 0.0, math.inf, "Penalties must be finite and not negative.")
+            _check_range(
+                name,
+                getattr(self, name),
+                0.0,
+                LARGEST_PENALTY,
+                f"Penalties must be finite and not negative. Above {LARGEST_PENALTY:.0e} no model is left.",
+            )
         for name in ("alpha_v", "alpha_w"):
             _check_range(name, getattr(self, name), 0.0, 1.0, "Give the share of the l2 part, from 0 to 1.")
         _check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -164,7 +165,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _fit_in_memory(
         self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
     ) -> None:
-        X, y = validate_data(self, X, y, dtype=[np.float32, np.float64], ensure_min_samples=2, reset=start is None)
+        with _naming_values(X):
+            X, y = validate_data(self, X, y, dtype=[np.float32, np.float64], ensure_min_samples=2, reset=start is None)
         check_classification_targets(y)
         arrays = {FEATURES.name: X}
         if sample_weight is not None:
@@ -252,7 +254,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             self._check_columns(X)
             results = self._map_source(_stored_rows(X), counts, select)
         else:
-            X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
+            with _naming_values(X):
+                X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
             results = self._map_source(array_source({FEATURES.name: X}), counts, select)
         return results[0] if n_batches is None or isinstance(n_batches, int | np.integer) else results
 
@@ -277,6 +280,33 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 f"The columns of X are {list(X.columns)}, those of the training data were {list(known)}.",
                 "Give the same columns in the same order.",
             )
+
+
+@contextmanager
+def _naming_values(X: Any) -> Iterator[None]:
+    """Add column and row to what scikit-learn says of missing and infinite values."""
+    try:
+        yield
+    except ValueError as error:
+        said = str(error).partition("\n")[0]
+        place = _first_unusable(X) if said.startswith("Input X contains") else None
+        if place is None:
+            raise
+        raise InputError(
+            f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).",
+            "Fill in or remove such rows first.",
+        ) from error
+
+
+def _first_unusable(X: Any) -> tuple[int, str] | None:
+    try:
+        usable = np.isfinite(np.asarray(X, dtype=np.float64))
+    except (TypeError, ValueError):
+        return None
+    if usable.ndim != 2 or usable.all():
+        return None
+    row, column = (int(index) for index in np.argwhere(~usable)[0])
+    return row, str(X.columns[column]) if hasattr(X, "columns") else f"x{column}"
 
 
 def _most_probable(classes: NDArray[Any], probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.storage import sole_writer
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
@@ -53,7 +55,11 @@ def fit(
             "start": None if start is None else model_fingerprint(start),
         }
         directory = RunDirectory.open(run_dir, record)
-    with open_engine(engine) as opened, TemporaryDirectory(prefix="protodask-") as temporary:
+    with (
+        nullcontext() if directory is None else sole_writer(directory.path),
+        open_engine(engine) as opened,
+        TemporaryDirectory(prefix="protodask-") as temporary,
+    ):
         folder = temporary if directory is None else directory.path
         training = Training(
             dataset_for_training(data),

@@ -13,6 +13,7 @@ import struct
 import time
 import zlib
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,8 @@ class RunDirectory:
             if os.path.exists(file):
                 _check_settings(where, read_run(where), record)
             else:
-                if any(not name.startswith(".") for name in os.listdir(where)):
+                known = f"{SETTINGS_FILE}.partial"  # left by a process that was killed at its first step
+                if any(not name.startswith(".") and name != known for name in os.listdir(where)):
                     raise InputError(
                         f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
                     )
@@ -67,6 +69,11 @@ class RunDirectory:
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
         """`function`, answered from the log as far as it goes, and logged from there on."""
         return _RecordedFunction(os.path.join(self.path, f"batch-{batch}-{stage}.log"), function)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no evaluation was recorded: then nothing is lost with the directory."""
+        return not any(name.endswith(".log") for name in os.listdir(self.path))
 
     def finish(self, history: list[dict[str, Any]]) -> None:
         """Write down how the batches went."""
@@ -121,11 +128,16 @@ def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 def _write_json(path: str, value: Any) -> None:
     partial = f"{path}.partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(partial)
+        raise
 
 
 def environment() -> dict[str, str]:

@@ -75,6 +75,7 @@ class Training:
         check_classes(data.summary.class_rows, data.classes, config.max_fraction)
         model = self._empty_model() if start is None else start
         check_start(model, data)
+        check_size(data)
         history: list[BatchRecord] = []
         wanted = model.n_batches + config.n_batches
         scores: Source | None = None
@@ -208,16 +209,11 @@ class Training:
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config = self.config
+        wanted = min(config.n_candidates, source.layout.n_rows)
         sample = self.engine.reduce(
-            source,
-            sampling(config.n_candidates),
-            model.marginals,
-            config.seed,
-            number,
-            config.n_candidates,
-            label="draw",
+            source, sampling(wanted), model.marginals, config.seed, number, wanted, label="draw"
         )
-        rows = draw(sample, config.n_candidates, config.max_fraction)
+        rows = draw(sample, wanted, config.max_fraction)
         if len(rows) == 0:
             raise InputError(
                 f"No candidate can be drawn: there are {len(self.data.classes)} classes and n_candidates is "
@@ -265,6 +261,20 @@ def make_batch(
         prototype_weight=kept.weight,
         row=drawn.rows[kept.position],
     )
+
+
+def check_size(data: TrainingData) -> None:
+    """Refuse features or weights whose sums overflow."""
+    summary = data.summary
+    broken = ~(np.isfinite(summary.mean) & np.isfinite(summary.squares))
+    if not np.isfinite(summary.weight):
+        raise InputError("The sample weights are so large that their sum overflows.", "Divide them by a common factor.")
+    if broken.any():
+        name = data.feature_names[int(np.argmax(broken))]
+        raise InputError(
+            f"The values of feature {name!r} are so large that the sum of their squares overflows.",
+            "Rescale it, or take its logarithm.",
+        )
 
 
 def check_start(model: PrototypeSet, data: TrainingData) -> None:
