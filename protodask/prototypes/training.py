@@ -73,9 +73,9 @@ class Training:
         """Add `config.n_batches` batches to `start`, or to the marginals alone."""
         data, config = self.data, self.config
         check_classes(data.summary.class_rows, data.classes, config.max_fraction)
+        check_size(data)
         model = self._empty_model() if start is None else start
         check_start(model, data)
-        check_size(data)
         history: list[BatchRecord] = []
         wanted = model.n_batches + config.n_batches
         scores: Source | None = None
