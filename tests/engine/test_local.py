@@ -3,18 +3,11 @@
 import numpy as np
 import psutil
 import pytest
+from reference.passes import SUM
 
-from protodask.engine import Block, Reduction, array_source, identity
+from protodask.engine import array_source
 from protodask.engine.local import local_engine
 from protodask.errors import InputError
-
-
-def _sum(block: Block) -> float:
-    return float(block["x"].sum())
-
-
-def _add(left: float, right: float) -> float:
-    return left + right
 
 
 def test_local_engine__runs_on_workers_with_a_limit_and_ends_them() -> None:
@@ -23,7 +16,7 @@ def test_local_engine__runs_on_workers_with_a_limit_and_ends_them() -> None:
     with local_engine(2, memory_bytes=400 * 2**20) as engine:
         assert engine.scheduler.n_threads == 2
         assert engine.scheduler.memory_bytes == 400 * 2**20
-        assert engine.reduce(source, Reduction(_sum, _add, identity)) == 4999 * 5000 / 2
+        assert engine.reduce(source, SUM, "x") == 4999 * 5000 / 2
         workers = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
         assert len(workers) >= 2
         listening = [
