@@ -90,19 +90,28 @@ def test_interrupt__ends_workers_without_tracebacks(tmp_path: Path) -> None:
     made = _python("-m", "protodask", "sample-data", "xor", "--rows", "20000", "--out", "data.zarr", folder=tmp_path)
     assert made.returncode == 0, made.stderr
     command = ["fit", "data.zarr", "--out", "model.zarr", "--run-dir", "run", "--workers", "1", "--tolerance", "0"]
+    # A job started in the background may have inherited that SIGINT is ignored; at a terminal it is not.
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import protodask.cli as c; c.main()"
+    )
     with subprocess.Popen(
-        [sys.executable, "-m", "protodask", *command],
+        [sys.executable, "-c", program, *command],
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         start_new_session=True,
     ) as process:
-        while process.poll() is None and not list(tmp_path.glob("run/batch-1-*.log")):
-            time.sleep(0.05)
-        # As a terminal does: to the program and to its workers.
-        os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        try:
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not list(tmp_path.glob("run/batch-1-*.log")):
+                time.sleep(0.05)
+            # As a terminal does: to the program and to its workers.
+            os.killpg(process.pid, signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, err
     assert err.endswith("Stopped. What was finished before stays; nothing is left half-written.\n")
     assert "Traceback" not in err
