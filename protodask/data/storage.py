@@ -231,7 +231,7 @@ def _lock_file(handle: int, path: str) -> None:
     except BlockingIOError as error:
         raise StorageError(
             f"Someone else is writing to {path}.",
-            "One at a time: wait for the other one to end, and repeat.",
+            "Write to it one at a time: wait for the other one, and repeat.",
         ) from error
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # some file systems know no locks

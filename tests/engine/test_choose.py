@@ -20,7 +20,7 @@ def test_open_engine__closes_what_it_opened() -> None:
     source = array_source({"x": np.arange(10.0)}, 4)
     with open_engine(None) as engine:
         pass
-    with pytest.raises(RuntimeError, match="shutdown"):
+    with pytest.raises(InputError, match="Open another one"):
         engine.reduce(source, SUM, "x")
 
 
