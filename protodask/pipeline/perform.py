@@ -95,10 +95,12 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     run_dir = step.run_dir
     if run_dir is None and not is_url(where):
         run_dir = f"{where}.run"
+    was_there = step.run_dir is not None or (run_dir is not None and os.path.exists(run_dir))
     try:
         run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
     except BaseException:
-        if step.run_dir is None and run_dir is not None and os.path.isdir(run_dir) and RunDirectory(run_dir).untouched:
+        # Only what this call made: another process may be at work in a directory that was there before.
+        if run_dir is not None and not was_there and os.path.isdir(run_dir) and RunDirectory(run_dir).untouched:
             shutil.rmtree(run_dir)
         raise
     save_model(run.model, where, overwrite=step.overwrite)
