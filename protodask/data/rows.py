@@ -49,15 +49,25 @@ def join_rows(parts: Sequence[Arrays]) -> Arrays:
 
 def check_finite(features: NDArray[Any], names: Sequence[str], first_row: int) -> None:
     """Refuse features (n, D) with a missing or infinite value; `first_row` is the number of their first row."""
+    if (place := first_unusable(features)) is not None:
+        row, column = place
+        raise InputError(
+            f"Column {names[column]!r} has a missing or infinite value in row {first_row + row} (counted from 0).",
+            FILL_IN,
+        )
+
+
+FILL_IN = "Fill in or remove such rows first."
+
+
+def first_unusable(features: NDArray[Any]) -> tuple[int, int] | None:
+    """Row and column of the first missing or infinite value of features (n, D)."""
     for first in range(0, len(features), CHECK_ROWS):
         finite = np.isfinite(features[first : first + CHECK_ROWS])
         if not finite.all():
             row, column = (int(index) for index in np.argwhere(~finite)[0])
-            raise InputError(
-                f"Column {names[column]!r} has a missing or infinite value in row "
-                f"{first_row + first + row} (counted from 0).",
-                "Fill in or remove such rows first.",
-            )
+            return first + row, column
+    return None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from protodask.data.row_arrays import ZarrRows, row_array
+from protodask.data.rows import FILL_IN, first_unusable
 from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column
 from protodask.data.summary import summarize
 from protodask.data.zarr_arrays import ZarrArraysSource
@@ -289,23 +290,23 @@ def _naming_values(X: Any) -> Iterator[None]:
         yield
     except ValueError as error:
         said = str(error).partition("\n")[0]
-        place = _first_unusable(X) if said.startswith("Input X contains") else None
+        place = _named_place(X) if said.startswith("Input X contains") else None
         if place is None:
             raise
         raise InputError(
-            f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).",
-            "Fill in or remove such rows first.",
+            f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
         ) from error
 
 
-def _first_unusable(X: Any) -> tuple[int, str] | None:
+def _named_place(X: Any) -> tuple[int, str] | None:
     try:
-        usable = np.isfinite(np.asarray(X, dtype=np.float64))
+        features = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError):
         return None
-    if usable.ndim != 2 or usable.all():
+    place = first_unusable(features) if features.ndim == 2 else None
+    if place is None:
         return None
-    row, column = (int(index) for index in np.argwhere(~usable)[0])
+    row, column = place
     return row, str(X.columns[column]) if hasattr(X, "columns") else f"x{column}"
 
 
@@ -329,11 +330,10 @@ def _select_block(block: Any, model: PrototypeSet, counts: tuple[int, ...], sele
 
 def _select_rows(rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...], select: Any) -> NDArray[Any]:
     features = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
-    if not np.isfinite(features).all():
-        row, column = np.argwhere(~np.isfinite(features))[0]
+    if (place := first_unusable(features)) is not None:
+        row, column = place
         raise InputError(
-            f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.",
-            "Fill in or remove such rows first.",
+            f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.", FILL_IN
         )
     found = predict_features(features, model, counts)
     selected = [select(*pair) for pair in found]
