@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from protodask.errors import InputError
-from protodask.prototypes.kernel import Precision
+from protodask.prototypes.tiles import Precision
 
 LARGEST_PENALTY = 1e12
 """The likelihood is of the order of 1: a penalty of this size wins over it many times, and still squares safely."""

@@ -27,10 +27,10 @@ from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import dataset_for_training, score_keeper
 from protodask.prototypes.history import Callback
-from protodask.prototypes.kernel import Precision
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper
 from protodask.prototypes.scoring import predict_features
+from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
 Batches = int | Sequence[int] | None

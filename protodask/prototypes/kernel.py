@@ -4,7 +4,7 @@ Letters: `T` rows of a tile, `J` prototypes, `D` features with positive weight, 
 
 With `z` the standardised rows and `s` the standardised prototypes, one product yields the exponent of the kernel,
 
-    -1/2 sum_d (v_d (z_d - s_d))^2 = [v z, -|v z|^2 / 2, 1] . [v s, 1, -|v s|^2 / 2],
+    -1/2 sum_d (v_d (z_d - s_d))^2 = [v z, |v z|^2, 1] . [v s, -1/2, -|v s|^2 / 2],
 
 to base 2 here: the factor log2(e) goes into both operands, and `exp2` takes half the time of `exp`. Nothing larger than
 `T x J` is built. Sums over rows are kept in float64 whatever the precision of the kernel; the kernel
@@ -13,19 +13,24 @@ itself is float32 or float64 as asked for, and float64 where float32 would not d
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protodask.prototypes.panels import Panels, arrange
-
-Precision = Literal["float32", "float64"]
-Floats = NDArray[np.float64]
-Array = NDArray[Any]
+from protodask.prototypes.tiles import (
+    Array,
+    Floats,
+    Precision,
+    TileBuffers,
+    kernel_tile,
+    likelihood_workspace,
+    strips,
+    tile_rows,
+)
 
 LOG2_E = 1.4426950408889634
 ROOT_LOG2_E = LOG2_E**0.5
@@ -39,28 +44,11 @@ FLOAT32_REACH = 256.0
 of the gradient by `v`, grow to this size and cancel to small numbers, with an error of about this many times 2^-24.
 Weights that large come with few features, where float64 costs least."""
 
-TILE_ENTRIES = 2**20
-"""Numbers a tile holds: the kernel matrix and the class sums stay in the last cache level (4 MiB in float32)."""
-
-LONGEST_TILE = 2048
-SHORTEST_TILE = 32
-MOST_ENTRIES = 2**22
-"""Numbers a tile may hold before it gets shorter than `SHORTEST_TILE` (16 MiB in float32)."""
-
 FARTHEST = 1e12
 """Standard deviations from the mean at which a feature is cut off."""
 
 LANES = 16
 """Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
-
-
-def tile_rows(n_rows: int, entries_per_row: int) -> int:
-    """Rows of a tile, so that `n_rows` fall into tiles of nearly equal length."""
-    rows = min(max(TILE_ENTRIES // max(entries_per_row, 1), SHORTEST_TILE), LONGEST_TILE)
-    if rows * entries_per_row > MOST_ENTRIES:
-        rows = max(1, MOST_ENTRIES // entries_per_row)
-    n_tiles = max(1, round(n_rows / rows))
-    return max(1, -(-n_rows // n_tiles))
 
 
 @dataclass(frozen=True)
@@ -93,19 +81,13 @@ class KernelSide:
     weight: Array
     """`v sqrt(log2 e)` (D,)."""
     operand: Array
-    """`[v s, 1, -|v s|^2 / 2]` to base 2, (D + 2, columns)."""
+    """`[v s, -1/2, -|v s|^2 / 2]` to base 2, (D + 2, columns)."""
     longest: float
     """Largest `|v s|` to base 2: bounds the exponent from below without looking at it."""
 
-    def new_tile(self, rows: int) -> TileBuffers:
-        width = len(self.active)
-        left = np.empty((rows, width + 2), dtype=self.dtype)
-        left[:, width + 1] = 1
-        return TileBuffers(
-            left,
-            np.empty((rows, width), dtype=self.dtype),
-            np.empty((rows, self.operand.shape[1]), dtype=self.dtype),
-        )
+    def tile(self, rows: int) -> TileBuffers:
+        """This thread's memory for tiles of so many rows."""
+        return kernel_tile(rows, len(self.active), self.operand.shape[1], self.dtype)
 
     def standardize(self, features: Array, tile: TileBuffers) -> Array:
         """Rows in standardised units, active features only (T, D)."""
@@ -124,8 +106,8 @@ class KernelSide:
         left, values = tile.left[:rows], tile.values[:rows]
         scaled = left[:, :width]
         np.multiply(standardized, self.weight, out=scaled)
-        squared = np.einsum("nd,nd->n", scaled, scaled)
-        np.multiply(squared, -0.5, out=left[:, width])
+        left[:, width + 1] = 1
+        squared = np.einsum("nd,nd->n", scaled, scaled, out=left[:, width])
         np.matmul(left, self.operand, out=values)
         floor = EXPONENT_FLOOR[self.dtype]
         if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < floor:
@@ -133,28 +115,6 @@ class KernelSide:
             np.clip(values, floor, 1.0, out=values)
         np.exp2(values, out=values)
         return values
-
-
-@dataclass(frozen=True)
-class TileBuffers:
-    """Memory of one tile, used again for the next."""
-
-    left: Array
-    standardized: Array
-    values: Array
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Memory of one tile of the likelihood."""
-
-    tile: TileBuffers
-    sums: Array
-    """Class sums of every panel (C, T, W)."""
-    squares: Floats
-    """`z^2` (T, D)."""
-    weighted: Array
-    """`A s` (T, D)."""
 
 
 def kernel_side(
@@ -168,7 +128,7 @@ def kernel_side(
     dtype: Precision = "float64" if longest > FLOAT32_REACH else precision
     operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
     operand[:-2] = scaled.T
-    operand[-2] = 1
+    operand[-2] = -0.5
     # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
     rounded = operand[:-2].astype(np.float64)
     operand[-1] = -0.5 * np.einsum("dj,dj->j", rounded, rounded)
@@ -264,33 +224,14 @@ class LikelihoodKernel:
         return squared
 
     @cached_property
-    def _panel_to_class(self) -> Floats:
-        """1 where a panel belongs to a class (C, K)."""
-        return np.eye(self.n_classes)[self._active.panel_class]
+    def _class_of_panel(self) -> Floats:
+        """1 where a panel belongs to a class (K, C)."""
+        return np.eye(self.n_classes)[:, self._active.panel_class]
 
     def prepare(self) -> None:
         """Derive at once what all blocks share, rather than in each of several threads at the first block."""
-        for shared in (self._side, self._sum_operand, self._squared_features, self._panel_to_class, self._own_memory):
+        for shared in (self._side, self._sum_operand, self._squared_features, self._class_of_panel):
             del shared
-
-    @cached_property
-    def _own_memory(self) -> threading.local:
-        return threading.local()
-
-    def _workspace(self, length: int) -> Workspace:
-        """Memory for tiles of a length, kept for a thread's next block: mapping it anew costs like a small kernel."""
-        kept: Workspace | None = getattr(self._own_memory, "workspace", None)
-        if kept is None or len(kept.squares) != length:
-            width, dtype = len(self._side.active), self._side.dtype
-            panels, _, sums_width = self._sum_operand.shape
-            kept = Workspace(
-                tile=self._side.new_tile(length),
-                sums=np.empty((panels, length, sums_width), dtype=dtype),
-                squares=np.empty((length, width)),
-                weighted=np.empty((length, width), dtype=dtype),
-            )
-            self._own_memory.workspace = kept
-        return kept
 
     def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
@@ -301,8 +242,9 @@ class LikelihoodKernel:
         split = active.n_columns
         sums_width = self._sum_operand.shape[2]
         length = tile_rows(len(features), side.operand.shape[1] + active.n_panels * sums_width)
-        work = self._workspace(length)
+        work = likelihood_workspace(length, n_active, side.operand.shape[1], active.n_panels, sums_width, side.dtype)
         tile, sums_buffer = work.tile, work.sums
+        sum_strips = strips(length, active.width * sums_width)
         value = 0.0
         active_gradient = np.zeros((active.n_panels, active.width))
         idle_gradient = np.zeros((idle.n_panels, idle.width))
@@ -311,11 +253,11 @@ class LikelihoodKernel:
         for first in range(0, len(features), length):
             rows = slice(first, first + length)
             tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
-            tile_previous = previous[rows] if previous.ndim == 2 else previous
+            tile_previous = previous[rows].T if previous.ndim == 2 else previous[:, None]
             if not tile_weight.all():
                 kept = np.flatnonzero(tile_weight)
                 tile_features, tile_target, tile_weight = tile_features[kept], tile_target[kept], tile_weight[kept]
-                tile_previous = tile_previous[kept] if previous.ndim == 2 else previous
+                tile_previous = tile_previous[:, kept] if previous.ndim == 2 else tile_previous
             n_rows = len(tile_weight)
             if n_rows == 0:
                 continue
@@ -323,17 +265,18 @@ class LikelihoodKernel:
             values = side.kernel(standardized, tile)
             panels = values[:, :split].reshape(n_rows, active.n_panels, active.width).transpose(1, 0, 2)
             sums = sums_buffer[:, :n_rows]
-            np.matmul(panels, self._sum_operand, out=sums)
-            mass = sums[:, :, n_active].T @ self._panel_to_class
+            for strip in sum_strips:
+                np.matmul(panels[:, strip], self._sum_operand, out=sums[:, strip])
+            mass = self._class_of_panel @ sums[:, :, n_active]
             loss, slope = likelihood_slopes(tile_previous + mass, tile_target, tile_weight)
             value += loss
-            by_class = np.ascontiguousarray(slope.T.astype(side.dtype))
+            by_class = slope.astype(side.dtype)
             by_panel = by_class[active.panel_class]
             active_gradient += np.matmul(by_panel[:, None, :], panels)[:, 0]
             if idle.n_panels:
                 idle_panels = values[:, split:].reshape(n_rows, idle.n_panels, idle.width).transpose(1, 0, 2)
                 idle_gradient += np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
-            pull = np.einsum("nk,nk->n", slope, mass)
+            pull = np.einsum("kn,kn->n", slope, mass)
             row_square += pull @ np.multiply(standardized, standardized, out=work.squares[:n_rows])
             weighted = np.einsum("cn,cnd->nd", by_panel, sums[:, :, :n_active], out=work.weighted[:n_rows])
             cross += np.einsum("nd,nd->d", standardized, weighted)
@@ -348,14 +291,15 @@ class LikelihoodKernel:
 
 
 def likelihood_slopes(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> tuple[float, Floats]:
-    """Value `- sum_n r_n log(q_y / Q)` and its derivative `r_n (1 / Q_n - [k = y_n] / q_ny)` by `q_nk`, (T, K)."""
-    total = unscaled.sum(axis=1)
+    """Value `- sum_n r_n log(q_y / Q)` and its derivative `r_n (1 / Q_n - [k = y_n] / q_ny)` by `q_kn`, (K, T)."""
+    total = unscaled.sum(axis=0)
     index = np.arange(len(target))
-    own = unscaled[index, target]
+    own = unscaled[target, index]
     share = own / total
     value = -float(weight @ np.log(share))
-    slope = np.repeat((weight / total)[:, None], unscaled.shape[1], axis=1)
-    slope[index, target] = weight * (share - 1) / own
+    slope = np.empty_like(unscaled)
+    slope[...] = weight / total
+    slope[target, index] = weight * (share - 1) / own
     return value, slope
 
 
@@ -392,7 +336,7 @@ class ScoreKernel:
         weight = panels.spread(self.prototype_weight).astype(side.dtype).reshape(panels.n_panels, panels.width, 1)
         to_class = np.eye(self.n_classes)[panels.panel_class]
         length = tile_rows(len(features), panels.n_columns)
-        tile = side.new_tile(length)
+        tile = side.tile(length)
         every = len(self.feature_index) == features.shape[1]
         for first in range(0, len(features), length):
             rows = features[first : first + length]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label
 from protodask.errors import InputError
-from protodask.prototypes.kernel import Precision, ScoreKernel, Standardization
+from protodask.prototypes.kernel import ScoreKernel, Standardization
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

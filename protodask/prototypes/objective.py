@@ -21,10 +21,10 @@ from protodask.prototypes.kernel import (
     Candidates,
     Likelihood,
     LikelihoodKernel,
-    Precision,
     Standardization,
     merge_likelihoods,
 )
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from protodask.data.metadata import Fields, hash_json
 from protodask.data.storage import Kind, locate, published, read_attributes
 from protodask.errors import FormatError
-from protodask.prototypes.kernel import Precision
 from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.tiles import Precision
 
 MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 1

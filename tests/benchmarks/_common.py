@@ -97,7 +97,8 @@ SETTLE_SECONDS = 0.1
 """OpenBLAS's threads spin for about 25 ms after their work, before they sleep, and would take a processor meanwhile."""
 
 
-BURST_CALLS = 3
+BURST_CALLS = 10
+"""Calls of one function in a row: long enough that most find processors awake, as in training."""
 
 
 def alternate(functions: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:

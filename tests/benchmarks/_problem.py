@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from protodask.data.schema import FEATURES, TARGET
 from protodask.engine import Arrays, Engine, Source
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.kernel import Candidates, Precision, Standardization
+from protodask.prototypes.kernel import Candidates, Standardization
 from protodask.prototypes.objective import BatchProblem, Objective, Penalty, make_problem
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from protodask.engine import Engine, array_source, open_engine, thread_engine
 from protodask.engine.threads import ThreadScheduler
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.history import BatchRecord, FitEvent
-from protodask.prototypes.kernel import Precision
 from protodask.prototypes.scores import MemoryScores, StoredScores
+from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
 Arrays = dict[str, NDArray[Any]]

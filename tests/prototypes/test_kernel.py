@@ -1,7 +1,9 @@
 """The block kernel against the naive loops of the oracle."""
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -14,19 +16,18 @@ from reference.classifier import batch_mass
 from reference.objective import Penalty, dense_objective, finite_difference, gradient, loss_weights, objective
 
 from protodask.engine import Engine, Source, array_source, thread_engine
-from protodask.prototypes import kernel as kernel_module
+from protodask.prototypes import tiles as tiles_module
 from protodask.prototypes.kernel import (
     Candidates,
     Likelihood,
     LikelihoodKernel,
-    Precision,
     ScoreKernel,
     Standardization,
     likelihood_slopes,
     merge_likelihoods,
-    tile_rows,
 )
 from protodask.prototypes.objective import LIKELIHOOD, BatchProblem, make_problem
+from protodask.prototypes.tiles import Precision, kernel_tile, likelihood_workspace, strips, tile_rows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -160,7 +161,7 @@ def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longe
     # A sum whose terms cancel to less than a tenth has no ten digits more than its terms: one feature alone has a
     # gradient that passes through zero.
     assume(norm_v >= 0.1 * terms_v and norm_w >= 0.1 * terms_w)
-    with mock.patch.object(kernel_module, "LONGEST_TILE", longest):
+    with mock.patch.object(tiles_module, "LONGEST_TILE", longest):
         found = case.evaluate(precision)
     assert_agrees(found, expected, by_v, by_w, TOLERANCE[precision], (norm_v, norm_w))
 
@@ -194,7 +195,7 @@ def test_evaluate__of_several_tiles_is_that_of_one(precision: Precision, n_rows:
     part = slice(0, n_rows)
     arguments = (case.raw[part].astype(precision), case.target[part], case.row_weight[part], case.previous[part])
     whole = case.kernel(precision).evaluate(*arguments)
-    with mock.patch.object(kernel_module, "LONGEST_TILE", longest):
+    with mock.patch.object(tiles_module, "LONGEST_TILE", longest):
         tiled = case.kernel(precision).evaluate(*arguments)
     tolerance = TOLERANCE[precision]
     assert tiled.value == pytest.approx(whole.value, rel=tolerance)
@@ -289,7 +290,7 @@ def test_kernel__never_makes_a_denormal_number(precision: Precision, seed: int, 
     case = make_case(seed, zeros=0.0)
     far = replace(case, raw=(case.raw * np.float32(10**exponent)))
     side = case.kernel(precision)._side
-    tile = side.new_tile(len(far.raw))
+    tile = side.tile(len(far.raw))
     values = side.kernel(side.standardize(far.raw.astype(precision), tile), tile)
     assert (values >= np.finfo(precision).tiny).all()
     # Both ends of the exponent are rounded at the size of the squares they are the difference of.
@@ -313,16 +314,49 @@ def test_evaluate__far_from_all_candidates_is_that_of_the_earlier_batches(
 
 
 def test_likelihood_slopes__by_hand() -> None:
-    value, slope = likelihood_slopes(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([1, 0]), np.array([2.0, 0.5]))
+    value, slope = likelihood_slopes(np.array([[1.0, 2.0], [3.0, 2.0]]), np.array([1, 0]), np.array([2.0, 0.5]))
     assert value == pytest.approx(-2 * np.log(0.75) - 0.5 * np.log(0.5), rel=1e-15)
-    np.testing.assert_allclose(slope, [[2 / 4, 2 / 4 - 2 / 3], [0.5 / 4 - 0.5 / 2, 0.5 / 4]], rtol=1e-15)
+    np.testing.assert_allclose(slope, [[2 / 4, 0.5 / 4 - 0.5 / 2], [2 / 4 - 2 / 3, 0.5 / 4]], rtol=1e-15)
 
 
 @given(st.integers(0, 10**7), st.integers(1, 10**8))
 def test_tile_rows__cover_the_rows_within_the_bounds(n_rows: int, entries: int) -> None:
     length = tile_rows(n_rows, entries)
-    assert 1 <= length <= 2 * kernel_module.LONGEST_TILE
-    assert length == 1 or length * entries <= 2 * kernel_module.MOST_ENTRIES
+    assert 1 <= length <= 2 * tiles_module.LONGEST_TILE
+    assert length == 1 or length * entries <= 2 * tiles_module.MOST_ENTRIES
+
+
+@given(st.integers(1, 5000), st.integers(0, 10**7))
+def test_strips__follow_one_another_over_all_rows(rows: int, multiplications: int) -> None:
+    found = strips(rows, multiplications)
+    assert [strip.start for strip in found] == [0, *(strip.stop for strip in found[:-1])]
+    assert found[-1].stop == rows
+    assert all(strip.stop > strip.start for strip in found)
+
+
+def all_buffers(rows: int, columns: int, precision: Precision) -> list[NDArray[Any]]:
+    work = likelihood_workspace(rows, 3, columns, 2, 16, precision)
+    return [work.tile.left, work.tile.standardized, work.tile.values, work.sums, work.squares, work.weighted]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("columns", [1, 512, 1000, 1024])
+def test_likelihood_workspace__arrays_share_no_memory_and_no_cache_sets(precision: Precision, columns: int) -> None:
+    buffers = all_buffers(100, columns, precision)
+    for number, buffer in enumerate(buffers):
+        buffer.fill(number)
+    assert all((buffer == number).all() for number, buffer in enumerate(buffers))
+    assert buffers[2].shape == (100, columns)
+    assert buffers[2].strides[0] % tiles_module.ALIASED_BYTES != 0
+    assert all(buffer.ctypes.data % tiles_module.ALIGNMENT == 0 for buffer in buffers)
+
+
+def test_kernel_tile__is_the_same_memory_again_in_a_thread_and_another_in_another_thread() -> None:
+    first = kernel_tile(50, 3, 40, "float32").values
+    assert np.shares_memory(kernel_tile(50, 3, 40, "float32").values, first)
+    with ThreadPoolExecutor(1) as other:
+        elsewhere = other.submit(kernel_tile, 50, 3, 40, "float32").result().values
+    assert not np.shares_memory(elsewhere, first)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -346,7 +380,7 @@ def test_score_kernel__agrees_with_the_loops(precision: Precision, data: st.Data
     )
     earlier = rng.uniform(size=(n_rows, n_classes))
     scores = earlier.copy()
-    with mock.patch.object(kernel_module, "LONGEST_TILE", data.draw(st.sampled_from([1, 3, 8, 2048]))):
+    with mock.patch.object(tiles_module, "LONGEST_TILE", data.draw(st.sampled_from([1, 3, 8, 2048]))):
         kernel.add(raw.astype(precision), scores)
     expected = batch_mass(
         ReferenceBatch(v, prototypes, classes, weight, np.arange(n_prototypes)), standardization.apply(raw), n_classes

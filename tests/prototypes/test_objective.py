@@ -14,8 +14,9 @@ from reference.objective import finite_difference, gradient, objective
 from protodask.data.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.kernel import Candidates, Precision, Standardization
+from protodask.prototypes.kernel import Candidates, Standardization
 from protodask.prototypes.objective import Objective, Penalty, make_problem
+from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]

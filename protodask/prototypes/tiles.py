@@ -1,0 +1,128 @@
+"""How many rows a kernel takes at a time, and the memory it takes them in.
+
+A thread keeps that memory from one tile, one block and one evaluation to the next: mapping megabytes anew costs as much
+as a small evaluation. Letters are those of `kernel`; `W` is the width of the class sums.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Precision = Literal["float32", "float64"]
+Floats = NDArray[np.float64]
+Array = NDArray[Any]
+
+TILE_ENTRIES = 2**20
+"""Numbers a tile holds: the kernel matrix and the class sums stay in the last cache level (4 MiB in float32)."""
+
+LONGEST_TILE = 2048
+SHORTEST_TILE = 32
+MOST_ENTRIES = 2**22
+"""Numbers a tile may hold before it gets shorter than `SHORTEST_TILE` (16 MiB in float32)."""
+
+UNPACKED_PRODUCT = 10**6
+"""Multiplications up to which OpenBLAS computes a product without packing its operands first, a quarter faster."""
+
+SHORTEST_STRIP = 128
+"""Rows below which the calls for more strips cost more than unpacked products save."""
+
+ALIASED_BYTES = 2048
+"""Rows of a matrix that lie a multiple of this apart share the same few cache sets: up to 2.7 times as slow."""
+
+ALIGNMENT = 64
+"""Bytes of a cache line and of the widest vector register."""
+
+
+def tile_rows(n_rows: int, entries_per_row: int) -> int:
+    """Rows of a tile, so that `n_rows` fall into tiles of nearly equal length."""
+    rows = min(max(TILE_ENTRIES // max(entries_per_row, 1), SHORTEST_TILE), LONGEST_TILE)
+    if rows * entries_per_row > MOST_ENTRIES:
+        rows = max(1, MOST_ENTRIES // entries_per_row)
+    n_tiles = max(1, round(n_rows / rows))
+    return max(1, -(-n_rows // n_tiles))
+
+
+def strips(rows: int, multiplications: int) -> list[slice]:
+    """The rows of a tile in strips of which each, at so many multiplications a row, makes an unpacked product."""
+    step = UNPACKED_PRODUCT // max(multiplications, 1)
+    if step < SHORTEST_STRIP:
+        return [slice(0, rows)]
+    return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+@dataclass(frozen=True)
+class TileBuffers:
+    """Memory of one tile of the kernel: its left operand (T, D + 2), `z` (T, D) and its values (T, columns)."""
+
+    left: Array
+    standardized: Array
+    values: Array
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Memory of one tile of the likelihood."""
+
+    tile: TileBuffers
+    sums: Array
+    """Class sums of every panel (C, T, W)."""
+    squares: Floats
+    """`z^2` (T, D)."""
+    weighted: Array
+    """`A s` (T, D)."""
+
+
+def kernel_tile(rows: int, n_features: int, columns: int, dtype: Precision) -> TileBuffers:
+    """This thread's memory for tiles of the kernel alone; what the thread was given before is overwritten."""
+    left, standardized, values = _carve(_kernel_shapes(rows, n_features, columns, dtype), [dtype] * 3)
+    return TileBuffers(left, standardized, values[:, :columns])
+
+
+def likelihood_workspace(
+    rows: int, n_features: int, columns: int, n_panels: int, sums_width: int, dtype: Precision
+) -> Workspace:
+    """This thread's memory for tiles of the likelihood; what the thread was given before is overwritten."""
+    by_feature = (rows, n_features)
+    left, standardized, values, sums, weighted, squares = _carve(
+        [*_kernel_shapes(rows, n_features, columns, dtype), (n_panels, rows, sums_width), by_feature, by_feature],
+        [dtype] * 5 + ["float64"],
+    )
+    return Workspace(TileBuffers(left, standardized, values[:, :columns]), sums, squares, weighted)
+
+
+def _kernel_shapes(rows: int, n_features: int, columns: int, dtype: Precision) -> list[tuple[int, ...]]:
+    stride, number_bytes = columns, np.dtype(dtype).itemsize
+    if columns * number_bytes % ALIASED_BYTES == 0:
+        stride += ALIGNMENT // number_bytes
+    return [(rows, n_features + 2), (rows, n_features), (rows, stride)]
+
+
+class _Memory(threading.local):
+    """Bytes of one thread, as many as any of its tiles needed so far."""
+
+    def __init__(self) -> None:
+        self.bytes = np.empty(0, dtype=np.uint8)
+
+
+_memory = _Memory()
+
+
+def _carve(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Precision]) -> list[Array]:
+    """Arrays side by side in this thread's memory, each at the start of a cache line."""
+    sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+    steps = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+    if len(_memory.bytes) < sum(steps) + ALIGNMENT:
+        _memory.bytes = np.empty(sum(steps) + ALIGNMENT, dtype=np.uint8)
+    first = -_memory.bytes.ctypes.data % ALIGNMENT
+    carved: list[Array] = []
+    for shape, dtype, size, step in zip(shapes, dtypes, sizes, steps, strict=True):
+        carved.append(_memory.bytes[first : first + size].view(dtype).reshape(shape))
+        first += step
+    return carved
