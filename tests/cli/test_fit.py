@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from protodask.cli import app
-from protodask.engine import cluster
+from protodask.engine import connect
 from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
 from protodask.prototypes import FitConfig
 
@@ -168,7 +168,7 @@ def test_fit__wrong_use(options: tuple[str, ...], message: str, call: Call, exam
 def test_fit__unreachable_scheduler(
     address: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
     done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--scheduler", address)
     assert done.exit_code == 1
     assert address in done.stderr
