@@ -11,6 +11,7 @@ import ipaddress
 import os
 import socket
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10
 """A scheduler that answers at all answers in milliseconds; this leaves room for a busy one."""
+
+REFUSED_SECONDS = 0.1
+"""Time between two attempts at a port where nobody listens yet."""
 
 ENCRYPTED = frozenset({"tls", "wss"})
 """Schemes of Dask addresses that are encrypted."""
@@ -80,9 +84,11 @@ def check_address(address: str, tls: TlsFiles | None = None, insecure: bool = Fa
 def _split(address: str) -> tuple[str, str]:
     """Scheme and host of an address, as Dask reads it."""
     from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
 
     try:
         scheme, location = parse_address(address)
+        get_backend(scheme)
         return scheme, location if scheme == "inproc" else parse_host_port(location, 0)[0]
     except (TypeError, ValueError) as error:
         raise InputError(
@@ -221,7 +227,7 @@ def peer_certificate(address: str, security: Security) -> dict[str, Any]:
 
     try:
         host, port = parse_host_port(parse_address(address)[1])
-        plain = socket.create_connection((host, port), timeout=CONNECT_SECONDS)
+        plain = _reach(host, port)
     except (OSError, ValueError) as error:
         raise _no_answer(address, error) from error
     context: ssl.SSLContext = security.get_connection_args("client")["ssl_context"]
@@ -248,6 +254,18 @@ def peer_certificate(address: str, security: Security) -> dict[str, Any]:
                 f"The scheduler at {address} ended the handshake ({error}).",
                 "Check that it speaks TLS, and that the certificate given here is of its CA.",
             ) from error
+
+
+def _reach(host: str, port: int) -> socket.socket:
+    """A connection; a scheduler that is about to start is waited for, as Dask does."""
+    deadline = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            return socket.create_connection((host, port), timeout=CONNECT_SECONDS)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(REFUSED_SECONDS)
 
 
 def _handshake_failed(address: str, error: ssl.SSLError) -> ClusterError:
