@@ -75,8 +75,13 @@ def _mask_location(location: str) -> str:
 
 
 def _mask_user(path: str) -> str:
-    user = _user(path)
-    return path if not user else HIDDEN + path[len(user) :]
+    # Libraries that take a URL apart may put it together with slashes of their own: memory:///user:secret@bucket.
+    slashes = len(path) - len(path.lstrip("/"))
+    user = _user(path[slashes:])
+    rest = path[slashes + len(user) :]
+    # After a slash a path may begin, where an at sign or a colon alone means nothing.
+    is_path = slashes > 0 and not (":" in user and rest.startswith("@"))
+    return path if not user or is_path else path[:slashes] + HIDDEN + rest
 
 
 def _user(path: str) -> str:

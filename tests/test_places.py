@@ -13,6 +13,7 @@ SECRETS = st.text(string.ascii_letters + string.digits + "+=_-.~%", min_size=4, 
 TEMPLATES = (
     "s3://key:{}@bucket/data.zarr",
     "s3://{}@bucket/data.zarr",
+    "memory:///key:{}@bucket/data.zarr",
     "s3://key:{}/{}@bucket/data.zarr",
     "s3://key:a@{}@bucket/data.zarr",
     "https://host.example:443/data.zarr?token={}",
@@ -50,7 +51,7 @@ def test_mask_text__hides_what_libraries_leave_of_a_url(secret: str) -> None:
     "place",
     [
         "data.zarr", "/home/me@work:x/data.zarr", "s3://bucket/data.zarr", "https://host:443/data.zarr",
-        "tcp://10.0.0.1:8786", "tls://[::1]:8786", "tls://node:8786", "memory://x/y", "file:///data/x.zarr",
+        "tcp://10.0.0.1:8786", "tls://[::1]:8786", "tls://node:8786", "memory://x/y", "file:///data/x.zarr", "file:///home/me@work/x", "file:///C:/x",
         "simplecache::s3://bucket/x", r"C:\data\x.zarr",
     ],
 )  # fmt: skip
