@@ -79,7 +79,7 @@ def test_pickle__is_small_and_reads_in_another_process_state(dataset: Dataset) -
     np.testing.assert_array_equal(pickle.loads(sent).read(2)["features"], dataset.read(2)["features"])
 
 
-def test_read__needs_a_block_and_a_chunk_of_memory(engine: Engine, tmp_path: Path) -> None:
+def test_read__needs_a_block_and_two_chunks_of_memory(engine: Engine, tmp_path: Path) -> None:
     rows = 2**17
     source = array_source(
         {"features": np.ones((rows, 64), dtype=np.float32), "target": np.arange(rows) % 2}, block_rows=rows
@@ -92,7 +92,8 @@ def test_read__needs_a_block_and_a_chunk_of_memory(engine: Engine, tmp_path: Pat
     dataset.read(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < size + 1.2 * metadata_module.MAX_CHUNK_BYTES
+    # Zarr's own thread may still hold a chunk while the next one is read.
+    assert peak < size + 2.2 * metadata_module.MAX_CHUNK_BYTES
 
 
 def test_fingerprint__is_of_the_content_not_the_place(
