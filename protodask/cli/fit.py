@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from protodask.cli.computing import Computing, perform_step
+from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
 from protodask.cli.show import show_result
@@ -78,6 +79,7 @@ def fit(
     threads: Threads = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    detach: Detach = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -105,4 +107,8 @@ def fit(
             start=start,
             overwrite=overwrite,
         )
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        computing = Computing(memory_limit, threads, scheduler, workers)
+        if detach is None:
+            show_result(perform_step(step, computing), as_json)
+        else:
+            detach_fit(detach, step, computing, as_json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from protodask.cli.computing import Computing, computing_engine
+from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug, Json, MemoryLimit, Scheduler, Threads, Workers
 from protodask.cli.show import show_pipeline
@@ -21,6 +22,7 @@ def run(
     threads: Threads = None,
     scheduler: Scheduler = None,
     workers: Workers = None,
+    detach: Detach = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -32,6 +34,9 @@ def run(
         with wrong_use():
             definition = read_pipeline(pipeline, parse_settings(settings or ()))
         computing = Computing(memory_limit, threads, scheduler, workers)
+        if detach is not None:
+            detach_pipeline(detach, definition, computing, as_json)
+            return
         total = len(definition.steps)
         with computing_engine(computing, lambda: check_pipeline(definition)) as (engine, reporter):
             results = run_pipeline(
