@@ -23,6 +23,7 @@ if [[ $# -eq 0 ]]; then
 fi
 
 scratch="$(mktemp -d)"
+export DASK_TEMPORARY_DIRECTORY="$scratch"
 started=()
 driver=""
 clean_up() {

@@ -9,7 +9,8 @@
 #   cluster/ssh/train.sh --hosts hosts --address 10.0.0.1 --certs certs fit /shared/data.zarr --out /shared/model.zarr
 #
 # --address       of this machine, as the hosts reach it (default 127.0.0.1: all workers are here)
-# --certs         folder with ca.pem, cert.pem and key.pem; --remote-certs says where the hosts have it (default: there)
+# --certs         folder made by `protodask cluster certs`; --remote-certs says where the hosts have ca.pem, worker.pem
+#                 and worker-key.pem of it (default: at the same place)
 # --remote-dask   the program `dask` on the hosts (default: dask)
 # --ssh-option    handed to ssh, such as --ssh-option=-p --ssh-option=2222
 #
@@ -53,15 +54,16 @@ protocol=tcp scheduler_tls=() worker_tls=() driver_tls=()
 if [[ -n "$certs" ]]; then
     protocol=tls
     remote_certs="${remote_certs:-$(cd "$certs" && pwd)}"
-    scheduler_tls=(--tls-ca-file "$certs/ca.pem" --tls-cert "$certs/cert.pem" --tls-key "$certs/key.pem")
-    worker_tls=(--tls-ca-file "$remote_certs/ca.pem" --tls-cert "$remote_certs/cert.pem"
-        --tls-key "$remote_certs/key.pem")
-    driver_tls=(--tls-ca "$certs/ca.pem" --tls-cert "$certs/cert.pem" --tls-key "$certs/key.pem")
+    scheduler_tls=(--tls-ca-file "$certs/ca.pem" --tls-cert "$certs/scheduler.pem" --tls-key "$certs/scheduler-key.pem")
+    worker_tls=(--tls-ca-file "$remote_certs/ca.pem" --tls-cert "$remote_certs/worker.pem"
+        --tls-key "$remote_certs/worker-key.pem")
+    driver_tls=(--tls-ca "$certs/ca.pem" --tls-cert "$certs/client.pem" --tls-key "$certs/client-key.pem")
 elif [[ -n "$insecure" ]]; then
     driver_tls=(--insecure)
 fi
 
 scratch="$(mktemp -d)"
+export DASK_TEMPORARY_DIRECTORY="$scratch"
 # A pipe to which nobody writes, kept open by this process alone, says "still wanted".
 mkfifo "$scratch/wanted"
 exec {wanted}<>"$scratch/wanted"
