@@ -6,22 +6,20 @@ from typing import Annotated
 
 import typer
 
-from protodask.cli.computing import Computing, computing_engine
+from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import reported, wrong_use
-from protodask.cli.options import Debug, Json, MemoryLimit, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, grouped
 from protodask.cli.show import show_pipeline
 
 
+@grouped
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
     ] = None,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     detach: Detach = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -33,7 +31,6 @@ def run(
 
         with wrong_use():
             definition = read_pipeline(pipeline, parse_settings(settings or ()))
-        computing = Computing(memory_limit, threads, scheduler, workers)
         if detach is not None:
             detach_pipeline(detach, definition, computing, as_json)
             return

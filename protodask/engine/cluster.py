@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -13,19 +12,16 @@ from typing import Any
 import dask
 from dask._task_spec import Task, TaskRef
 from distributed import Client, Future, KilledWorker, as_completed, get_worker
-from distributed.comm import CommClosedError, connect
-from distributed.security import Security
+from distributed.comm import CommClosedError
 
 from protodask.engine.blocks import Block
 from protodask.engine.cache import BlockCache
+from protodask.engine.connect import TlsFiles, connect_client
 from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 from protodask.engine.sources import Source, ZippedSource, leaves
 from protodask.errors import ClusterError
-
-CONNECT_SECONDS = 10
-"""A scheduler that answers at all answers in milliseconds; this leaves room for a busy one."""
 
 WORKER_SECONDS = 300
 """How long a pass waits for the first worker: job queues take their time."""
@@ -76,19 +72,9 @@ class ClusterScheduler:
         self._shipped: dict[str, dict[int, Future[Any]]] = {}
 
     @classmethod
-    def connect(cls, address: str) -> ClusterScheduler:
-        """Connect to a running scheduler."""
-        try:
-            # A client that cannot connect holds up the end of the process; a bare connection does not.
-            with ThreadPoolExecutor(1) as other_thread:  # this one may have an event loop, as in a notebook
-                other_thread.submit(lambda: asyncio.run(_knock(address))).result()
-            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-            raise ClusterError(
-                f"No Dask scheduler answered at {address} within {CONNECT_SECONDS} seconds ({error}).",
-                "Check that it runs and that the address is right, or leave out the scheduler to compute here.",
-            ) from error
-        return cls(client, owned=True)
+    def connect(cls, address: str, tls: TlsFiles | None = None, insecure: bool = False) -> ClusterScheduler:
+        """Connect to a running scheduler; `connect_client` says how."""
+        return cls(connect_client(address, tls, insecure), owned=True)
 
     @property
     def n_threads(self) -> int:
@@ -237,11 +223,6 @@ class _Shared:
 def _cached_key(source: Source) -> str:
     """What a worker's cache can hold of a source: its first part that lies in a store."""
     return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
-
-
-async def _knock(address: str) -> None:
-    security = Security().get_connection_args("client")
-    await (await connect(address, timeout=CONNECT_SECONDS, **security)).close()
 
 
 def _identity(value: Any) -> Any:
