@@ -73,6 +73,14 @@ def run(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def make_certificates(folder: Path) -> Path:
+    """Certificates as the command makes them, in a new folder."""
+    place = folder / "certs"
+    done = run([sys.executable, "-m", "protodask", "cluster", "certs", "--out", place], folder)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
 def wait_until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
     """Look again and again until something holds; a failure names what did not come."""
     deadline = time.monotonic() + seconds

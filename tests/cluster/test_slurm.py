@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster._started import CLUSTER, FIT, Problem, Slurm, fingerprint, run, wait_until
+from cluster._started import CLUSTER, FIT, Problem, Slurm, fingerprint, make_certificates, run, wait_until
 
 from protodask import Dataset, FitConfig, fit
 from protodask.prototypes.persistence import model_fingerprint
@@ -29,13 +29,15 @@ def wait_for_job(slurm: Slurm, job: str, log: Path) -> None:
     assert slurm.state(job) == "COMPLETED", log.read_text()
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["loopback", "tls"])
 def test_train_sbatch__one_job_with_scheduler_workers_and_driver(
-    slurm: Slurm, problem: Problem, tmp_path: Path
+    secure: bool, slurm: Slurm, problem: Problem, tmp_path: Path
 ) -> None:
     model = tmp_path / "model.zarr"
+    variables = {"PROTODASK_CERTS": str(make_certificates(tmp_path))} if secure else {}
     job = submitted(
         slurm, tmp_path, "sbatch", "--parsable", "--ntasks=2", "--mem-per-cpu=400M", CLUSTER / "slurm" / "train.sbatch",
-        "fit", problem.data, "--out", model, *FIT,
+        "fit", problem.data, "--out", model, *FIT, **variables,
     ).strip()  # fmt: skip
     log = tmp_path / f"protodask-{job}.log"
     wait_for_job(slurm, job, log)
@@ -43,7 +45,9 @@ def test_train_sbatch__one_job_with_scheduler_workers_and_driver(
     assert "batch 2" in log.read_text()
 
 
-def test_jobqueue__workers_are_jobs(slurm: Slurm, problem: Problem, tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", [False, True], ids=["loopback", "tls"])
+def test_jobqueue__workers_are_jobs(secure: bool, slurm: Slurm, problem: Problem, tmp_path: Path) -> None:
+    certificates = ["--certs", make_certificates(tmp_path)] if secure else []
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed: the extra `slurm` brings it")
     model = tmp_path / "model.zarr"
     settings = tmp_path / "jobqueue.yaml"
@@ -58,7 +62,7 @@ def test_jobqueue__workers_are_jobs(slurm: Slurm, problem: Problem, tmp_path: Pa
         text = text.replace(before, after)
     settings.write_text(text)
     done = run(
-        [sys.executable, CLUSTER / "slurm" / "jobqueue.py", "--config", settings, "--jobs", 1,
+        [sys.executable, CLUSTER / "slurm" / "jobqueue.py", "--config", settings, "--jobs", 1, *certificates,
          "fit", problem.data, "--out", model, *FIT],
         tmp_path, slurm.variables,
     )  # fmt: skip

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,7 @@ from cluster._started import (
     environment,
     fingerprint,
     free_port,
+    make_certificates,
     run,
     wait_until,
 )
@@ -52,6 +56,43 @@ class Server:
     def sessions(self) -> list[psutil.Process]:
         """What runs on behalf of those who are logged in."""
         return self.process.children(recursive=True)
+
+
+class Knocking:
+    """Connects to a port again and again without a certificate, and notes whether it was turned away."""
+
+    def __init__(self, port: int) -> None:
+        self.seen: list[bool] = []
+        self._port = port
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._knock)
+
+    def __enter__(self) -> Knocking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(30)
+
+    def _knock(self) -> None:
+        # Whoever asks does not check the other side, so that only the other side can refuse.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        while not self._ended.wait(0.5):
+            try:
+                plain = socket.create_connection(("127.0.0.1", self._port), timeout=5)
+            except OSError:
+                continue  # nobody listens yet, or any more
+            with plain:
+                try:
+                    with context.wrap_socket(plain) as encrypted:
+                        self.seen.append(not encrypted.recv(1))
+                except ssl.SSLError as error:
+                    self.seen.append("CERTIFICATE_REQUIRED" in str(error).upper().replace(" ", "_"))
+                except OSError:
+                    continue  # the scheduler ended meanwhile
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +134,22 @@ SetEnv PYTHONPATH={ROOT}
 
 
 @pytest.mark.slow
-def test_train__workers_through_ssh(server: Server, problem: Problem, tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", [False, True], ids=["loopback", "tls"])
+def test_train__workers_through_ssh(secure: bool, server: Server, problem: Problem, tmp_path: Path) -> None:
     model = tmp_path / "model.zarr"
     hosts = "# a comment, and an empty line\n\n127.0.0.1 2\nlocalhost\n"
-    done = run(server.command(hosts, "fit", problem.data, "--out", model, *FIT), tmp_path)
+    certificates = ["--certs", make_certificates(tmp_path)] if secure else []
+    command = server.command(hosts, *certificates, "fit", problem.data, "--out", model, *FIT)
+    if secure:
+        # A port that is chosen before, so that somebody without a certificate can knock at it.
+        port = free_port()
+        command[1:1] = ["--port", port]
+        with Knocking(port) as refused:
+            done = run(command, tmp_path)
+        assert refused.seen
+        assert all(refused.seen)
+    else:
+        done = run(command, tmp_path)
     assert done.returncode == 0, done.stderr
     assert fingerprint(model) == problem.fingerprint
     wait_until(lambda: not server.sessions(), "the end of the workers", 30)
