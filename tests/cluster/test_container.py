@@ -11,6 +11,7 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,7 @@ def test_dockerfile__copies_what_is_there_and_let_through() -> None:
     for source in copied:
         assert (ROOT / source).exists(), source
         assert f"!{source}" in ignored
-    assert ignored[1] == "*" or "*" in ignored
+    assert "*" in ignored
 
 
 def test_dockerfile__pins_the_minor_version_and_is_not_root() -> None:
@@ -72,15 +73,14 @@ def test_dockerfile__installs_extras_that_exist() -> None:
 @pytest.mark.slow
 def test_dockerfile__its_copy_builds_alone(tmp_path: Path) -> None:
     # The first stage, without the download of what it depends on: what is copied is enough to build the package.
-    import shutil
-
     for instruction, rest in instructions():
         if instruction == "COPY" and rest.split()[-1].startswith("./"):
             *sources, target = shlex.split(rest)
             for source in sources:
-                place = tmp_path / target / (source if (ROOT / source).is_file() else "")
-                copy_one = shutil.copy if (ROOT / source).is_file() else shutil.copytree
-                copy_one(ROOT / source, place, **({} if (ROOT / source).is_file() else {"dirs_exist_ok": True}))
+                if (ROOT / source).is_file():
+                    shutil.copy(ROOT / source, tmp_path / target / source)
+                else:
+                    shutil.copytree(ROOT / source, tmp_path / target, dirs_exist_ok=True)
     done = run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "wheel", tmp_path],
         tmp_path,

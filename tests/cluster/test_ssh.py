@@ -55,7 +55,8 @@ class Server:
 
     def sessions(self) -> list[psutil.Process]:
         """What runs on behalf of those who are logged in."""
-        return self.process.children(recursive=True)
+        children: list[psutil.Process] = self.process.children(recursive=True)
+        return children
 
 
 class Knocking:

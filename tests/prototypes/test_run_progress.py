@@ -130,7 +130,8 @@ def test_progress__settings_of_another_kind(tmp_path: Path) -> None:
     RunDirectory.open(run, SETTINGS)
     settings_file = run / "run.json"
     kept = json.loads(settings_file.read_text())
-    for config in (None, [], {"n_batches": "3"}, {"n_batches": True}):
+    others: list[object] = [None, [], {"n_batches": "3"}, {"n_batches": True}]
+    for config in others:
         settings_file.write_text(json.dumps({**kept, "config": config}))
         assert read_progress(str(run)).n_batches is None
     settings_file.write_text("{")
