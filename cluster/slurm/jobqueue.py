@@ -73,7 +73,7 @@ def main() -> int:
     # Ended in order: the driver first, then the jobs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     dask.config.update(dask.config.config, read_mapping(options.config), priority="new")
-    from dask_jobqueue import SLURMCluster
+    from dask_jobqueue.slurm import SLURMCluster
 
     loopback = dask.config.get("jobqueue.slurm.interface") == "lo"
     arguments, driver = secured(options.certs, options.insecure, loopback)

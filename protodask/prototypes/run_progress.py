@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from protodask.data.storage import storage_errors
-from protodask.prototypes.runs import _read_log, read_run
+from protodask.prototypes.runs import RunDirectory, _checksum, _read_log, read_run
 
 HISTORY_FILE = "history.json"
 """Written last: a run that has it is finished."""
@@ -85,7 +86,9 @@ def read_progress(path: str) -> RunProgress:
     wanted = config.get("n_batches") if isinstance(config, dict) else None
     with storage_errors(path, "reading"):
         found = [(int(name[1]), name[2], name[0]) for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
-    stages = [_read_stage(os.path.join(path, name), batch, stage) for batch, stage, name in sorted(found)]
+    settings = {name: value for name, value in record.items() if name != "environment"}
+    directory = RunDirectory(path, _checksum(json.dumps(settings, sort_keys=True).encode()))
+    stages = [_read_stage(directory, name, batch, stage) for batch, stage, name in sorted(found)]
     return RunProgress(
         finished=os.path.exists(os.path.join(path, HISTORY_FILE)),
         n_batches=wanted if isinstance(wanted, int) and not isinstance(wanted, bool) else None,
@@ -93,11 +96,12 @@ def read_progress(path: str) -> RunProgress:
     )
 
 
-def _read_stage(file: str, batch: int, stage: str) -> StageProgress:
+def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> StageProgress:
+    file = os.path.join(directory.path, name)
     count, value, lowest = 0, None, None
     with storage_errors(file, "reading"):
         recorded = datetime.fromtimestamp(os.stat(file).st_mtime, UTC)
-        for entry in _read_log(file):
+        for entry in _read_log(file, directory._seal_of(name)):
             count += 1
             value = entry.value
             lowest = value if lowest is None else min(lowest, value)

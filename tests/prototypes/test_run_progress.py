@@ -100,7 +100,7 @@ def test_progress__time_of_the_last_evaluation(tmp_path: Path) -> None:
     assert read_progress(str(tmp_path / "run")).describe()["last_recorded"] == "2020-02-03T04:05:06+00:00"
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     values=st.lists(st.floats(0, 1), min_size=1, max_size=5),
     length=st.integers(1, 4),
@@ -144,3 +144,11 @@ def test_progress__a_log_that_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "run" / "batch-1-float32.log").mkdir()
     with pytest.raises(StorageError, match="Check that the place exists"):
         read_progress(str(tmp_path / "run"))
+
+
+def test_progress__a_log_of_another_run_does_not_count(tmp_path: Path) -> None:
+    record(RunDirectory.open(tmp_path / "one", SETTINGS), 1, "float32", [0.5, 0.4])
+    RunDirectory.open(tmp_path / "other", {**SETTINGS, "dataset": "another key"})
+    shutil.copy(tmp_path / "one" / "batch-1-float32.log", tmp_path / "other")
+    assert read_progress(str(tmp_path / "one")).evaluations == 2
+    assert read_progress(str(tmp_path / "other")).evaluations == 0
