@@ -175,7 +175,7 @@ def test_train__killed_leaves_no_worker(server: Server, problem: Problem, tmp_pa
     started = subprocess.Popen(
         list(map(str, command)),
         cwd=tmp_path,
-        env=environment(),
+        env=environment(TMPDIR=str(tmp_path)),  # what is killed cannot clean up
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
