@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from protodask.data.storage import storage_errors
-from protodask.prototypes.runs import RunDirectory, _checksum, _read_log, read_run
+from protodask.prototypes.runs import RunDirectory, read_log, read_run
 
 HISTORY_FILE = "history.json"
 """Written last: a run that has it is finished."""
@@ -86,8 +85,7 @@ def read_progress(path: str) -> RunProgress:
     wanted = config.get("n_batches") if isinstance(config, dict) else None
     with storage_errors(path, "reading"):
         found = [(int(name[1]), name[2], name[0]) for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
-    settings = {name: value for name, value in record.items() if name != "environment"}
-    directory = RunDirectory(path, _checksum(json.dumps(settings, sort_keys=True).encode()))
+    directory = RunDirectory.existing(path)
     stages = [_read_stage(directory, name, batch, stage) for batch, stage, name in sorted(found)]
     return RunProgress(
         finished=os.path.exists(os.path.join(path, HISTORY_FILE)),
@@ -101,7 +99,7 @@ def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> S
     count, value, lowest = 0, None, None
     with storage_errors(file, "reading"):
         recorded = datetime.fromtimestamp(os.stat(file).st_mtime, UTC)
-        for entry in _read_log(file, directory._seal_of(name)):
+        for entry in read_log(file, directory.seal_of(name)):
             count += 1
             value = entry.value
             lowest = value if lowest is None else min(lowest, value)

@@ -68,17 +68,22 @@ class RunDirectory:
                     )
                 _write_json(file, {**record, "environment": environment()})
                 make_durable(where)
-        return cls(where, _checksum(json.dumps(record, sort_keys=True).encode()))
+        return cls(where, _seal(record))
+
+    @classmethod
+    def existing(cls, path: str) -> RunDirectory:
+        """The run at a path, to be looked at."""
+        return cls(path, _seal(read_run(path)))
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
         """`function`, answered from the log as far as it goes, and logged from there on."""
         name = f"batch-{batch}-{stage}.log"
-        return _RecordedFunction(os.path.join(self.path, name), self._seal_of(name), function)
+        return _RecordedFunction(os.path.join(self.path, name), self.seal_of(name), function)
 
     def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         """The arrays of a batch that were recorded under a name; made and recorded now where they were not."""
         file_name = f"batch-{batch}-{name}.arrays"
-        path, seal = os.path.join(self.path, file_name), self._seal_of(file_name)
+        path, seal = os.path.join(self.path, file_name), self.seal_of(file_name)
         found = read_arrays(path, seal)
         if found is None:
             found = dict(make())
@@ -86,7 +91,8 @@ class RunDirectory:
                 write_aside(path, pack_arrays(found, seal))
         return found
 
-    def _seal_of(self, name: str) -> int:
+    def seal_of(self, name: str) -> int:
+        """Where the checksums of the records in a file of this run begin."""
         return _checksum(name.encode(), self.seal)
 
     @property
@@ -120,6 +126,12 @@ def read_run(path: str) -> dict[str, Any]:
             "Upgrade protodask to read it.",
         )
     return record
+
+
+def _seal(record: Mapping[str, Any]) -> int:
+    """Checksum of the settings of a run; it may be resumed in another environment."""
+    settings = {name: value for name, value in record.items() if name != "environment"}
+    return _checksum(json.dumps(settings, sort_keys=True).encode())
 
 
 def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -178,7 +190,7 @@ class _RecordedFunction:
         self._path = path
         self._seal = seal
         self._function = function
-        self._past = _read_log(path, seal)
+        self._past = read_log(path, seal)
         self._good_bytes = 0
         self._replaying = True
         self._flushed = time.monotonic()
@@ -213,7 +225,9 @@ class _RecordedFunction:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """An evaluation on record."""
+
     theta: bytes
     value: float
     gradient: Floats
@@ -225,7 +239,7 @@ def _pack(theta: Floats, value: float, gradient: Floats, seal: int) -> bytes:
     return _HEAD.pack(_MAGIC, _checksum(body, seal), len(body), len(theta)) + body
 
 
-def _read_log(path: str, seal: int) -> Generator[_Entry, None, None]:
+def read_log(path: str, seal: int) -> Generator[Entry, None, None]:
     """The entries of a log up to the first that is torn or damaged."""
     try:
         size = os.path.getsize(path)
@@ -246,4 +260,4 @@ def _read_log(path: str, seal: int) -> Generator[_Entry, None, None]:
                 return
             (value,) = struct.unpack_from("<d", body)
             gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()
-            yield _Entry(body[8 : 8 + 8 * count], value, gradient, end)
+            yield Entry(body[8 : 8 + 8 * count], value, gradient, end)
