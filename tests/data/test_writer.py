@@ -208,7 +208,7 @@ def test_append__is_not_held_up_by_the_lock_of_one_that_was_killed(
     make_arrays: Make, write: Write, tmp_path: Path
 ) -> None:
     write(make_arrays(60), tmp_path / "d", block_rows=16)
-    lock = tmp_path / ".d.append.lock"
+    lock = tmp_path / ".d.lock"
     code = (
         "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 2); os.kill(os.getpid(), 9)"
     )
@@ -414,7 +414,7 @@ def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine
     dataset = write(arrays, tmp_path / "d", block_rows=32)
     steps = {variable.name: dataset.metadata.chunk_rows(variable) for variable in dataset.metadata.variables}
     other = {name: values[::-1].copy() for name, values in arrays.items()}
-    sink = DatasetSink(dataset.path, "token", steps)
+    sink = DatasetSink(dataset.path, dataset.metadata.identity, steps)
     assert engine.map(array_source(other, 32), identity, sink=sink) == 100
     np.testing.assert_array_equal(dataset.read(1)["features"], other["features"][32:64])
 

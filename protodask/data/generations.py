@@ -1,0 +1,98 @@
+"""Publishing in object stores, where nothing can be renamed.
+
+What is written lies below the place in a group of its own, its *generation*. The attributes of the place itself are one
+object, which is replaced in one step; they name the generation that counts:
+
+    s3://bucket/data.zarr/zarr.json                          {"format": ..., "generation": "generation-0123456789abcdef"}
+    s3://bucket/data.zarr/generation-0123456789abcdef/...    the whole group, as it would lie in a local folder
+
+Until that object is replaced the old state stays as it was; afterwards the old generation is removed, and who still
+reads it finds its objects missing. There are no locks: who begins to write removes every generation that does not
+count, so of two writers the one that began first fails, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from protodask.data.places import delete_below, inside, list_names, read_object, write_object
+from protodask.errors import StorageError
+
+GENERATION = re.compile(r"generation-[0-9a-f]{16}")
+
+ROOT = "zarr.json"
+"""What Zarr names the object with the attributes of a group."""
+
+
+def named_generation(attributes: object) -> str | None:
+    """The generation that the attributes of a place name, or None where they are those of what is wanted itself."""
+    name = attributes.get("generation") if isinstance(attributes, dict) else None
+    return name if isinstance(name, str) and GENERATION.fullmatch(name) else None
+
+
+def holds_something(path: str) -> bool:
+    """Whether there is anything at a URL but generations that never came to count."""
+    return any(not GENERATION.fullmatch(name) for name in list_names(path))
+
+
+@contextmanager
+def new_generation(path: str, form: str) -> Iterator[str]:
+    """Hand out a place below `path` for a group of the format `form`, and have it count when the body is done."""
+    _remove_others(path, _counting(path))
+    name = f"generation-{secrets.token_hex(8)}"
+    place = inside(path, name)
+    try:
+        yield place
+        _require(place, path)
+        before = read_object(path, ROOT)
+        write_object(path, ROOT, _root(form, name))
+        if read_object(place, ROOT) is None:
+            # Removed between the two looks by a writer that began meanwhile: the old state is the one that counts.
+            if before is not None:
+                write_object(path, ROOT, before)
+            _require(place, path)
+    except BaseException:
+        delete_below(path, name)
+        raise
+    with suppress(OSError):  # it is published; what could not be removed now, the next writer removes
+        _remove_others(path, name)
+        _remove_older_layout(path, name)
+
+
+def _root(form: str, generation: str) -> bytes:
+    attributes = {"format": form, "generation": generation}
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
+
+
+def _require(place: str, path: str) -> None:
+    if read_object(place, ROOT) is None:
+        raise StorageError(
+            f"Someone else began to write to {path}, and what was written so far was removed.",
+            "Write to it one at a time: wait for the other one, and repeat.",
+        )
+
+
+def _counting(path: str) -> str | None:
+    content = read_object(path, ROOT)
+    try:
+        record = None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return named_generation(record.get("attributes")) if isinstance(record, dict) else None
+
+
+def _remove_others(path: str, kept: str | None) -> None:
+    for name in list_names(path):
+        if GENERATION.fullmatch(name) and name not in (kept, _counting(path)):
+            delete_below(path, name)
+
+
+def _remove_older_layout(path: str, kept: str) -> None:
+    # The place was free or held what may be overwritten, so all else in it belonged to that.
+    for name in list_names(path):
+        if name not in (ROOT, kept) and not GENERATION.fullmatch(name):
+            delete_below(path, name)
