@@ -15,6 +15,7 @@ from zarr.core.buffer.cpu import NDBuffer
 
 from protodask.data.metadata import INGEST_AGAIN, Metadata, from_attributes
 from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
+from protodask.data.places import is_remote
 from protodask.data.storage import (
     find_group,
     group_exists,
@@ -167,7 +168,7 @@ class Dataset:
             except (MemoryError, PermissionError):
                 raise
             except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
-                if isinstance(error, OSError):
+                if isinstance(error, OSError) or is_remote(error):
                     raise StorageError(
                         f"Block {number} of {self.path} could not be read ({error}).", "Check the storage and repeat."
                     ) from error
@@ -278,6 +279,10 @@ def _load_arrays(place: str, path: str, names: Sequence[str]) -> Mapping[str, St
         found = {name: group.get(name) for name in names}
         return {name: array for name, array in found.items() if isinstance(array, zarr.Array)}
     except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
+        if is_remote(error):
+            raise StorageError(
+                f"The dataset {path} cannot be read ({error}).", "Check the network and the credentials, and repeat."
+            ) from error
         raise FormatError(f"The dataset {path} cannot be opened ({error}).", INGEST_AGAIN) from error
 
 

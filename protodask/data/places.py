@@ -89,7 +89,8 @@ def open_store(path: str, read_only: bool = False) -> Any:
 def read_object(path: str, name: str) -> bytes | None:
     """The content of one file or object below a place, or None where there is none."""
     if is_url(path):
-        value = sync(open_store(path, read_only=True).get(name, default_buffer_prototype()))
+        with storage_errors(path, "reading"):
+            value = sync(open_store(path, read_only=True).get(name, default_buffer_prototype()))
         return None if value is None else bytes(value.to_bytes())
     try:
         with open(os.path.join(path, *name.split("/")), "rb") as file:

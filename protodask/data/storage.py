@@ -17,7 +17,7 @@ from protodask.data.json_files import replace_file
 from protodask.data.local_files import discard, make_durable, place_aside, put_in_place, remove
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
-from protodask.data.places import inside, is_remote, is_url, locate, open_store, read_object, storage_errors
+from protodask.data.places import inside, is_url, locate, open_store, read_object, storage_errors
 from protodask.data.schema import FORMAT_NAME, Variable
 from protodask.errors import OutputExistsError, ProtodaskError, StorageError
 
@@ -83,32 +83,15 @@ def find_group(path: str) -> tuple[str, object]:
 
 def _own_attributes(path: str) -> object:
     if is_url(path):
-        return _remote_attributes(path)
-    if not os.path.exists(path):
+        if read_object(path, ROOT) is None:  # which tells what is not there from what cannot be reached
+            return None
+    elif not os.path.exists(path):
         raise StorageError(f"There is nothing at {path}.", "Check the path.")
     try:
-        return dict(zarr.open_group(path, mode="r", zarr_format=3).attrs)
-    except PermissionError as error:
-        raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
-    except Exception:  # Zarr checks its own metadata with whatever exception is at hand
-        return None
-
-
-def _remote_attributes(path: str) -> object:
-    try:
-        if read_object(path, ROOT) is None:
-            return None
         return dict(zarr.open_group(open_store(path, read_only=True), mode="r", zarr_format=3).attrs)
     except PermissionError as error:
         raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
-    except ProtodaskError:
-        raise
-    except Exception as error:
-        if is_remote(error):
-            raise StorageError(
-                f"{path} cannot be reached ({error}).",
-                "Check the address, the network, and the credentials in the environment.",
-            ) from error
+    except Exception:  # Zarr checks its own metadata with whatever exception is at hand
         return None
 
 

@@ -1,0 +1,131 @@
+"""Writers that are killed at any moment: readers see the old state or the new one, and a repetition cleans up."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chaos.publishing_processes import PRELOADED, READERS, State, read_again_and_again, write_slowly
+
+from protodask.data import sample_data
+from protodask.data.local_files import lock_place
+from protodask.prototypes import FitConfig, fit
+from protodask.prototypes.persistence import save_model
+
+START = multiprocessing.get_context("forkserver")
+START.set_forkserver_preload(PRELOADED)
+
+PAUSE = 0.01
+"""Seconds before each operation on a file: a writer takes a second or so, and readers come in between."""
+
+END_SECONDS = 60.0
+"""What takes longer hangs."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line that turns one state of a place into another; `{place}` stands for the place."""
+
+    arguments: tuple[str, ...]
+    repeatable: bool
+    """Whether it may run again after it has succeeded."""
+
+    def run(self, place: Path, pause: float, fatal: int | None = None, delay: float = 0.0) -> tuple[int, int]:
+        """The exit code, and how many operations on files there were if it came to an end."""
+        ours, theirs = START.Pipe()
+        arguments = [argument.format(place=place) for argument in self.arguments]
+        process = START.Process(target=write_slowly, args=(arguments, pause, fatal, delay, theirs))
+        process.start()
+        theirs.close()
+        process.join(END_SECONDS)
+        assert process.exitcode is not None, "the command hangs"
+        try:
+            return ours.recv() if process.exitcode == 0 else (process.exitcode, 0)
+        finally:
+            process.close()
+            ours.close()
+
+
+@contextmanager
+def reader(kind: str, place: Path, allowed: set[State]) -> Iterator[None]:
+    """Another process that reads the place all the time, and may see the allowed states only."""
+    ours, theirs = START.Pipe()
+    process = START.Process(target=read_again_and_again, args=(kind, str(place), theirs))
+    process.start()
+    theirs.close()
+    try:
+        yield
+        ours.send("enough")
+        assert ours.poll(END_SECONDS), "the reader hangs"
+        states, errors, reads = ours.recv()
+        assert not errors, "\n".join(errors)
+        assert reads > 0
+        assert states <= allowed
+    finally:
+        process.join(END_SECONDS if process.is_alive() and ours.closed else 5)
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def state_of(kind: str, place: Path) -> State | None:
+    return READERS[kind](str(place)) if place.exists() else None
+
+
+def check_kills(kind: str, commands: list[Command], folder: Path, kills: int, seed: int) -> None:
+    """Carry out the commands one after the other, each killed so many times before it may end."""
+    random_moment = random.Random(seed)
+    (folder / "calm").mkdir()
+    (folder / "stormy").mkdir()
+    calm, stormy = folder / "calm" / f"out.{kind}", folder / "stormy" / f"out.{kind}"
+    in_mid_write = 0
+    for command in commands:
+        before = state_of(kind, calm)
+        code, steps = command.run(calm, 0.0)
+        assert code == 0
+        wanted = state_of(kind, calm)
+        assert wanted is not None
+        assert wanted != before
+        with reader(kind, stormy, {state for state in (before, wanted) if state is not None}):
+            struck = 0
+            while struck < kills:
+                fatal, delay = random_moment.randrange(steps), random_moment.uniform(0, 2 * PAUSE)
+                code, _ = command.run(stormy, PAUSE, fatal, delay)
+                # Near its end it may be done before the signal comes.
+                assert code in (-9, 0)
+                struck += code == -9
+                in_mid_write += os.path.exists(lock_place(str(stormy)))
+                found = state_of(kind, stormy)
+                assert found in (before, wanted)
+                if found == wanted and not command.repeatable:
+                    break
+            if command.repeatable or found != wanted:
+                code, _ = command.run(stormy, 0.0)
+                assert code == 0
+            else:
+                # It was done when it was killed; refused the second time, it still clears up.
+                assert command.run(stormy, 0.0)[0] in (0, 1)
+        assert state_of(kind, stormy) == wanted or not command.repeatable
+        assert os.listdir(stormy.parent) == [stormy.name]
+    assert in_mid_write > 0, "no kill struck in the middle of writing"
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Callable[[int, int], str]:
+    """A file of so many rows in two columns and two classes."""
+
+    def make(rows: int, seed: int) -> str:
+        generator = np.random.default_rng(seed)
+        path = tmp_path / f"rows-{seed}.npz"
+        np.savez(path, features=generator.normal(size=(rows, 3)), target=generator.integers(2, size=rows))
+        return str(path)
+
+    return make
