@@ -23,14 +23,13 @@ import zarr.storage._local
 
 import protodask.cli
 from protodask.data import Dataset
-from protodask.data import ingest as ingest_module
 from protodask.data import local_files as local_files_module
 from protodask.data import storage as storage_module
 from protodask.data import writer as writer_module
 from protodask.data.storage import read_marker
 from protodask.errors import StorageError
 
-PRELOADED = ["protodask.cli", "zarr", "pytest", "pandas", "pyarrow.parquet", "dask.dataframe", "sklearn"]
+PRELOADED = ["pytest", "pyarrow.parquet", "protodask.cli", "protodask.pipeline.runner", "protodask.pipeline.describe"]
 
 BLOCK_ROWS = 64
 
@@ -77,8 +76,7 @@ def write_slowly(arguments: list[str], pause: float, fatal: int | None, delay: f
         setattr(os, name, steps.slowed(getattr(os, name)))
     local_files_module.exchange = steps.slowed(local_files_module.exchange)
     # Small blocks, so that there are many files to be killed between.
-    for module in (ingest_module, writer_module):
-        module.choose_block_rows = lambda *_: BLOCK_ROWS
+    writer_module.choose_block_rows = lambda *_: BLOCK_ROWS
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     sys.argv = ["protodask", *arguments]
     try:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pytest
 from chaos.publishing_processes import PRELOADED, READERS, State, read_again_and_again, write_slowly
 
-from protodask.data import sample_data
+from protodask.data import ingest
 from protodask.data.local_files import lock_place
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.persistence import save_model
@@ -35,8 +35,8 @@ class Command:
     """A command line that turns one state of a place into another; `{place}` stands for the place."""
 
     arguments: tuple[str, ...]
-    repeatable: bool
-    """Whether it may run again after it has succeeded."""
+    again: Literal["same", "refused", "more"]
+    """What it does when it has succeeded before: the same, nothing, or something more."""
 
     def run(self, place: Path, pause: float, fatal: int | None = None, delay: float = 0.0) -> tuple[int, int]:
         """The exit code, and how many operations on files there were if it came to an end."""
@@ -69,8 +69,8 @@ def reader(kind: str, place: Path, allowed: set[State]) -> Iterator[None]:
         assert not errors, "\n".join(errors)
         assert reads > 0
         assert states <= allowed
+        process.join(END_SECONDS)
     finally:
-        process.join(END_SECONDS if process.is_alive() and ours.closed else 5)
         process.kill()
         process.join()
         ours.close()
@@ -80,14 +80,15 @@ def state_of(kind: str, place: Path) -> State | None:
     return READERS[kind](str(place)) if place.exists() else None
 
 
-def check_kills(kind: str, commands: list[Command], folder: Path, kills: int, seed: int) -> None:
-    """Carry out the commands one after the other, each killed so many times before it may end."""
+def check_kills(kind: str, commands: list[Command], folder: Path, kills: list[int], seed: int) -> None:
+    """Carry out the commands one after the other, each killed its number of times before it may end."""
     random_moment = random.Random(seed)
     (folder / "calm").mkdir()
     (folder / "stormy").mkdir()
     calm, stormy = folder / "calm" / f"out.{kind}", folder / "stormy" / f"out.{kind}"
     in_mid_write = 0
-    for command in commands:
+    done = False
+    for command, times in zip(commands, kills, strict=True):
         before = state_of(kind, calm)
         code, steps = command.run(calm, 0.0)
         assert code == 0
@@ -96,7 +97,7 @@ def check_kills(kind: str, commands: list[Command], folder: Path, kills: int, se
         assert wanted != before
         with reader(kind, stormy, {state for state in (before, wanted) if state is not None}):
             struck = 0
-            while struck < kills:
+            while struck < times:
                 fatal, delay = random_moment.randrange(steps), random_moment.uniform(0, 2 * PAUSE)
                 code, _ = command.run(stormy, PAUSE, fatal, delay)
                 # Near its end it may be done before the signal comes.
@@ -105,16 +106,16 @@ def check_kills(kind: str, commands: list[Command], folder: Path, kills: int, se
                 in_mid_write += os.path.exists(lock_place(str(stormy)))
                 found = state_of(kind, stormy)
                 assert found in (before, wanted)
-                if found == wanted and not command.repeatable:
+                if found == wanted and command.again != "same":
                     break
-            if command.repeatable or found != wanted:
+            done = found == wanted and command.again != "same"
+            if not done or command.again == "refused":
                 code, _ = command.run(stormy, 0.0)
-                assert code == 0
-            else:
-                # It was done when it was killed; refused the second time, it still clears up.
-                assert command.run(stormy, 0.0)[0] in (0, 1)
-        assert state_of(kind, stormy) == wanted or not command.repeatable
-        assert os.listdir(stormy.parent) == [stormy.name]
+                assert code == int(done)
+        assert state_of(kind, stormy) == wanted
+        if not done or command.again == "refused":
+            assert os.listdir(stormy.parent) == [stormy.name]
+            assert not list(stormy.rglob("*.partial"))
     assert in_mid_write > 0, "no kill struck in the middle of writing"
 
 
@@ -129,3 +130,46 @@ def tables(tmp_path: Path) -> Callable[[int, int], str]:
         return str(path)
 
     return make
+
+
+def dataset_commands(tables: Callable[[int, int], str]) -> list[Command]:
+    out = ("--target", "target", "--out", "{place}")
+    first, second, more = tables(600, 0), tables(900, 1), tables(500, 2)
+    return [
+        Command(("ingest", first, *out), "refused"),
+        Command(("ingest", more, *out, "--append"), "more"),
+        Command(("ingest", second, *out, "--overwrite"), "same"),
+        Command(("ingest", more, *out, "--append"), "more"),
+    ]
+
+
+def prediction_commands(tables: Callable[[int, int], str], folder: Path) -> list[Command]:
+    data = ingest(tables(600, 0), folder / "data.zarr", target="target", block_rows=32)
+    models = [str(folder / f"model-{seed}.zarr") for seed in range(2)]
+    for seed, model in enumerate(models):
+        save_model(fit(data, FitConfig(n_candidates=20, tolerance=1e-2, seed=seed)).model, model)
+    out = (data.path, "--out", "{place}")
+    return [
+        Command(("predict", models[0], *out), "refused"),
+        Command(("predict", models[1], *out, "--overwrite"), "same"),
+    ]
+
+
+def test_ingest__killed_at_any_moment(tables: Callable[[int, int], str], tmp_path: Path) -> None:
+    check_kills("dataset", dataset_commands(tables)[:3], tmp_path, kills=[1, 2, 2], seed=1)
+
+
+@pytest.mark.parametrize("kind", ["zarr", "parquet"])
+def test_predict__killed_at_any_moment(kind: str, tables: Callable[[int, int], str], tmp_path: Path) -> None:
+    check_kills(kind, prediction_commands(tables, tmp_path), tmp_path, kills=[0, 3], seed=2)
+
+
+@pytest.mark.slow
+def test_ingest__killed_twenty_times(tables: Callable[[int, int], str], tmp_path: Path) -> None:
+    check_kills("dataset", dataset_commands(tables), tmp_path, kills=[6, 6, 6, 6], seed=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["zarr", "parquet"])
+def test_predict__killed_ten_times(kind: str, tables: Callable[[int, int], str], tmp_path: Path) -> None:
+    check_kills(kind, prediction_commands(tables, tmp_path), tmp_path, kills=[6, 6], seed=4)
