@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from zarr.core.buffer.cpu import NDBuffer
 
 from protodask.data.metadata import INGEST_AGAIN, Metadata, from_attributes
-from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
 from protodask.data.places import is_remote
+from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
 from protodask.data.storage import (
     find_group,
     group_exists,

@@ -3,8 +3,8 @@
 What is written lies below the place in a group of its own, its *generation*. The attributes of the place itself are one
 object, which is replaced in one step; they name the generation that counts:
 
-    s3://bucket/data.zarr/zarr.json                          {"format": ..., "generation": "generation-0123456789abcdef"}
-    s3://bucket/data.zarr/generation-0123456789abcdef/...    the whole group, as it would lie in a local folder
+    data.zarr/zarr.json                          {"format": ..., "generation": "generation-0123456789abcdef"}
+    data.zarr/generation-0123456789abcdef/...    the whole group, as it would lie in a local folder
 
 Until that object is replaced the old state stays as it was; afterwards the old generation is removed, and who still
 reads it finds its objects missing. There are no locks: who begins to write removes every generation that does not

@@ -83,7 +83,9 @@ def open_store(path: str, read_only: bool = False) -> Any:
             "Install protodask[remote], or the fsspec package for this kind of store.",
         ) from error
     except ValueError as error:
-        raise InputError(f"{path} is in no known kind of store ({error}).", "Check the beginning of the URL.") from error
+        raise InputError(
+            f"{path} is in no known kind of store ({error}).", "Check the beginning of the URL."
+        ) from error
 
 
 def read_object(path: str, name: str) -> bytes | None:

@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 from protodask.data.dataset import Dataset
+from protodask.data.growing import begin_writing, commit, remove_strays, require_writer, resize
 from protodask.data.metadata import (
     DIGEST_MODULUS,
     MAX_BLOCK_BYTES,
@@ -24,7 +25,6 @@ from protodask.data.metadata import (
 )
 from protodask.data.rows import BlockNumbers, RelaidSource, check_finite
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
-from protodask.data.growing import begin_writing, commit, remove_strays, require_writer, resize
 from protodask.data.storage import (
     is_url,
     locate,

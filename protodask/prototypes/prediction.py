@@ -109,7 +109,8 @@ class ParquetSink:
         with storage_errors(self.folder, "writing"):
             if read_marker(self.folder) is None:
                 raise StorageError(
-                    f"{self.folder} is gone while it was being written.", "Look for the error before this one, and repeat."
+                    f"{self.folder} is gone while it was being written.",
+                    "Look for the error before this one, and repeat.",
                 )
             path = os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet")
             pyarrow.parquet.write_table(pyarrow.table(columns), path)

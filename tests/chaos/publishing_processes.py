@@ -76,7 +76,7 @@ def write_slowly(arguments: list[str], pause: float, fatal: int | None, delay: f
         setattr(os, name, steps.slowed(getattr(os, name)))
     local_files_module.exchange = steps.slowed(local_files_module.exchange)
     # Small blocks, so that there are many files to be killed between.
-    writer_module.choose_block_rows = lambda *_: BLOCK_ROWS
+    setattr(writer_module, "choose_block_rows", lambda *_: BLOCK_ROWS)  # noqa: B010 - imported there
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     sys.argv = ["protodask", *arguments]
     try:
@@ -132,7 +132,9 @@ def read_again_and_again(kind: str, path: str, pipe: Connection) -> None:
     states: set[State] = set()
     errors: dict[str, int] = {}
     reads = 0
-    while not pipe.poll():
+    enough = False
+    while not enough:
+        enough = pipe.poll()  # told so after the last writer: one more look, at what has come of it all
         there = os.path.lexists(path)
         before = storage_module.version_of(path), read_marker(path)
         try:
@@ -151,4 +153,3 @@ def read_again_and_again(kind: str, path: str, pipe: Connection) -> None:
                 message = "".join(traceback.format_exception(error))
                 errors[message] = errors.get(message, 0) + 1
     pipe.send((states, errors, reads))
-

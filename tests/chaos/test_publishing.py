@@ -96,7 +96,7 @@ def check_kills(kind: str, commands: list[Command], folder: Path, kills: list[in
         assert wanted is not None
         assert wanted != before
         with reader(kind, stormy, {state for state in (before, wanted) if state is not None}):
-            struck = 0
+            struck, found = 0, before
             while struck < times:
                 fatal, delay = random_moment.randrange(steps), random_moment.uniform(0, 2 * PAUSE)
                 code, _ = command.run(stormy, PAUSE, fatal, delay)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data import dataset as dataset_module
 from protodask.data import metadata as metadata_module
+from protodask.data import storage as storage_module
 from protodask.data.metadata import from_attributes, to_attributes
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
@@ -337,7 +338,7 @@ def test_read__of_a_dataset_that_was_replaced_hands_out_no_row_of_the_other(
 def test_open__of_a_dataset_that_is_replaced_meanwhile_opens_the_new_one(
     make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = dataset_module.find_group
+    found = storage_module.find_group
     replacements = [make_arrays(70, seed=2), make_arrays(50, seed=1)]
 
     def find_and_replace(path: str) -> tuple[str, object]:

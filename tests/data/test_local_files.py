@@ -138,7 +138,10 @@ def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         sweep(place)
-        with pytest.raises(StorageError, match=r"Someone else is writing to .* wait for the other one"), sole_writer(place):
+        with (
+            pytest.raises(StorageError, match=r"Someone else is writing to .* wait for the other one"),
+            sole_writer(place),
+        ):
             pass
         assert len(leftovers(place)) == 1
         process.stdin.write("die\n")

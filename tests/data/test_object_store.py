@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -40,7 +40,11 @@ def server() -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     # Whatever the machine is configured to use must not be reached from a test.
-    nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_EC2_METADATA_DISABLED": "1"}
+    nothing = {
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "1",
+    }
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**ENVIRONMENT, **nothing, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
@@ -155,7 +159,7 @@ def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
 
         inner = array_source(make_arrays(32, seed=1), 8)
         layout, key, resident = inner.layout, inner.key, False
-        seen: list[tuple[str, int]] = []
+        seen: ClassVar[list[tuple[str, int]]] = []
 
         def read(self, number: int) -> Any:
             found = Dataset.open(url)
