@@ -16,9 +16,12 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
+from protodask.data.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
 from protodask.data.places import delete_below, inside, list_names, read_object, write_object
 from protodask.errors import StorageError
 
@@ -49,22 +52,46 @@ def new_generation(path: str, form: str) -> Iterator[str]:
         yield place
         _require(place, path)
         before = read_object(path, ROOT)
-        write_object(path, ROOT, _root(form, name))
+        write_object(path, ROOT, _root(form, name, _named_in(before)))
         if read_object(place, ROOT) is None:
             # Removed between the two looks by a writer that began meanwhile: the old state is the one that counts.
             if before is not None:
                 write_object(path, ROOT, before)
             _require(place, path)
     except BaseException:
-        delete_below(path, name)
+        with suppress(Exception):  # the first error is the one to tell
+            _give_up(path, name)
         raise
     with suppress(OSError):  # it is published; what could not be removed now, the next writer removes
         _remove_others(path, name)
         _remove_older_layout(path, name)
 
 
-def _root(form: str, generation: str) -> bytes:
-    attributes = {"format": form, "generation": generation}
+def remove_replaced(path: str) -> None:
+    """Remove the generation that the one that counts took the place of, if its writer was killed before it could.
+
+    What other generations there are, a living process may be writing.
+    """
+    replaced = _attributes(read_object(path, ROOT)).get("replaced")
+    if isinstance(replaced, str) and GENERATION.fullmatch(replaced) and replaced in list_names(path):
+        delete_below(path, replaced)
+
+
+def _give_up(path: str, name: str) -> None:
+    # A task may be in the middle of writing a chunk; later ones find the group gone and do not write at all.
+    deadline = time.monotonic() + LATE_WRITERS_SECONDS
+    calm = 0
+    while calm < CALM_LOOKS and time.monotonic() < deadline:
+        if name in list_names(path):
+            calm = 0
+            delete_below(path, name)
+        else:
+            calm += 1
+            time.sleep(LOOK_SECONDS)
+
+
+def _root(form: str, generation: str, replaced: str | None) -> bytes:
+    attributes = {"format": form, "generation": generation, "replaced": replaced}
     return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
 
 
@@ -77,12 +104,20 @@ def _require(place: str, path: str) -> None:
 
 
 def _counting(path: str) -> str | None:
-    content = read_object(path, ROOT)
+    return _named_in(read_object(path, ROOT))
+
+
+def _named_in(content: bytes | None) -> str | None:
+    return named_generation(_attributes(content))
+
+
+def _attributes(content: bytes | None) -> dict[str, Any]:
     try:
         record = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
-        return None
-    return named_generation(record.get("attributes")) if isinstance(record, dict) else None
+        record = None
+    attributes = record.get("attributes") if isinstance(record, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
 
 
 def _remove_others(path: str, kept: str | None) -> None:

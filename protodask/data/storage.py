@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.generations import ROOT, holds_something, named_generation, new_generation
+from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
 from protodask.data.json_files import replace_file
 from protodask.data.local_files import discard, make_durable, place_aside, put_in_place, remove
 from protodask.data.locks import sole_writer, sweep
@@ -226,6 +226,9 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
         sweep(path)
         if not _is_taken(path) or (overwrite and kind.owns(path)):
             return
+        if is_url(path) and kind.owns(path):
+            with suppress(OSError):  # one may be allowed to look only
+                remove_replaced(path)
     if not overwrite:
         raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
     raise OutputExistsError(

@@ -20,6 +20,7 @@ from zarr.storage import FsspecStore
 
 from protodask.cli import app
 from protodask.data import Column, Dataset, ingest, write_dataset
+from protodask.data import generations as generations_module
 from protodask.data.generations import GENERATION
 from protodask.data.places import delete_below, list_names, open_store, read_object, write_object
 from protodask.engine import Arrays, Engine, array_source
@@ -127,6 +128,7 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
         assert len(generations(f"{bucket}/deep/{kind}.zarr")) == 1
 
 
+@pytest.mark.slow
 def test_cluster__reads_and_writes_an_object_store(
     bucket: str, table: str, start_cluster: Callable[[int], LocalCluster], tmp_path: Path
 ) -> None:
@@ -263,6 +265,33 @@ def test_open__does_not_follow_a_generation_that_leads_elsewhere(
     write_object(f"{bucket}/d.zarr", "zarr.json", json.dumps(root).encode())
     with pytest.raises(FormatError):
         Dataset.open(f"{bucket}/d.zarr")
+
+
+def test_write__refused_after_a_kill_still_removes_what_was_replaced(
+    bucket: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket}/d.zarr"
+    write(make_arrays(30), url)
+    with monkeypatch.context() as patch:  # as if killed when the new generation had come to count
+        patch.setattr(generations_module, "_remove_others", lambda path, kept: None)
+        write(make_arrays(40), url, overwrite=True)
+    assert len(generations(url)) == 2
+    write_object(f"{url}/generation-0123456789abcdef", "zarr.json", b"perhaps somebody is writing this")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(50), url)
+    assert len(generations(url)) == 2
+    assert Dataset.open(url).n_rows == 40
+    assert "generation-0123456789abcdef" in generations(url)
+    write(make_arrays(50), url, overwrite=True)
+    assert len(generations(url)) == 1
+
+
+def test_write__that_fails_leaves_no_generation(bucket: str, make_arrays: Make, write: Write) -> None:
+    arrays = make_arrays(64)
+    arrays["target"][60] = 3
+    with pytest.raises(InputError, match="illegal target code"):
+        write(arrays, f"{bucket}/d.zarr", block_rows=8)
+    assert keys(bucket) == []
 
 
 def test_append__removes_what_one_that_was_killed_left(bucket: str, make_arrays: Make, write: Write) -> None:
