@@ -25,8 +25,8 @@ def sole_writer(path: str) -> Iterator[None]:
     """Keep others from writing to a place until this process ends; who comes second is refused.
 
     The system drops the lock with the process that holds it, and a shared file system passes it on to other hosts (NFS
-    does; one that is mounted with locks for each host alone does not). So whatever lies beside the place while the lock is held was left by a process that is dead, and is removed
-    first. At a URL there is no lock.
+    does; one that is mounted with locks for each host alone does not). So whatever lies beside the place while the lock
+    is held was left by a process that is dead, and is removed first. At a URL there is no lock.
     """
     if is_url(path) or fcntl is None:
         yield
