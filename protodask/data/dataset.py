@@ -13,8 +13,8 @@ import zarr
 from numpy.typing import NDArray
 from zarr.core.buffer.cpu import NDBuffer
 
+from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, from_attributes
-from protodask.data.places import is_remote
 from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
 from protodask.data.storage import (
     find_group,

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from protodask.data.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
-from protodask.data.places import delete_below, inside, list_names, read_object, write_object
+from protodask.data.locations import delete_below, inside, list_names, read_object, write_object
 from protodask.errors import StorageError
 
 GENERATION = re.compile(r"generation-[0-9a-f]{16}")

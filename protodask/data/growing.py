@@ -11,8 +11,8 @@ import zarr
 
 from protodask.data.generations import ROOT
 from protodask.data.local_files import delete, flush, place_aside
+from protodask.data.locations import delete_below, is_url, list_names, read_object, write_object
 from protodask.data.metadata import Metadata
-from protodask.data.places import delete_below, is_url, list_names, read_object, write_object
 from protodask.data.schema import TARGET
 from protodask.errors import StorageError
 

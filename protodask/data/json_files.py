@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from protodask.data.local_files import delete, flush, place_aside
+from protodask.data.locations import storage_errors
 from protodask.data.locks import sole_writer
-from protodask.data.places import storage_errors
 
 
 def replace_file(path: str, text: str) -> None:

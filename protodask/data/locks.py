@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from protodask.data.local_files import leftovers, lock_place, recover, remove
-from protodask.data.places import is_url, storage_errors
+from protodask.data.locations import is_url, storage_errors
 from protodask.errors import StorageError
 
 try:

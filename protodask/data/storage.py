@@ -14,10 +14,10 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
 from protodask.data.json_files import replace_file
-from protodask.data.local_files import discard, make_durable, place_aside, put_in_place, remove
+from protodask.data.local_files import discard, flush, make_durable, place_aside, put_in_place, remove
+from protodask.data.locations import inside, is_url, locate, open_store, read_object, storage_errors
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
-from protodask.data.places import inside, is_url, locate, open_store, read_object, storage_errors
 from protodask.data.schema import FORMAT_NAME, Variable
 from protodask.errors import OutputExistsError, ProtodaskError, StorageError
 
@@ -28,6 +28,7 @@ __all__ = [
     "check_free",
     "discard",
     "find_group",
+    "flush",
     "group_exists",
     "is_url",
     "locate",
