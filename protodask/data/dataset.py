@@ -29,6 +29,7 @@ from protodask.data.storage import (
 from protodask.data.summary import Summary
 from protodask.engine import Block, Layout
 from protodask.errors import FormatError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +171,8 @@ class Dataset:
             except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
                 if isinstance(error, OSError) or is_remote(error):
                     raise StorageError(
-                        f"Block {number} of {self.path} could not be read ({error}).", "Check the storage and repeat."
+                        f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                        "Check the storage and repeat.",
                     ) from error
                 raise self._damaged(variable, number, str(error)) from error
             # What a missing chunk reads as is no legal value, so one value of each chunk tells.
@@ -260,7 +262,7 @@ def _require_unreplaced(path: str, place: str, identity: str, failed: bool = Fal
         replaced = version is None or _identity_at(place, version) != identity
     if replaced:
         raise StorageError(
-            f"The dataset {path} was replaced or removed while it was being read.",
+            f"The dataset {mask(path)} was replaced or removed while it was being read.",
             "Repeat what you did, with the dataset that is there now.",
         )
 
@@ -281,9 +283,12 @@ def _load_arrays(place: str, path: str, names: Sequence[str]) -> Mapping[str, St
     except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
         if is_remote(error):
             raise StorageError(
-                f"The dataset {path} cannot be read ({error}).", "Check the network and the credentials, and repeat."
+                f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                "Check the network and the credentials, and repeat.",
             ) from error
-        raise FormatError(f"The dataset {path} cannot be opened ({error}).", INGEST_AGAIN) from error
+        raise FormatError(
+            f"The dataset {mask(path)} cannot be opened ({mask_text(str(error), path)}).", INGEST_AGAIN
+        ) from error
 
 
 def _check_arrays(place: str, path: str, metadata: Metadata) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from protodask.data.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
 from protodask.data.locations import delete_below, inside, list_names, read_object, write_object
 from protodask.errors import StorageError
+from protodask.places import mask
 
 GENERATION = re.compile(r"generation-[0-9a-f]{16}")
 
@@ -98,7 +99,7 @@ def _root(form: str, generation: str, replaced: str | None) -> bytes:
 def _require(place: str, path: str) -> None:
     if read_object(place, ROOT) is None:
         raise StorageError(
-            f"Someone else began to write to {path}, and what was written so far was removed.",
+            f"Someone else began to write to {mask(path)}, and what was written so far was removed.",
             "Write to it one at a time: wait for the other one, and repeat.",
         )
 

@@ -15,6 +15,7 @@ from protodask.data.locations import delete_below, is_url, list_names, read_obje
 from protodask.data.metadata import Metadata
 from protodask.data.schema import TARGET
 from protodask.errors import StorageError
+from protodask.places import mask
 
 UNFINISHED = ".partial"
 """How the names of files end that Zarr is writing; a process that is killed meanwhile leaves one behind."""
@@ -31,11 +32,11 @@ def require_writer(place: str, token: str) -> None:
     content = read_object(place, f"{TARGET.name}/{ROOT}")
     if content is None or read_object(place, ROOT) is None:
         raise StorageError(
-            f"{place} is gone while it was being written.", "Look for the error before this one, and repeat."
+            f"{mask(place)} is gone while it was being written.", "Look for the error before this one, and repeat."
         )
     if json.loads(content)["attributes"].get("writer") != token:
         raise StorageError(
-            f"Someone else has begun to write to {place}.",
+            f"Someone else has begun to write to {mask(place)}.",
             "Write to it one at a time: wait for the other one, and repeat.",
         )
 

@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
 
 REMOTE_PACKAGES = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs"})
 """Top-level packages of the object stores' clients: not all of their errors are errors of the operating system."""
@@ -44,19 +45,20 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
     except ProtodaskError:
         raise
     except Exception as error:
+        said, path = mask_text(str(error), path), mask(path)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 f"The disk was full while {action} {path}.", "Free some space, or choose a place with more, and repeat."
             ) from error
         if is_remote(error):
             raise StorageError(
-                f"{action.capitalize()} {path} failed ({error}).",
+                f"{action.capitalize()} {path} failed ({said}).",
                 "Check the address, the network, and the credentials in the environment.",
             ) from error
         if not isinstance(error, OSError):
             raise
         raise StorageError(
-            f"{action.capitalize()} {path} failed ({error}).", "Check that the place exists and that you may use it."
+            f"{action.capitalize()} {path} failed ({said}).", "Check that the place exists and that you may use it."
         ) from error
 
 
@@ -79,12 +81,13 @@ def open_store(path: str, read_only: bool = False) -> Any:
         return FsspecStore.from_url(path, storage_options={"use_listings_cache": False}, read_only=read_only)
     except ImportError as error:
         raise InputError(
-            f"{path} needs a package that is not installed ({error}).",
+            f"{mask(path)} needs a package that is not installed ({mask_text(str(error), path)}).",
             "Install protodask[remote], or the fsspec package for this kind of store.",
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{path} is in no known kind of store ({error}).", "Check the beginning of the URL."
+            f"{mask(path)} is in no known kind of store ({mask_text(str(error), path)}).",
+            "Check the beginning of the URL.",
         ) from error
 
 

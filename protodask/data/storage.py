@@ -20,6 +20,7 @@ from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
 from protodask.errors import OutputExistsError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
 
 __all__ = [
     "DATASET",
@@ -91,7 +92,9 @@ def _own_attributes(path: str) -> object:
     try:
         return dict(zarr.open_group(open_store(path, read_only=True), mode="r", zarr_format=3).attrs)
     except PermissionError as error:
-        raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
+        raise StorageError(
+            f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+        ) from error
     except Exception:  # Zarr checks its own metadata with whatever exception is at hand
         return None
 
@@ -231,9 +234,11 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
             with suppress(OSError):  # one may be allowed to look only
                 remove_replaced(path)
     if not overwrite:
-        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+        raise OutputExistsError(
+            f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
+        )
     raise OutputExistsError(
-        f"{path} exists and is not a protodask {kind.name}, so it is not overwritten.",
+        f"{mask(path)} exists and is not a protodask {kind.name}, so it is not overwritten.",
         "Choose another place, or remove it yourself.",
     )
 
@@ -251,5 +256,5 @@ def require_group(path: str) -> None:
     """Refuse to write into a group that was given up."""
     if not group_exists(path):
         raise StorageError(
-            f"{path} is gone while it was being written.", "Look for the error before this one, and repeat."
+            f"{mask(path)} is gone while it was being written.", "Look for the error before this one, and repeat."
         )
