@@ -19,6 +19,9 @@ _END = r"\s'\"<>|\\^`{}"
 _URL = re.compile(rf"{_SCHEME.pattern}[^{_END}]*")
 """Where a URL ends in running text is a guess; a character too many is hidden rather than one too few."""
 
+_USER = re.compile(rf"(?<![\w*])[\w.+%\-]+:[^{_END}:/@]+@(?=[\w\[])")
+"""A user with a password in front of a host, where a library left out the rest of the URL."""
+
 _VALUE = re.compile(r"(?P<name>[^=&;]*)=(?P<value>[^&;]*)")
 
 _AFTER = ".,:!)]"
@@ -38,7 +41,7 @@ def mask_text(text: str, *places: str) -> str:
     """
     for secret in sorted({secret for place in places for secret in _secrets(place)}, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return _URL.sub(_mask_found, text)
+    return _USER.sub(f"{HIDDEN}@", _URL.sub(_mask_found, text))
 
 
 SHORTEST_SECRET = 4
@@ -75,8 +78,13 @@ def _mask_location(location: str) -> str:
 
 
 def _mask_user(path: str) -> str:
-    user = _user(path)
-    return path if not user else HIDDEN + path[len(user) :]
+    # Libraries that take a URL apart may put it together with slashes of their own: memory:///user:secret@bucket.
+    slashes = len(path) - len(path.lstrip("/"))
+    user = _user(path[slashes:])
+    rest = path[slashes + len(user) :]
+    # After a slash a path may begin, where an at sign or a colon alone means nothing.
+    is_path = slashes > 0 and not (":" in user and rest.startswith("@"))
+    return path if not user or is_path else path[:slashes] + HIDDEN + rest
 
 
 def _user(path: str) -> str:

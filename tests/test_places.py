@@ -13,6 +13,7 @@ SECRETS = st.text(string.ascii_letters + string.digits + "+=_-.~%", min_size=4, 
 TEMPLATES = (
     "s3://key:{}@bucket/data.zarr",
     "s3://{}@bucket/data.zarr",
+    "memory:///key:{}@bucket/data.zarr",
     "s3://key:{}/{}@bucket/data.zarr",
     "s3://key:a@{}@bucket/data.zarr",
     "https://host.example:443/data.zarr?token={}",
@@ -51,6 +52,7 @@ def test_mask_text__hides_what_libraries_leave_of_a_url(secret: str) -> None:
     [
         "data.zarr", "/home/me@work:x/data.zarr", "s3://bucket/data.zarr", "https://host:443/data.zarr",
         "tcp://10.0.0.1:8786", "tls://[::1]:8786", "tls://node:8786", "memory://x/y", "file:///data/x.zarr",
+        "file:///home/me@work/x", "file:///C:/x",
         "simplecache::s3://bucket/x", r"C:\data\x.zarr",
     ],
 )  # fmt: skip
@@ -61,3 +63,9 @@ def test_mask__leaves_alone_what_has_no_secret(place: str) -> None:
 
 def test_mask__keeps_what_tells_places_apart() -> None:
     assert mask("s3://key:secret@bucket/a/b.zarr?token=xyz1") == "s3://***@bucket/a/b.zarr?token=***"
+
+
+def test_mask_text__hides_users_with_a_password_whose_url_was_taken_apart() -> None:
+    assert mask_text("No such file: /user:secret@bucket/x") == "No such file: /***@bucket/x"
+    for plain in ("at 10:30, me@work", "File x.py: 3", "key: value@host", "a:b", "tls://10.0.0.1:8786"):
+        assert mask_text(plain) == plain

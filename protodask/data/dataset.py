@@ -46,6 +46,9 @@ class Dataset:
     group: str = field(default="", repr=False)
     """Where its arrays lie, if not at `path` itself."""
 
+    def __repr__(self) -> str:
+        return f"Dataset({mask(self.path)!r})"  # tasks are logged with their arguments
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Dataset) and (self.path, self.key) == (other.path, other.key)
 
@@ -193,7 +196,7 @@ class Dataset:
         summary = self.summary
         return {
             "kind": "dataset",
-            "path": self.path,
+            "path": mask(self.path),
             "format_version": FORMAT_VERSION,
             "fingerprint": self.key,
             "rows": self.n_rows,

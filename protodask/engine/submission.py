@@ -6,12 +6,13 @@ Nobody may wait for ever: neither where there is no worker left, nor for tasks t
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
 import dask.utils
-from distributed import Client, Future, as_completed
+from distributed import Client, Future, KilledWorker, as_completed
 
 from protodask.errors import ClusterError
 
@@ -27,6 +28,10 @@ LOOK_SECONDS = 1.0
 STUCK_LOOKS = 2
 """Looks after which a task that no worker has is submitted again. A task that is just moving is between two workers for
 less than one."""
+
+MOST_TRIES = 3
+"""Times a task is submitted. The scheduler gives a task up once four workers died with it, as they may where machines
+are taken away again and again; a task that itself is the reason, mostly by its memory, costs a dozen workers then."""
 
 RUNNING = "running"
 """Status of a worker that takes tasks; others are paused, for their memory, or about to end."""
@@ -44,35 +49,40 @@ def results_of(
     client: Client, n_tasks: int, token: str, build: Build, placed: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, Any]]:
     """Number and result of each task as it ends. `placed` are the workers a task is to run on if they are there."""
-    submission = _Submission(client, build)
+    submission = _Submission(client, build, token)
     patience = Patience()
     try:
-        submission.submit(range(n_tasks), token, placed)
+        submission.submit(range(n_tasks), placed)
         while submission.waiting:
             if not submission.wait():
-                submission.look_for_stuck(token, _check_workers(client, patience))
+                submission.look_for_stuck(_check_workers(client, patience))
             yield from submission.ended()
     finally:
         submission.release()
 
 
 class _Submission:
-    def __init__(self, client: Client, build: Build) -> None:
+    def __init__(self, client: Client, build: Build, token: str) -> None:
         self._client = client
         self._build = build
+        self._token = token
         self._completed = as_completed(loop=client.loop, with_results=True)
         self._futures: dict[str, Future[Any]] = {}
         self._task: dict[str, int] = {}
         self._preferred: set[str] = set()
         self._looks_without_worker: dict[str, int] = {}
-        self._attempts = 0
+        self._submissions = 0
+        self._tries: Counter[int] = Counter()
 
     @property
     def waiting(self) -> Collection[str]:
         """Keys of the tasks that have not ended."""
         return self._task.keys()
 
-    def submit(self, tasks: Sequence[int], token: str, placed: Sequence[Sequence[str]]) -> None:
+    def submit(self, tasks: Sequence[int], placed: Sequence[Sequence[str]]) -> None:
+        token = f"{self._token}-{self._submissions}"
+        self._submissions += 1
+        self._tries.update(tasks)
         graph = self._build(tasks, token)
         keys = [task_key(token, task) for task in tasks]
         preferred = dict(zip(keys, placed, strict=True))
@@ -102,10 +112,13 @@ class _Submission:
                 raise lost_scheduler(result)
             if future.status == "error":
                 _, error, traceback = result
-                raise error.with_traceback(traceback)
+                if not isinstance(error, KilledWorker) or self._tries[task] >= MOST_TRIES:
+                    raise error.with_traceback(traceback)
+                self.submit([task], [[]])
+                continue
             yield task, result
 
-    def look_for_stuck(self, token: str, workers: bool) -> None:
+    def look_for_stuck(self, workers: bool) -> None:
         """Submit again, without preference, what no worker has had for a while although there are some.
 
         A task that has a preferred worker, and becomes runnable while there is no worker at all, is not run when
@@ -120,8 +133,7 @@ class _Submission:
             tasks = [self._task.pop(key) for key in stuck]
             given_up = [self._futures.pop(key) for key in stuck]
             self._preferred.difference_update(stuck)
-            self._attempts += 1
-            self.submit(tasks, f"{token}-again-{self._attempts}", [[] for _ in tasks])
+            self.submit(tasks, [[] for _ in tasks])
             self._client.cancel(given_up)
 
     def release(self) -> None:

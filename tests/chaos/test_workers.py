@@ -4,22 +4,30 @@
 """
 
 import logging
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import zarr
 from chaos.faults import Killer, PassWatch, worker_processes
 from distributed import Client, LocalCluster
+from reference.passes import FILL, NoiseSource
 
 from protodask import FitConfig, PrototypeSet, fit, ingest, predict, sample_data
 from protodask.data import Dataset
-from protodask.engine import Engine, open_engine, thread_engine
+from protodask.engine import Engine, Layout, open_engine, thread_engine
+from protodask.errors import ClusterError
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.prototypes.history import IterationDone
 from protodask.prototypes.persistence import model_fingerprint
 
 TWO_BATCHES = FitConfig(n_batches=2, n_candidates=300, tolerance=1e-7)
@@ -106,6 +114,37 @@ def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: Proto
         model = fit(dataset, TWO_BATCHES, engine=engine, callbacks=(scale,)).model
     assert (threads[0], threads[-1]) == (1, 2)
     assert model_fingerprint(model) == model_fingerprint(undisturbed)
+
+
+def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undisturbed: PrototypeSet) -> None:
+    watch = PassWatch()
+    stopped: list[bool] = []
+    with cluster_of(2) as cluster, engine_of(cluster) as engine, watch.over_all_passes():
+
+        def stop_one(event: object) -> None:
+            if isinstance(event, IterationDone) and event.iteration == 5 and not stopped:
+                number = worker_processes(cluster)[0]
+                stopped.append(True)
+                os.kill(number, signal.SIGSTOP)
+                resume = threading.Timer(4, os.kill, (number, signal.SIGCONT))
+                resume.daemon = True
+                resume.start()
+
+        model = fit(dataset, replace(TWO_BATCHES, n_batches=1), engine=engine, callbacks=(stop_one,)).model
+    assert stopped == [True]
+    assert model.batches[0].prototype_weight.tobytes() == undisturbed.batches[0].prototype_weight.tobytes()
+    assert model.batches[0].feature_weight.tobytes() == undisturbed.batches[0].feature_weight.tobytes()
+
+
+@pytest.mark.slow
+def test_reduce__that_fills_the_memory_of_its_workers_says_so() -> None:
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        cluster_of(2) as cluster,
+        engine_of(cluster) as engine,
+        pytest.raises(ClusterError, match="mostly lacks memory: give workers more, or blocks fewer rows"),
+    ):
+        engine.reduce(NoiseSource(Layout(16, 16), "filler"), FILL, 2**30)
 
 
 def write_table(path: Path, n_rows: int) -> Path:

@@ -12,6 +12,7 @@ from distributed import Client
 from reference.passes import (
     HALF_SUM,
     KILL,
+    KILL_TWICE,
     LOOKUP,
     PROCESSES,
     PRODUCTS,
@@ -188,3 +189,15 @@ def test_reduce__that_kills_its_worker_says_so(start_cluster: StartCluster) -> N
         pytest.raises(ClusterError, match="lacks memory: give"),
     ):
         engine.reduce(NoiseSource(Layout(16, 16), "killer"), KILL)
+
+
+def test_reduce__whose_task_lost_too_many_workers_by_chance_tries_again(
+    start_cluster: StartCluster, local: Engine, tmp_path: Path
+) -> None:
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        small = start_cluster(1)
+    source = NoiseSource(Layout(16, 16), f"killed-{tmp_path}")
+    with open_engine(small.scheduler_address) as engine:
+        found = engine.reduce(source, KILL_TWICE, "noise", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert found == local.reduce(source, SUM, "noise")

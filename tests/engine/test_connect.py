@@ -263,7 +263,8 @@ def test_cluster_engine__trusts_its_own_authority_alone(scheduler: str, foreign:
 def test_peer_certificate__waits_for_a_scheduler_that_is_about_to_start(
     scheduler: str, ours: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_socket, refused = socket.create_connection, []
+    open_socket = socket.create_connection
+    refused: list[Any] = []
 
     def refuse_twice(*arguments: Any, **named: Any) -> socket.socket:
         if len(refused) < 2:
