@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -13,13 +13,23 @@ import zarr
 from numpy.typing import NDArray
 from zarr.core.buffer.cpu import NDBuffer
 
+from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, from_attributes
 from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
-from protodask.data.storage import locate, read_attributes
+from protodask.data.storage import (
+    find_group,
+    group_exists,
+    is_url,
+    locate,
+    open_store,
+    read_attributes,
+    read_stable,
+    version_of,
+)
 from protodask.data.summary import Summary
 from protodask.engine import Block, Layout
-from protodask.errors import FormatError, StorageError
-from protodask.places import mask
+from protodask.errors import FormatError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +37,14 @@ class Dataset:
     """Encoded rows in a Zarr group, in fixed blocks.
 
     It names its place and holds no rows, so it is small to pickle; each process opens the arrays on first use. It
-    shows the rows that were committed when it was opened: a later append does not change it.
+    shows the rows that were committed when it was opened: a later append does not change it. When another dataset took
+    its place, reading it is a `StorageError`: never are the other one's rows handed out as its own.
     """
 
     path: str
     metadata: Metadata = field(repr=False)
+    group: str = field(default="", repr=False)
+    """Where its arrays lie, if not at `path` itself."""
 
     def __repr__(self) -> str:
         return f"Dataset({mask(self.path)!r})"  # tasks are logged with their arguments
@@ -46,9 +59,20 @@ class Dataset:
     def open(cls, path: str | os.PathLike[str]) -> Dataset:
         """Open a dataset and check its attributes and the shapes of its arrays; no row is read."""
         where = locate(path)
-        dataset = cls(where, from_attributes(read_attributes(where), where))
-        _check_arrays(where, dataset.metadata)
+        return read_stable(where, lambda: cls._open(where))
+
+    @classmethod
+    def _open(cls, where: str) -> Dataset:
+        place, attributes = find_group(where)
+        dataset = cls(where, from_attributes(attributes, where), "" if place == where else place)
+        _check_arrays(place, where, dataset.metadata)
+        _require_unreplaced(where, place, dataset.metadata.identity)
         return dataset
+
+    @property
+    def place(self) -> str:
+        """The group with the arrays: `path`, or the generation below it that was current when this was opened."""
+        return self.group or self.path
 
     @property
     def layout(self) -> Layout:
@@ -124,11 +148,17 @@ class Dataset:
         The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
         """
         start, stop = self.layout.bounds(number)
-        stored = _open_arrays(self.path, self.key)
-        arrays = {
-            variable.name: self._read_array(stored[variable.name], variable, number, start, stop)
-            for variable in self.metadata.variables
-        }
+        try:
+            stored = _open_arrays(self.path, self.place, self.array_names, self.metadata.identity, self.key)
+            arrays = {
+                variable.name: self._read_array(stored[variable.name], variable, number, start, stop)
+                for variable in self.metadata.variables
+            }
+        except (ProtodaskError, KeyError):
+            # What looks like damage may be another dataset.
+            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
+            raise
+        _require_unreplaced(self.path, self.place, self.metadata.identity)
         return Block(number, start, arrays)
 
     def _read_array(self, stored: Stored, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
@@ -142,9 +172,10 @@ class Dataset:
             except (MemoryError, PermissionError):
                 raise
             except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
-                if isinstance(error, OSError):
+                if isinstance(error, OSError) or is_remote(error):
                     raise StorageError(
-                        f"Block {number} of {self.path} could not be read ({error}).", "Check the storage and repeat."
+                        f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                        "Check the storage and repeat.",
                     ) from error
                 raise self._damaged(variable, number, str(error)) from error
             # What a missing chunk reads as is no legal value, so one value of each chunk tells.
@@ -209,20 +240,62 @@ Stored = zarr.Array[Any]
 
 
 @lru_cache(maxsize=64)
-def _open_arrays(path: str, fingerprint: str) -> Mapping[str, Stored]:
-    """The arrays of a dataset, opened once in a process; `fingerprint` tells apart what one path held over time."""
-    return _load_arrays(path)
+def _open_arrays(
+    path: str, place: str, names: tuple[str, ...], identity: str, fingerprint: str
+) -> Mapping[str, Stored]:
+    """The arrays of a dataset, opened once in a process.
+
+    `identity` and `fingerprint` tell apart what one place held over time, and what is there must be what they say: the
+    arrays of another dataset must not be kept under their names.
+    """
+    arrays = _load_arrays(place, path, names)
+    _require_unreplaced(path, place, identity)
+    return arrays
 
 
-def _load_arrays(path: str) -> Mapping[str, Stored]:
+def _require_unreplaced(path: str, place: str, identity: str, failed: bool = False) -> None:
+    """Refuse what was read through a path before this, if it was not of the dataset it was meant to be of.
+
+    A generation in an object store has a name of its own: what is read there is of this dataset, or is not there.
+    """
+    if is_url(place):
+        replaced = failed and not group_exists(place)
+    else:
+        version = version_of(place)
+        replaced = version is None or _identity_at(place, version) != identity
+    if replaced:
+        raise StorageError(
+            f"The dataset {mask(path)} was replaced or removed while it was being read.",
+            "Repeat what you did, with the dataset that is there now.",
+        )
+
+
+@lru_cache(maxsize=64)
+def _identity_at(place: str, version: object) -> str | None:
+    """The identity of the dataset at a place, looked up once for each version of its attributes."""
+    attributes = read_attributes(place) if os.path.exists(place) else None
+    return attributes.get("identity", "") if isinstance(attributes, dict) else None
+
+
+def _load_arrays(place: str, path: str, names: Sequence[str]) -> Mapping[str, Stored]:
+    """Those of the arrays that are there. They are not listed: a writer may have other files among them just now."""
     try:
-        return dict(zarr.open_group(path, mode="r", zarr_format=3).arrays())
+        group = zarr.open_group(open_store(place, read_only=True), mode="r", zarr_format=3)
+        found = {name: group.get(name) for name in names}
+        return {name: array for name, array in found.items() if isinstance(array, zarr.Array)}
     except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
-        raise FormatError(f"The dataset {path} cannot be opened ({error}).", INGEST_AGAIN) from error
+        if is_remote(error):
+            raise StorageError(
+                f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                "Check the network and the credentials, and repeat.",
+            ) from error
+        raise FormatError(
+            f"The dataset {mask(path)} cannot be opened ({mask_text(str(error), path)}).", INGEST_AGAIN
+        ) from error
 
 
-def _check_arrays(path: str, metadata: Metadata) -> None:
-    arrays = _load_arrays(path)
+def _check_arrays(place: str, path: str, metadata: Metadata) -> None:
+    arrays = _load_arrays(place, path, [variable.name for variable in metadata.variables])
     for variable in metadata.variables:
         if variable.name not in arrays:
             raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN)

@@ -62,6 +62,8 @@ class Metadata:
     content: int
     """Sum of the block digests modulo 2**128: an append needs to hash its own blocks only."""
     notes: tuple[str, ...] = ()
+    identity: str = ""
+    """Drawn when the dataset is made and kept by appends: tells it from another that takes its place."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -188,6 +190,7 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         "minimum": summary.minimum.tolist(),
         "maximum": summary.maximum.tolist(),
         "notes": list(metadata.notes),
+        "identity": metadata.identity,
         "content": f"{metadata.content:032x}",
         "fingerprint": metadata.fingerprint,
     }
@@ -270,6 +273,7 @@ def _parse(fields: Fields) -> Metadata:
         summary=summary,
         content=int(content, 16),
         notes=fields.texts("notes"),
+        identity=fields.optional_text("identity") or "",
     )
 
 

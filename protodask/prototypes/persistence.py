@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.metadata import Fields, hash_json
-from protodask.data.storage import Kind, locate, published, read_attributes
+from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.tiles import Precision
@@ -61,7 +61,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "provenance": dict(model.provenance),
     }
     with published(where, overwrite, MODEL) as place:
-        group = zarr.open_group(place, mode="w", zarr_format=3)
+        group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
         for number, batch in enumerate(model.batches, start=1):
             for name, dtype, _ in BATCH_ARRAYS:
                 values = np.ascontiguousarray(getattr(batch, name), dtype=dtype)
@@ -91,10 +91,14 @@ def _digest(model: PrototypeSet) -> str:
 def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
     """Read a model; whatever is wrong with it is a `FormatError`."""
     where = locate(path)
-    attributes = read_attributes(where)
+    return read_stable(where, lambda: _load(where))
+
+
+def _load(where: str) -> PrototypeSet:
+    place, attributes = find_group(where)
     if not isinstance(attributes, Mapping) or attributes.get("format") != MODEL.format:
         raise FormatError(f"{where} is not a protodask model.", "Make one with `protodask fit`.")
-    fields = Fields(attributes, where, "model", FIT_AGAIN)
+    fields = Fields(attributes, place, "model", FIT_AGAIN)
     version = fields.integer("version", 1)
     if version > MODEL_VERSION:
         raise FormatError(
@@ -164,7 +168,9 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
 def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        group: Any = zarr.open_group(f"{fields.where}/batch-{number}", mode="r", zarr_format=3)
+        group: Any = zarr.open_group(
+            open_store(f"{fields.where}/batch-{number}", read_only=True), mode="r", zarr_format=3
+        )
         for name, dtype, dims in BATCH_ARRAYS:
             stored = group[name]
             shape = tuple(size["DJ".index(letter)] for letter in dims)

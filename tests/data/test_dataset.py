@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protodask.data import Column, Dataset, write_dataset
+from protodask.data import dataset as dataset_module
 from protodask.data import metadata as metadata_module
+from protodask.data import storage as storage_module
 from protodask.data.metadata import from_attributes, to_attributes
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
@@ -311,3 +313,58 @@ def test_engine__reads_a_dataset_as_any_source(make_arrays: Make, dataset: Datas
     with thread_engine(2, 2**28) as engine:
         taken = engine.take(dataset, np.array([99, 0, 40]), ["features", "target"])
     np.testing.assert_array_equal(taken["features"], make_arrays(100)["features"][[99, 0, 40]])
+
+
+def test_read__of_a_dataset_that_was_replaced_hands_out_no_row_of_the_other(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset
+) -> None:
+    sent = pickle.dumps(dataset)
+    dataset.read(0)
+    other = write(make_arrays(100, seed=1), dataset.path, block_rows=32, overwrite=True)
+    for stale in (dataset, pickle.loads(sent)):  # with arrays that were opened before, and without
+        with pytest.raises(StorageError, match="was replaced or removed .* Repeat what you did"):
+            stale.read(1)
+    np.testing.assert_array_equal(other.read(1)["features"], make_arrays(100, seed=1)["features"][32:64])
+    # The same content again is still another writing: what was opened before is told so, what is opened now reads.
+    again = write(make_arrays(100), dataset.path, block_rows=32, overwrite=True)
+    assert again.key == dataset.key
+    np.testing.assert_array_equal(again.read(1)["features"], make_arrays(100)["features"][32:64])
+    with pytest.raises(StorageError, match="was replaced or removed"):
+        dataset.read(1)
+    shutil.rmtree(dataset.path)
+    with pytest.raises(StorageError, match="was replaced or removed"):
+        again.read(0)
+
+
+def test_open__of_a_dataset_that_is_replaced_meanwhile_opens_the_new_one(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = storage_module.find_group
+    replacements = [make_arrays(70, seed=2), make_arrays(50, seed=1)]
+
+    def find_and_replace(path: str) -> tuple[str, object]:
+        before = found(path)
+        if replacements:
+            arrays = replacements.pop()
+            monkeypatch.setattr(dataset_module, "find_group", found)
+            write(arrays, dataset.path, block_rows=8, overwrite=True)
+            monkeypatch.setattr(dataset_module, "find_group", find_and_replace)
+        return before
+
+    monkeypatch.setattr(dataset_module, "find_group", find_and_replace)
+    assert Dataset.open(dataset.path).n_rows == 70
+    assert not replacements
+
+
+def test_open__follows_a_generation_that_was_copied_to_a_disk(dataset: Dataset, tmp_path: Path) -> None:
+    name = "generation-0123456789abcdef"
+    shutil.copytree(dataset.path, tmp_path / "copy" / name)
+    root = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"format": "protodask-dataset", "generation": name},
+    }
+    (tmp_path / "copy" / "zarr.json").write_text(json.dumps(root))
+    copy = Dataset.open(tmp_path / "copy")
+    assert copy.key == dataset.key
+    np.testing.assert_array_equal(copy.read(2)["features"], dataset.read(2)["features"])
