@@ -17,6 +17,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.planning import refuse_misfit
 from protodask.prototypes.runs import RunDirectory, environment
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores, fits_memory
 from protodask.prototypes.training import Training, TrainingData
@@ -60,6 +61,7 @@ def fit(
         open_engine(engine) as opened,
         TemporaryDirectory(prefix="protodask-") as temporary,
     ):
+        refuse_misfit(data, settings, start, opened)
         folder = temporary if directory is None else directory.path
         training = Training(
             dataset_for_training(data),
