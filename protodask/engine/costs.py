@@ -20,7 +20,7 @@ BLOCKS_AT_WORK = 2
 """For each thread: the one the kernel sees, and the next one, read ahead."""
 
 CHUNK_COPIES = 2
-"""A chunk while it is read: as it is stored, and as it is checked."""
+"""A chunk while it is read: as it is stored, and as it is checked. A thread has one block read at a time."""
 
 UNRETURNED_BLOCKS = 1.5
 """Blocks for each thread that were freed and that the allocator keeps. Every thread allocates from an area of its own,
@@ -136,7 +136,7 @@ def holding_parts(processes: Processes, block_bytes: int, chunk_bytes: int, data
     return (
         Part("Python and its libraries", INTERPRETER_BYTES),
         Part("blocks at work", at_work),
-        Part("chunks being read", min(CHUNK_COPIES * BLOCKS_AT_WORK * threads * chunk_bytes, 2 * data_bytes)),
+        Part("chunks being read", min(CHUNK_COPIES * threads * chunk_bytes, CHUNK_COPIES * data_bytes)),
         Part("freed, not yet returned", unreturned),
         Part("blocks kept", kept),
     )

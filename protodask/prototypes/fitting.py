@@ -17,7 +17,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.planning import refuse_misfit
+from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores, fits_memory
 from protodask.prototypes.training import Training, TrainingData
@@ -61,13 +61,13 @@ def fit(
         open_engine(engine) as opened,
         TemporaryDirectory(prefix="protodask-") as temporary,
     ):
-        refuse_misfit(data, settings, start, opened)
+        planned = require_fit(data, settings, start, opened)
         folder = temporary if directory is None else directory.path
         training = Training(
             dataset_for_training(data),
             settings,
             opened,
-            score_keeper(data, opened, folder),
+            score_keeper(data, opened, folder, planned.scores_stored),
             evaluations=directory,
             callbacks=tuple(callbacks),
         )
@@ -98,9 +98,9 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     )
 
 
-def score_keeper(data: Dataset, engine: Engine, folder: str) -> ScoreKeeper:
-    """Scores in memory where they are few, else in `folder`."""
-    if fits_memory(engine, data.n_rows, len(data.classes)):
+def score_keeper(data: Dataset, engine: Engine, folder: str, stored: bool = False) -> ScoreKeeper:
+    """Scores in memory where they are few, unless they are to be `stored` all the same; else in `folder`."""
+    if not stored and fits_memory(engine, data.n_rows, len(data.classes)):
         return MemoryScores()
     return StoredScores(folder, len(data.classes))
 

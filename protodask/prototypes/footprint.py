@@ -7,6 +7,7 @@ Every figure is an upper bound on what numpy allocates; those of the kernel foll
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -97,7 +98,7 @@ class Shape:
         """Scores of all rows between batches."""
         return self.n_rows * self.n_classes * DOUBLE if self.scored else 0
 
-    @property
+    @cached_property
     def drawn(self) -> tuple[int, ...]:
         """Candidates of each class in a first batch, whose rows of all classes but one fall into one bin each."""
         sizes = np.array(self.class_rows, dtype=np.int64)
@@ -107,7 +108,7 @@ class Shape:
     def most_candidates(self) -> int:
         return min(self.n_candidates, self.n_rows) + 2 * self.n_classes  # the shares of bins are rounded
 
-    @property
+    @cached_property
     def most_columns(self) -> int:
         """Columns of the kernel matrix with their padding, at most.
 
@@ -138,15 +139,9 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
     )
 
 
-def scores_stored(shape: Shape, processes: Processes) -> bool:
-    """Whether the scores between batches lie in a store, because they are many."""
-    return shape.score_bytes > processes.resident_bytes
-
-
-def streamed_row_bytes(shape: Shape, processes: Processes) -> int:
-    """Bytes of a row that a pass reads from storage: the dataset's, and stored scores."""
-    stored = shape.scored and scores_stored(shape, processes)
-    return shape.row_bytes + (shape.n_classes * DOUBLE if stored else 0)
+def streamed_row_bytes(shape: Shape, stored: bool) -> int:
+    """Bytes of a row that a pass reads from storage: the dataset's, and those of stored scores."""
+    return shape.row_bytes + (shape.n_classes * DOUBLE if shape.scored and stored else 0)
 
 
 def tile_bytes(shape: Shape) -> int:
@@ -184,15 +179,16 @@ def row_array_bytes(shape: Shape) -> int:
     return by_row + (operand_bytes(shape) if shape.scored else 0)
 
 
-def partial_bytes(shape: Shape) -> int:
-    """The largest partial result of a pass: a gradient, or a sample for the draw."""
-    return max(DOUBLE * (shape.most_candidates + shape.n_features + 8), sample_bytes(shape))
-
-
 def sample_bytes(shape: Shape) -> int:
     """A sample of rows with all bins full. Before there are scores, only the most frequent class is right."""
     bins = 2 * shape.n_classes if shape.scored else shape.n_classes
     return SAMPLE_BYTES * min(bins * shape.n_candidates, shape.n_rows)
+
+
+def partials_bytes(shape: Shape, count: int) -> int:
+    """So many partial results of a pass: gradients, or samples, which are no more than all rows together."""
+    gradients = count * DOUBLE * (shape.most_candidates + shape.n_features + 8)
+    return max(gradients, min(count * sample_bytes(shape), SAMPLE_BYTES * shape.n_rows))
 
 
 def working_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
@@ -203,7 +199,7 @@ def working_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     # as bytes.
     operands = operand_bytes(shape) if processes.kind == "threads" else threads * operand_bytes(shape) + problem
     nodes = shape.layout.n_blocks.bit_length()
-    merging = threads * (SORTING_COPIES * sample_bytes(shape) + nodes * partial_bytes(shape))
+    merging = threads * SORTING_COPIES * sample_bytes(shape) + partials_bytes(shape, threads * nodes)
     taken = shape.most_candidates * shape.row_bytes  # rows taken by all tasks together
     return (
         Part("arrays by row", threads * row_array_bytes(shape)),
@@ -222,50 +218,58 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     sent = 0
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
-    partials = most_partials(processes, shape.layout.n_blocks) * partial_bytes(shape)
+    partials = partials_bytes(shape, most_partials(processes, shape.layout.n_blocks))
     return (
         Part("drawing and merging candidates", drawn + merging + models + sent),
         Part("partial results of a pass", partials + SORTING_COPIES * sample_bytes(shape)),
         Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + features)),
-        Part("scores of earlier batches", _resident_scores(shape, processes)),
     )
 
 
-def _resident_scores(shape: Shape, processes: Processes) -> int:
-    """Scores held in the driver's memory. Where they are stored instead their room is set aside all the same, so that
-    a problem that fits into some memory fits into more.
+def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory, Memory]:
+    """What a process that computes and the driver hold at their peaks: the same, if they are one process. `stored` says
+    where the scores between batches are.
     """
-    copies = RESIDENT_COPIES if processes.kind == "threads" else RESIDENT_COPIES + 1
-    return copies * min(shape.score_bytes, processes.resident_bytes)
-
-
-def memory_of(shape: Shape, processes: Processes) -> tuple[Memory, Memory]:
-    """What a process that computes and the driver hold at their peaks: the same, if they are one process."""
-    row_bytes = streamed_row_bytes(shape, processes)
-    holding = holding_parts(
-        processes, shape.block_rows * row_bytes, min(MAX_CHUNK_BYTES, shape.block_rows * row_bytes),
-        shape.n_rows * row_bytes,
-    )  # fmt: skip
+    row_bytes = streamed_row_bytes(shape, stored)
+    block_bytes = shape.block_rows * row_bytes
+    holding = holding_parts(processes, block_bytes, min(MAX_CHUNK_BYTES, block_bytes), shape.n_rows * row_bytes)
     kept = holding[-1].bytes
-    driving = driving_parts(shape, processes)
+    resident = 0 if stored else shape.score_bytes
+    working, driving = working_parts(shape, processes), driving_parts(shape, processes)
     if processes.kind == "threads":
-        both = Memory((*holding[:-1], *working_parts(shape, processes), *driving, holding[-1]), kept)
+        scores = Part("scores of earlier batches", RESIDENT_COPIES * resident)
+        both = Memory((*holding[:-1], *working, *driving, scores, holding[-1]), kept)
         return both, both
-    shipped = min(shape.score_bytes, processes.resident_bytes)
-    worker = (*holding[:-1], *working_parts(shape, processes), Part("scores from the driver", 2 * shipped), holding[-1])
-    return Memory(worker, kept), Memory((Part("Python and its libraries", INTERPRETER_BYTES), *driving))
+    sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)
+    received = Part("scores of earlier batches", 2 * resident)  # as bytes, and as they are
+    driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent)
+    return Memory((*holding[:-1], *working, received, holding[-1]), kept), Memory(driver)
 
 
-def fits(shape: Shape, processes: Processes) -> bool:
+def within_limits(shape: Shape, processes: Processes, stored: bool) -> bool:
     """Whether every process keeps its limit."""
-    worker, driver = memory_of(shape, processes)
+    worker, driver = memory_of(shape, processes, stored)
     within = worker.total <= processes.usable_bytes
     return within and (processes.kind == "threads" or driver.total <= processes.driver_bytes)
 
 
+def scores_stored(shape: Shape, processes: Processes) -> bool:
+    """Whether the scores between batches go into a store: where they are many or, in this process, where the rest fits
+    only without them. The workers of a cluster may not reach every place.
+    """
+    if shape.score_bytes > processes.resident_bytes:
+        return True
+    return processes.kind == "threads" and not within_limits(shape, processes, stored=False)
+
+
+def fits(shape: Shape, processes: Processes) -> bool:
+    """Whether every process keeps its limit, with the scores where they go."""
+    return within_limits(shape, processes, scores_stored(shape, processes))
+
+
 def read_bytes(shape: Shape, processes: Processes) -> tuple[int, int]:
     """Bytes that a pass reads from storage: the first, and each after it."""
-    row_bytes = streamed_row_bytes(shape, processes)
+    row_bytes = streamed_row_bytes(shape, scores_stored(shape, processes))
     kept = kept_blocks(processes, shape.layout.n_blocks, shape.block_rows * row_bytes)
     every = shape.n_rows * row_bytes
     return every, max(0, every - kept * shape.layout.block_rows * row_bytes)

@@ -12,7 +12,7 @@ from protodask.engine.costs import Memory, Processes, longest_share, processes_o
 from protodask.engine.memory import process_memory_limit
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, shape_of
+from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
 from protodask.prototypes.model import PrototypeSet
 
 ASSUMED_EVALUATIONS = 250
@@ -63,6 +63,8 @@ class Plan:
     """Of a process that computes, at its peak."""
     driver: Memory
     """Of this process: the same, if it computes itself."""
+    scores_stored: bool
+    """Whether the scores between batches go into a store."""
     fits: bool
     remedies: tuple[Remedy, ...]
     """Each of them alone would make it fit; empty if it does."""
@@ -98,6 +100,7 @@ class Plan:
                 "threads": processes.threads,
                 "memory_limit": processes.memory_bytes,
             },
+            "scores_stored": self.scores_stored,
             "tasks": self.tasks,
             "worker_bytes": self.worker.total,
             "worker_parts": {part.name: part.bytes for part in self.worker.parts},
@@ -161,7 +164,8 @@ def plan(
 
 def plan_shape(shape: Shape, processes: Processes) -> Plan:
     """The plan as far as it is arithmetic."""
-    worker, driver = memory_of(shape, processes)
+    stored = scores_stored(shape, processes)
+    worker, driver = memory_of(shape, processes, stored)
     enough = fits(shape, processes)
     first, later = read_bytes(shape, processes)
     evaluations = max(1, min(ASSUMED_EVALUATIONS, int(EVALUATIONS_PER_ITERATION * shape.max_iterations)))
@@ -171,6 +175,7 @@ def plan_shape(shape: Shape, processes: Processes) -> Plan:
         processes=processes,
         worker=worker,
         driver=driver,
+        scores_stored=stored,
         fits=enough,
         remedies=() if enough else tuple(remedies(shape, processes)),
         tasks=min(processes.n_tasks, shape.layout.n_blocks),
@@ -186,11 +191,12 @@ def _has_batches(model: PrototypeSet | None) -> bool:
     return model is not None and model.n_batches > 0
 
 
-def refuse_misfit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> None:
-    """Refuse a fit whose processes would not keep their memory limit, with what would make it fit."""
+def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
+    """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
     found = plan_shape(shape_of(data, config, _has_batches(start)), processes_of(engine))
     if not found.fits:
         raise misfit(found)
+    return found
 
 
 def misfit(found: Plan) -> InputError:
