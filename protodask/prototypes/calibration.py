@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -37,6 +38,10 @@ FEWEST_ROWS = 2048
 
 WARM_RATIO = 1.5
 """A first reading that takes less than so many times a second one came from the system's memory already."""
+
+READ_BLOCKS = 8
+READ_BYTES = 32 * 2**20
+"""What each thread reads at most, but one block in any case: enough to tell the rate from the cost of a call."""
 
 PASSES = 5
 """Passes of nothing, after one that is not counted."""
@@ -174,14 +179,19 @@ def merge_readings(left: Reading, right: Reading) -> Reading:
 
 
 def time_reading(tick: Block, data: Dataset, ticks: int) -> Reading:
-    """Read a block of this task's own, twice."""
+    """Read a few blocks of this task's own, twice."""
     n_blocks = data.layout.n_blocks
     data.read(n_blocks - 1)  # opens the arrays, if this process has not yet
-    number = tick.number * n_blocks // ticks
-    first = _seconds(lambda: data.read(number))
-    began = time.perf_counter()
-    size = data.read(number).nbytes
-    return Reading(size, first, time.perf_counter() - began)
+    first, stop = (number * n_blocks // ticks for number in (tick.number, tick.number + 1))
+    numbers = range(first, max(first + 1, min(stop, first + READ_BLOCKS)))
+    total = Reading(0, 0.0, 0.0)
+    for number in numbers:
+        if total.bytes >= READ_BYTES:
+            break
+        start, end = data.layout.bounds(number)
+        fresh, again = (_seconds(partial(data.read, number)) for _ in range(2))
+        total = merge_readings(total, Reading((end - start) * data.metadata.row_bytes, fresh, again))
+    return total
 
 
 def _nothing(tick: Block) -> int:

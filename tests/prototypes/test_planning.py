@@ -10,6 +10,7 @@ import pytest
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from protodask import plan
 from protodask.data import Dataset, write_dataset
@@ -43,7 +44,10 @@ WIDE = 4000
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     random = np.random.default_rng(0)
-    rows = {"features": random.normal(size=(600, WIDE)), "target": np.arange(600, dtype=np.int32) % 2}
+    rows: dict[str, NDArray[Any]] = {
+        "features": random.normal(size=(600, WIDE)),
+        "target": np.arange(600, dtype=np.int32) % 2,
+    }
     columns = tuple(Column(f"x{position}") for position in range(WIDE))
     path = tmp_path_factory.mktemp("wide") / "data.zarr"
     return write_dataset(array_source(rows, 64), path, classes=(0, 1), columns=columns, block_rows=64)
