@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.cluster import app as cluster
 from protodask.cli.evaluate import evaluate
 from protodask.cli.fit import fit
 from protodask.cli.info import info
@@ -57,6 +58,7 @@ app.command("fit")(fit)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("run")(run)
+app.add_typer(cluster)
 
 
 def main() -> None:

@@ -6,46 +6,18 @@ from typing import Annotated
 
 import typer
 
-from protodask.cli.computing import Computing, perform_step
+from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
-from protodask.cli.training import (
-    RUN,
-    AlphaV,
-    AlphaW,
-    Candidates,
-    Config,
-    Data,
-    LambdaV,
-    LambdaW,
-    MaxFraction,
-    MaxIterations,
-    NewBatches,
-    Precision,
-    Seed,
-    Standardize,
-    Start,
-    Tolerance,
-)
+from protodask.cli.training import NOTHING_SAID, RUN, Data, TrainingOptions
 
 
+@grouped
 def fit(
     data: Data,
     out: Annotated[str, typer.Option("--out", metavar="MODEL", help="Where to write the model.")],
-    batches: NewBatches = None,
-    candidates: Candidates = None,
-    max_fraction: MaxFraction = None,
-    lambda_v: LambdaV = None,
-    lambda_w: LambdaW = None,
-    alpha_v: AlphaV = None,
-    alpha_w: AlphaW = None,
-    standardize: Standardize = None,
-    precision: Precision = None,
-    tolerance: Tolerance = None,
-    max_iterations: MaxIterations = None,
-    seed: Seed = None,
-    config: Config = None,
+    training: TrainingOptions = NOTHING_SAID,
     run_dir: Annotated[
         str | None,
         typer.Option(
@@ -55,12 +27,8 @@ def fit(
             rich_help_panel=RUN,
         ),
     ] = None,
-    start: Start = None,
     overwrite: Overwrite = False,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -68,24 +36,5 @@ def fit(
     with reported(debug):
         from protodask.pipeline.steps import FitStep
 
-        step = FitStep(
-            data=data,
-            out=out,
-            batches=batches,
-            candidates=candidates,
-            max_fraction=max_fraction,
-            lambda_v=lambda_v,
-            lambda_w=lambda_w,
-            alpha_v=alpha_v,
-            alpha_w=alpha_w,
-            standardize=standardize,
-            precision=precision,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            seed=seed,
-            config=config,
-            run_dir=run_dir,
-            start=start,
-            overwrite=overwrite,
-        )
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        step = FitStep(data=data, out=out, run_dir=run_dir, overwrite=overwrite, **vars(training))
+        show_result(perform_step(step, computing), as_json)

@@ -6,29 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protodask.cli.computing import Computing, computing_engine
+from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.console import say, say_pairs, say_table
 from protodask.cli.errors import reported, wrong_use
-from protodask.cli.options import Debug, Json, MemoryLimit, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, grouped
 from protodask.cli.progress import describe_seconds
 from protodask.cli.show import count, shorten, show_json, size
-from protodask.cli.training import (
-    AlphaV,
-    AlphaW,
-    Candidates,
-    Config,
-    Data,
-    LambdaV,
-    LambdaW,
-    MaxFraction,
-    MaxIterations,
-    NewBatches,
-    Precision,
-    Seed,
-    Standardize,
-    Start,
-    Tolerance,
-)
+from protodask.cli.training import NOTHING_SAID, Data, TrainingOptions
 
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory
@@ -37,30 +21,15 @@ if TYPE_CHECKING:
 DOES_NOT_FIT = 3
 
 
+@grouped
 def plan(
     data: Data,
-    batches: NewBatches = None,
-    candidates: Candidates = None,
-    max_fraction: MaxFraction = None,
-    lambda_v: LambdaV = None,
-    lambda_w: LambdaW = None,
-    alpha_v: AlphaV = None,
-    alpha_w: AlphaW = None,
-    standardize: Standardize = None,
-    precision: Precision = None,
-    tolerance: Tolerance = None,
-    max_iterations: MaxIterations = None,
-    seed: Seed = None,
-    config: Config = None,
-    start: Start = None,
+    training: TrainingOptions = NOTHING_SAID,
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate/--no-calibrate", help="Measure the machine for a second or two, to say seconds."),
+        typer.Option("--calibrate/--no-calibrate", help="Measure for a second or two, to say how long it takes."),
     ] = True,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -70,29 +39,15 @@ def plan(
     """
     with reported(debug):
         from protodask.data import Dataset
-        from protodask.pipeline.settings import FitSettings, chosen_config
+        from protodask.pipeline.settings import chosen_config
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.planning import plan as plan_fit
 
-        said = FitSettings(
-            batches=batches,
-            candidates=candidates,
-            max_fraction=max_fraction,
-            lambda_v=lambda_v,
-            lambda_w=lambda_w,
-            alpha_v=alpha_v,
-            alpha_w=alpha_w,
-            standardize=standardize,
-            precision=precision,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            seed=seed,
-        )
         with wrong_use():
-            settings = chosen_config(said, config)
-        model = None if start is None else load_model(start)
+            settings = chosen_config(training, training.config)
+        model = None if training.start is None else load_model(training.start)
         dataset = Dataset.open(data)
-        with computing_engine(Computing(memory_limit, threads, scheduler, workers), lambda: None) as (engine, _):
+        with computing_engine(computing, lambda: None) as (engine, _):
             found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
         if as_json:
             show_json(found.describe())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
 
 TRAINING = "Settings of the training"
 RUN = "The run"
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset.")]
 
 
 def _setting(name: str, default: str, text: str) -> typer.models.OptionInfo:
@@ -16,40 +19,48 @@ def _setting(name: str, default: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset.")]
-NewBatches = Annotated[int | None, _setting("--batches", "1", "Batches of prototypes to add.")]
-Candidates = Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each batch.")]
-MaxFraction = Annotated[
-    float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
-]
-LambdaV = Annotated[float | None, _setting("--lambda-v", "0.001", "Penalty on the feature weights.")]
-LambdaW = Annotated[float | None, _setting("--lambda-w", "1e-08", "Penalty on the prototype weights.")]
-AlphaV = Annotated[
-    float | None, _setting("--alpha-v", "0.95", "Share of the l2 part in the penalty on feature weights.")
-]
-AlphaW = Annotated[
-    float | None, _setting("--alpha-w", "0.95", "Share of the l2 part in the penalty on prototype weights.")
-]
-Standardize = Annotated[
-    bool | None, _setting("--standardize/--raw-units", "standardize", "What the feature weights refer to.")
-]
-Precision = Annotated[
-    Literal["float32", "float64"] | None,
-    _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
-]
-Tolerance = Annotated[
-    float | None,
-    _setting("--tolerance", "2.22e-09", "Stop when an iteration improves by less, as a share of the objective."),
-]
-MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
-Seed = Annotated[int | None, _setting("--seed", "0", "Of the draw of candidates.")]
-Config = Annotated[
-    str | None,
-    typer.Option(
-        "--config", metavar="FILE", help="YAML file with such settings; the command line wins.", rich_help_panel=RUN
-    ),
-]
-Start = Annotated[
-    str | None,
-    typer.Option("--start", metavar="MODEL", help="Add the batches to this model.", rich_help_panel=RUN),
-]
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The settings of a fit, None where nothing was said, and what it starts from."""
+
+    batches: Annotated[int | None, _setting("--batches", "1", "Batches of prototypes to add.")] = None
+    candidates: Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each batch.")] = (
+        None
+    )
+    max_fraction: Annotated[
+        float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
+    ] = None
+    lambda_v: Annotated[float | None, _setting("--lambda-v", "0.001", "Penalty on the feature weights.")] = None
+    lambda_w: Annotated[float | None, _setting("--lambda-w", "1e-08", "Penalty on the prototype weights.")] = None
+    alpha_v: Annotated[
+        float | None, _setting("--alpha-v", "0.95", "Share of the l2 part in the penalty on feature weights.")
+    ] = None
+    alpha_w: Annotated[
+        float | None, _setting("--alpha-w", "0.95", "Share of the l2 part in the penalty on prototype weights.")
+    ] = None
+    standardize: Annotated[
+        bool | None, _setting("--standardize/--raw-units", "standardize", "What the feature weights refer to.")
+    ] = None
+    precision: Annotated[
+        Literal["float32", "float64"] | None,
+        _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        _setting("--tolerance", "2.22e-09", "Stop when an iteration improves by less, as a share of the objective."),
+    ] = None
+    max_iterations: Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")] = None
+    seed: Annotated[int | None, _setting("--seed", "0", "Of the draw of candidates.")] = None
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config", metavar="FILE", help="YAML file with such settings; the command line wins.", rich_help_panel=RUN
+        ),
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option("--start", metavar="MODEL", help="Add the batches to this model.", rich_help_panel=RUN),
+    ] = None
+
+
+NOTHING_SAID = TrainingOptions()

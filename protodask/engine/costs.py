@@ -117,7 +117,7 @@ def processes_of(engine: Engine) -> Processes:
     module = sys.modules.get("protodask.engine.cluster")
     if module is not None and isinstance(scheduler, module.ClusterScheduler):
         total = scheduler.n_threads  # waits for the first worker
-        threads = [int(worker["nthreads"]) for worker in scheduler._workers().values()]
+        threads = [int(worker["nthreads"]) for worker in module.workers_of(scheduler._client).values()]
         most = max(threads, default=1)
         count = max(1, -(-total // most))
         return Processes("workers", count, most, scheduler.memory_bytes, process_memory_limit())

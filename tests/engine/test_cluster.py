@@ -24,7 +24,6 @@ from reference.passes import (
 )
 
 from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
-from protodask.engine import cluster as cluster_module
 from protodask.errors import ClusterError, InputError
 
 StartCluster = Callable[[int], Any]
@@ -157,18 +156,6 @@ def test_open_engine__of_a_client_leaves_it_connected(address: str) -> None:
             assert engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x") == 4950.0
         assert client.status == "running"
         assert client.submit(len, (1, 2, 3)).result(timeout=30) == 3
-
-
-@pytest.mark.parametrize(
-    "wrong", ["tcp://127.0.0.1:1", "127.0.0.1", "nonsense", "", "foo://127.0.0.1:1", "tls://127.0.0.1:1"]
-)
-def test_open_engine__of_an_address_where_no_scheduler_answers(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "CONNECT_SECONDS", 1)
-    with (
-        pytest.raises(ClusterError, match="Check that it runs and that the address is right"),
-        open_engine(wrong),
-    ):
-        pass
 
 
 def test_open_engine__that_fails_leaves_no_noise_at_exit(tmp_path: Path) -> None:

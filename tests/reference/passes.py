@@ -6,6 +6,7 @@ A worker process gets the import path of the process that started it. Test modul
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,11 @@ def kill_worker(block: Block) -> float:
     os._exit(1)
 
 
+def sum_slowly(block: Block, name: str, seconds: float) -> float:
+    time.sleep(seconds)
+    return sum_values(block, name)
+
+
 def describe_process(block: Block) -> frozenset[int]:
     return frozenset([os.getpid()])
 
@@ -107,4 +113,5 @@ LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity)
 SQUARED_LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity, square_table)
 REFUSE: Reduction[float, float] = Reduction(refuse_block, add, identity)
 KILL: Reduction[float, float] = Reduction(kill_worker, add, identity)
+SLOW_SUM: Reduction[float, float] = Reduction(sum_slowly, add, identity)
 PROCESSES: Reduction[frozenset[int], frozenset[int]] = Reduction(describe_process, frozenset.union, identity)
