@@ -45,7 +45,8 @@ def fit(
     With `run_dir` every evaluation is recorded: the same call again, after an interruption, continues where the last
     one stopped and ends with the same model. A run directory of other settings or data is refused. On a cluster the
     run directory must be reachable by the workers if the data has so many rows that their scores do not fit into
-    memory.
+    memory. A fit that would not keep the memory limit of the engine's processes is refused before a row is read, with
+    what would make it fit; `plan` gives the whole account.
     """
     settings = FitConfig() if config is None else config
     record = {

@@ -23,7 +23,6 @@ from protodask.errors import InputError
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.footprint import Shape, fits
 from protodask.prototypes.planning import ASSUMED_EVALUATIONS, Plan, applied, misfit, plan_shape
-from protodask.prototypes.runs import RunDirectory
 
 MIB = 2**20
 
@@ -154,7 +153,7 @@ def test_fit__that_does_not_fit_is_refused_before_anything_is_read(
         run = tmp_path / "run"
         with pytest.raises(InputError, match=r"--candidates \d+.*--memory-limit \d+MiB.*`protodask plan` shows"):
             fit(wide, config, run_dir=run, engine=engine)
-        assert RunDirectory(str(run)).untouched
+        assert not run.exists()
         remedies = {remedy.setting: remedy for remedy in found.remedies}
         fewer = int(remedies["candidates"].value)
         assert plan(wide, replace(config, n_candidates=fewer), engine, calibrate=False).fits
