@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from protodask.prototypes.fitting import fit
     from protodask.prototypes.model import PrototypeSet
     from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.planning import Plan, plan
     from protodask.prototypes.prediction import predict
 
 _HOMES = {
@@ -25,12 +26,14 @@ _HOMES = {
     "Engine": "protodask.engine",
     "FitConfig": "protodask.prototypes.config",
     "InputError": "protodask.errors",
+    "Plan": "protodask.prototypes.planning",
     "ProtodaskError": "protodask.errors",
     "PrototypeSet": "protodask.prototypes.model",
     "PrototypeSetClassifier": "protodask.prototypes.estimator",
     "fit": "protodask.prototypes.fitting",
     "ingest": "protodask.data.ingest",
     "load_model": "protodask.prototypes.persistence",
+    "plan": "protodask.prototypes.planning",
     "predict": "protodask.prototypes.prediction",
     "sample_data": "protodask.data.synthetic",
     "thread_engine": "protodask.engine",
@@ -42,6 +45,7 @@ __all__ = [
     "Engine",
     "FitConfig",
     "InputError",
+    "Plan",
     "ProtodaskError",
     "PrototypeSet",
     "PrototypeSetClassifier",
@@ -49,6 +53,7 @@ __all__ = [
     "fit",
     "ingest",
     "load_model",
+    "plan",
     "predict",
     "sample_data",
     "thread_engine",

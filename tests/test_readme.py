@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_iris
 
+from protodask import sample_data
+
 README = Path(__file__).parents[1] / "README.md"
 EXAMPLE = re.compile(r"<!-- run:(?P<kind>\w+) -->\n```\w*\n(?P<code>.*?)```", re.DOTALL)
 
@@ -35,6 +37,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("python")) == 3
     assert len(examples("cli")) == 1
+    assert len(examples("plan")) == 1
     assert len(examples("tls")) == 1
 
 
@@ -53,6 +56,14 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "log-loss" in done.stdout
     assert {"iris.zarr", "iris-model.zarr", "predictions.parquet"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_readme__plans_run(tmp_path: Path) -> None:
+    sample_data("checker", 2000, tmp_path / "checker.zarr")
+    done = run(["bash", "-euo", "pipefail", "-c", examples("plan")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "It fits." in done.stdout
+    assert '"fits": true' in done.stdout
 
 
 def test_readme__cluster_with_tls_runs(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from protodask.cli.evaluate import evaluate
 from protodask.cli.fit import fit
 from protodask.cli.info import info
 from protodask.cli.ingest import ingest
+from protodask.cli.plan import plan
 from protodask.cli.predict import predict
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
@@ -40,7 +41,7 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 a check found something, 130 stopped.")
+@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 the answer is no, 130 stopped.")
 def protodask(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
@@ -52,6 +53,7 @@ def protodask(
 app.command("ingest")(ingest)
 app.command("sample-data")(sample_data)
 app.command("info")(info)
+app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)

@@ -8,12 +8,15 @@ CACHE_SHARE = 0.4
 INTERPRETER_BYTES = 250 * 2**20
 """Python with the libraries that a task imports."""
 
-THREAD_BYTES = 96 * 2**20
-"""What a thread works with: two blocks in flight (32 MiB each) and a tile."""
+THREAD_BYTES = 160 * 2**20
+"""What a thread works with: two blocks in flight (32 MiB each), a chunk being read (16 MiB), arrays by row and a tile
+(about 40 MiB while candidates are drawn), and what the allocator has not returned (up to 48 MiB)."""
 
-
-RESIDENT_SHARE = 0.1
+RESIDENT_SHARE = 0.03
 """Share of the limit for what passes leave in the memory of this process, such as the scores between two batches."""
+
+RESIDENT_COPIES = 3
+"""Of that, while new scores are computed: the old ones, the new ones in parts, and the new ones joined."""
 
 
 def process_memory_limit() -> int:
@@ -24,6 +27,7 @@ def process_memory_limit() -> int:
 
 
 def cache_budget(memory_bytes: int, threads: int) -> int:
-    """Bytes of blocks that a process with this limit keeps beside what its threads work with."""
-    left = memory_bytes - INTERPRETER_BYTES - threads * THREAD_BYTES
+    """Bytes of blocks that a process with this limit keeps beside what its threads work with and passes leave."""
+    resident = int(RESIDENT_COPIES * RESIDENT_SHARE * memory_bytes)
+    left = memory_bytes - INTERPRETER_BYTES - threads * THREAD_BYTES - resident
     return max(0, min(left, int(CACHE_SHARE * memory_bytes)))

@@ -52,10 +52,18 @@ def _allowed() -> str:
 
 def fit_config(step: FitStep) -> FitConfig:
     """The checked settings of a fit: the step's own before those of its file before the defaults."""
-    filed = FitSettings() if step.config is None else read_settings(step.config)
+    return chosen_config(step, step.config)
+
+
+def chosen_config(said: object, path: str | None) -> FitConfig:
+    """The checked settings: the fields of `said` before those of the file at `path` before the defaults.
+
+    `said` is anything with the fields of `FitSettings`, such as a step or the options of a command.
+    """
+    filed = FitSettings() if path is None else read_settings(path)
     chosen = {}
     for name in SETTINGS:
-        own = getattr(step, name)
+        own = getattr(said, name)
         value = getattr(filed, name) if own is None else own
         if value is not None:
             chosen[CONFIG_NAMES.get(name, name)] = value

@@ -17,6 +17,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores, fits_memory
 from protodask.prototypes.training import Training, TrainingData
@@ -44,7 +45,8 @@ def fit(
     With `run_dir` every evaluation is recorded: the same call again, after an interruption, continues where the last
     one stopped and ends with the same model. A run directory of other settings or data is refused. On a cluster the
     run directory must be reachable by the workers if the data has so many rows that their scores do not fit into
-    memory.
+    memory. A fit that would not keep the memory limit of the engine's processes is refused before a row is read, with
+    what would make it fit; `plan` gives the whole account.
     """
     settings = FitConfig() if config is None else config
     record = {
@@ -53,8 +55,9 @@ def fit(
         "start": None if start is None else model_fingerprint(start),
     }
     with (
-        nullcontext() if run_dir is None else own_directory(run_dir, record) as directory,
         open_engine(engine) as opened,
+        nullcontext(require_fit(data, settings, start, opened)) as planned,
+        nullcontext() if run_dir is None else own_directory(run_dir, record) as directory,
         TemporaryDirectory(prefix="protodask-") as temporary,
     ):
         folder = temporary if directory is None else directory.path
@@ -62,7 +65,7 @@ def fit(
             dataset_for_training(data),
             settings,
             opened,
-            score_keeper(data, opened, folder),
+            score_keeper(data, opened, folder, planned.scores_stored),
             log=directory,
             callbacks=tuple(callbacks),
         )
@@ -104,9 +107,9 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     )
 
 
-def score_keeper(data: Dataset, engine: Engine, folder: str) -> ScoreKeeper:
-    """Scores in memory where they are few, else in `folder`."""
-    if fits_memory(engine, data.n_rows, len(data.classes)):
+def score_keeper(data: Dataset, engine: Engine, folder: str, stored: bool = False) -> ScoreKeeper:
+    """Scores in memory where they are few, unless they are to be `stored` all the same; else in `folder`."""
+    if not stored and fits_memory(engine, data.n_rows, len(data.classes)):
         return MemoryScores()
     return StoredScores(folder, len(data.classes))
 

@@ -33,7 +33,7 @@ from protodask.engine import (
     zip_sources,
 )
 from protodask.engine.groups import Pass
-from protodask.engine.memory import INTERPRETER_BYTES, THREAD_BYTES
+from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES, RESIDENT_SHARE, THREAD_BYTES
 from protodask.engine.reduction import Node
 from protodask.errors import InputError
 
@@ -119,8 +119,10 @@ def test_reduce__reads_a_source_that_fits_once(tmp_path: Path) -> None:
 def test_reduce__keeps_within_its_memory_and_still_hits(tmp_path: Path) -> None:
     source = NoiseSource(Layout(512, 16), "large", log=tmp_path)
     blocks_kept = 10
-    at_work = INTERPRETER_BYTES + 2 * THREAD_BYTES
-    with thread_engine(2, memory_bytes=at_work + blocks_kept * 16 * 8 + 8) as engine:
+    block_bytes = 16 * 8
+    beside_what_stays = INTERPRETER_BYTES + 2 * THREAD_BYTES + blocks_kept * block_bytes + block_bytes // 2
+    memory = round(beside_what_stays / (1 - RESIDENT_COPIES * RESIDENT_SHARE))
+    with thread_engine(2, memory_bytes=memory) as engine:
         engine.reduce(source, SUM, "noise")
         engine.reduce(source, SUM, "noise")
         assert len(list(tmp_path.iterdir())) == 32 + 32 - blocks_kept

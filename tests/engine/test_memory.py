@@ -1,15 +1,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.engine.memory import INTERPRETER_BYTES, THREAD_BYTES, cache_budget, process_memory_limit
+from protodask.engine.memory import (
+    INTERPRETER_BYTES,
+    RESIDENT_COPIES,
+    RESIDENT_SHARE,
+    THREAD_BYTES,
+    cache_budget,
+    process_memory_limit,
+)
 
 
 @given(st.integers(0, 2**45), st.integers(1, 512))
-def test_cache_budget__leaves_room_for_the_interpreter_and_every_thread(memory: int, threads: int) -> None:
+def test_cache_budget__leaves_room_for_the_interpreter_every_thread_and_the_rest(memory: int, threads: int) -> None:
     budget = cache_budget(memory, threads)
     assert budget >= 0
     if budget:
-        assert budget + INTERPRETER_BYTES + threads * THREAD_BYTES <= memory
+        resident = RESIDENT_COPIES * RESIDENT_SHARE * memory
+        assert budget + INTERPRETER_BYTES + threads * THREAD_BYTES + resident <= memory + 1
         assert budget <= 0.4 * memory
 
 

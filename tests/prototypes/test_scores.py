@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Arrays, Block, Engine, array_source, thread_engine
+from protodask.engine.memory import RESIDENT_SHARE
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes import FitConfig, fit, fitting
 from protodask.prototypes.candidates import SCORES
@@ -79,8 +80,8 @@ def test_stored_scores__where_nothing_can_be_written_say_so(engine: Engine, tmp_
         keeper.keep(engine, array_source({"features": np.zeros((8, 1))}, 8), zeros)
 
 
-def test_fits_memory__up_to_a_tenth_of_the_limit() -> None:
-    with thread_engine(1, 8 * 10_000) as engine:
+def test_fits_memory__up_to_the_share_of_what_passes_leave() -> None:
+    with thread_engine(1, round(8 * 1000 / RESIDENT_SHARE) + 8) as engine:
         assert fits_memory(engine, 500, 2)
         assert not fits_memory(engine, 501, 2)
 

@@ -1,0 +1,166 @@
+"""What the engine costs, as arithmetic on shapes: processes that compute, memory they hold, bytes they read.
+
+Nothing here looks at data. A process that runs tasks holds the interpreter, the blocks its threads work on, the cache,
+and what the system's allocator does not give back; what is computed on the blocks comes on top of that.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from protodask.engine.engine import Engine
+from protodask.engine.groups import split_blocks
+from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_SHARE, cache_budget, process_memory_limit
+from protodask.engine.threads import TASKS_PER_THREAD
+
+BLOCKS_AT_WORK = 2
+"""For each thread: the one the kernel sees, and the next one, read ahead."""
+
+CHUNK_COPIES = 2
+"""A chunk while it is read: as it is stored, and as it is checked. A thread has one block read at a time."""
+
+UNRETURNED_BLOCKS = 1.5
+"""Blocks for each thread that were freed and that the allocator keeps. Every thread allocates from an area of its own,
+and glibc gives back the end of an area only: 66 MiB were lost to it in tests/benchmarks/outofcore.py with two threads
+and blocks of 31 MiB. Dask starts its workers with settings that return such memory at once."""
+
+MOST_UNRETURNED_BYTES = 48 * 2**20
+"""For each thread; larger blocks are mapped one by one and returned at once (from 32 MiB on)."""
+
+TERMINATE_SHARE = 0.95
+"""Share of its limit at which Dask kills a worker."""
+
+LEAST_WORKING_BYTES = 64 * 2**20
+"""A limit on this process that leaves less than this beside the interpreter is taken to leave this: the libraries are
+loaded as it is, and refusing a problem that small would save nothing."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes that are held, and what for."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a process holds at its peak."""
+
+    parts: tuple[Part, ...]
+    kept_bytes: int = 0
+    """The part of it that are cached blocks, which only take what is left."""
+
+    @property
+    def total(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def needed(self) -> int:
+        """Without cached blocks."""
+        return self.total - self.kept_bytes
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that run tasks: this one, or worker processes that are all alike."""
+
+    kind: Literal["threads", "workers"]
+    count: int
+    threads: int
+    """Of one process."""
+    memory_bytes: int
+    """Limit of one process."""
+    driver_bytes: int
+    """Limit of this process, which drives the others."""
+
+    @property
+    def n_threads(self) -> int:
+        return self.count * self.threads
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks a long pass is cut into."""
+        if self.kind == "workers":
+            return self.n_threads
+        return TASKS_PER_THREAD * self.threads if self.threads > 1 else 1
+
+    @property
+    def cache_bytes(self) -> int:
+        """Blocks that one process keeps at most."""
+        return cache_budget(self.memory_bytes, self.threads)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Rows that may stay in the driver's memory between passes."""
+        if self.kind == "threads":
+            return int(RESIDENT_SHARE * self.memory_bytes)
+        from protodask.engine.cluster import SHIPPED_BYTES
+
+        return SHIPPED_BYTES
+
+    @property
+    def usable_bytes(self) -> int:
+        """What one process may hold."""
+        if self.kind == "workers":
+            return int(TERMINATE_SHARE * self.memory_bytes)
+        return max(self.memory_bytes, INTERPRETER_BYTES + LEAST_WORKING_BYTES)
+
+
+def processes_of(engine: Engine) -> Processes:
+    """The processes behind an engine, as they are now."""
+    scheduler = engine.scheduler
+    # A cluster's engine is told apart without importing `distributed`, which takes a third of a second.
+    module = sys.modules.get("protodask.engine.cluster")
+    if module is not None and isinstance(scheduler, module.ClusterScheduler):
+        total = scheduler.n_threads  # waits for the first worker
+        threads = [int(worker["nthreads"]) for worker in module.workers_of(scheduler._client).values()]
+        most = max(threads, default=1)
+        count = max(1, -(-total // most))
+        return Processes("workers", count, most, scheduler.memory_bytes, process_memory_limit())
+    memory = scheduler.memory_bytes
+    return Processes("threads", 1, scheduler.n_threads, memory, memory)
+
+
+def holding_parts(processes: Processes, block_bytes: int, chunk_bytes: int, data_bytes: int) -> tuple[Part, ...]:
+    """What a process holds of a source of `data_bytes`, and besides; the cached blocks come last."""
+    threads = processes.threads
+    at_work = min(BLOCKS_AT_WORK * threads * block_bytes, data_bytes)
+    kept = min(processes.cache_bytes, data_bytes - at_work)
+    unreturned = 0
+    if processes.kind == "threads":
+        unreturned = threads * min(int(UNRETURNED_BLOCKS * block_bytes), MOST_UNRETURNED_BYTES)
+    return (
+        Part("Python and its libraries", INTERPRETER_BYTES),
+        Part("blocks at work", at_work),
+        Part("chunks being read", min(CHUNK_COPIES * threads * chunk_bytes, CHUNK_COPIES * data_bytes)),
+        Part("freed, not yet returned", unreturned),
+        Part("blocks kept", kept),
+    )
+
+
+def kept_blocks(processes: Processes, n_blocks: int, block_bytes: int) -> int:
+    """Blocks that all processes together find in their caches in every pass but the first."""
+    if block_bytes == 0:
+        return n_blocks
+    share = -(-n_blocks // processes.count)
+    return min(n_blocks, processes.count * min(share, processes.cache_bytes // block_bytes))
+
+
+def longest_share(processes: Processes, n_blocks: int) -> int:
+    """Blocks that the busiest thread takes in a pass, when each thread takes the next task as soon as it is free."""
+    busy = [0] * processes.n_threads
+    for group in split_blocks(range(n_blocks), processes.n_tasks):
+        busy[busy.index(min(busy))] += len(group)
+    return max(busy)
+
+
+def most_partials(processes: Processes, n_blocks: int) -> int:
+    """Partials that the tasks of a pass hand to the driver: at most `2 log2(2 m)` largest aligned subtrees in a run of
+    `m` blocks.
+    """
+    tasks = min(processes.n_tasks, n_blocks)
+    return min(n_blocks, math.ceil(tasks * 2 * (1 + math.log2(n_blocks / tasks))))

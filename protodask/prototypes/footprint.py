@@ -1,0 +1,275 @@
+"""What training holds in memory, as arithmetic on the shapes of a problem.
+
+Letters: `N` rows, `D` features, `K` classes, `J` candidates, `T` rows of a tile, `C` panels, `W` width of class sums.
+Every figure is an upper bound on what numpy allocates; those of the kernel follow its statements one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from protodask.data.dataset import Dataset
+from protodask.data.metadata import MAX_CHUNK_BYTES
+from protodask.engine import Layout
+from protodask.engine.costs import Memory, Part, Processes, holding_parts, kept_blocks, most_partials
+from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
+from protodask.prototypes.candidates import allocate
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.kernel import LANES
+from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
+from protodask.prototypes.tiles import MOST_ENTRIES, tile_rows
+
+DOUBLE = 8
+"""Bytes of a float64, and of an index."""
+
+LONGER_TILE = 1.5
+"""Tiles are cut to equal length, which makes the only tile of a short block this much longer at most."""
+
+PREPARING_BYTES = {"float32": 32, "float64": 40}
+"""For each candidate and feature while the kernel's operands are made: three float64 arrays and two operands, or both
+operands, the squares and two float64 arrays."""
+
+DRAWING_BYTES = 128
+"""For each row of a block while candidates are drawn, beside the scores: bins, priorities, row numbers and their order,
+twice while they are sorted."""
+
+SOLVER_VECTORS = 60
+"""Vectors as long as `theta`: L-BFGS-B keeps `2 m + 5` with `m = 10`, SciPy copies of bounds, variables and gradients,
+the log a record and its bytes."""
+
+MERGING_VECTORS = 6
+"""Arrays of candidates x features while equivalent prototypes are merged."""
+
+SENT_COPIES = 3
+"""Of what travels to workers: as it is, as bytes, and in the scheduler, which may be in the same process."""
+
+SAMPLE_BYTES = 24
+"""Of a row in a sample: bin, priority and row number."""
+
+SORTING_COPIES = 4
+"""Of two samples while they are merged."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All of a problem that its cost depends on."""
+
+    class_rows: tuple[int, ...]
+    n_features: int
+    n_candidates: int
+    n_batches: int
+    layout: Layout
+    feature_bytes: int
+    """Bytes of a stored feature."""
+    weight_columns: int
+    """Columns besides features and target."""
+    max_fraction: float
+    precision: str
+    scored: bool
+    """Whether the scores of earlier batches are needed: there is more than one batch in the end."""
+    max_iterations: int = 5000
+
+    @property
+    def n_rows(self) -> int:
+        return self.layout.n_rows
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.class_rows)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.n_features * self.feature_bytes + 4 + DOUBLE * self.weight_columns
+
+    @property
+    def data_bytes(self) -> int:
+        return self.n_rows * self.row_bytes
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of the longest block."""
+        return min(self.layout.block_rows, self.n_rows)
+
+    @property
+    def score_bytes(self) -> int:
+        """Scores of all rows between batches."""
+        return self.n_rows * self.n_classes * DOUBLE if self.scored else 0
+
+    @cached_property
+    def drawn(self) -> tuple[int, ...]:
+        """Candidates of each class in a first batch, whose rows of all classes but one fall into one bin each."""
+        sizes = np.array(self.class_rows, dtype=np.int64)
+        return tuple(int(number) for number in allocate(sizes, self.n_candidates, self.max_fraction))
+
+    @property
+    def most_candidates(self) -> int:
+        return min(self.n_candidates, self.n_rows) + 2 * self.n_classes  # the shares of bins are rounded
+
+    @cached_property
+    def most_columns(self) -> int:
+        """Columns of the kernel matrix with their padding, at most.
+
+        Panels of `w` columns, 32 <= w < 64, would cost `(J + K w)(D + 8) + 8 D (J / 32 + K)`, and what is chosen costs
+        no more; nor more than one panel a class. Candidates with weight and those without are arranged apart.
+        """
+        candidates, classes = self.most_candidates, self.n_classes
+        share = self.n_features / (self.n_features + PANEL_OVERHEAD)
+        narrow = candidates + 2 * (63 * classes + share * (candidates / 4 + PANEL_OVERHEAD * classes))
+        wide = 2 * (classes * min(candidates, 2 * max(self.drawn)) + PANEL_OVERHEAD * classes)
+        return int(min(narrow, wide))
+
+
+def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
+    """The shape of a fit; `started` where it adds to a model that has batches."""
+    return Shape(
+        class_rows=tuple(int(rows) for rows in data.summary.class_rows),
+        n_features=data.n_features,
+        n_candidates=min(config.n_candidates, data.n_rows),
+        n_batches=config.n_batches,
+        layout=data.layout,
+        feature_bytes=data.dtype.itemsize,
+        weight_columns=data.has_weight + data.has_inclusion,
+        max_fraction=config.max_fraction,
+        precision=config.precision,
+        scored=config.n_batches > 1 or (started and config.n_batches > 0),
+        max_iterations=config.max_iterations,
+    )
+
+
+def streamed_row_bytes(shape: Shape, stored: bool) -> int:
+    """Bytes of a row that a pass reads from storage: the dataset's, and those of stored scores."""
+    return shape.row_bytes + (shape.n_classes * DOUBLE if shape.scored and stored else 0)
+
+
+def tile_bytes(shape: Shape) -> int:
+    """Memory of a thread's tile and of what is computed beside it, in float64, to which the kernel may turn."""
+    features, classes, candidates = shape.n_features, shape.n_classes, shape.most_candidates
+    width = -(-(features + 1) // LANES) * LANES
+    panels = classes + candidates // NARROWEST_PANEL
+    fewest, most = candidates + width, shape.most_columns + LANES + panels * width
+    longest = _longest_tile(shape.block_rows, fewest)
+    entries = max(longest * fewest, _longest_tile(shape.block_rows, most) * most)
+    by_feature = 6 * (features + 2)
+    by_class = 5 * classes + panels + 10
+    return DOUBLE * int(entries + longest * (by_feature + by_class))
+
+
+def _longest_tile(block_rows: int, entries_per_row: int) -> int:
+    unlimited = tile_rows(MOST_ENTRIES * 2**20, entries_per_row)
+    return min(block_rows, int(LONGER_TILE * unlimited) + 1)
+
+
+def operand_bytes(shape: Shape) -> int:
+    """The prototypes' side of the kernel while it is made, for one evaluation."""
+    width = -(-(shape.n_features + 1) // LANES) * LANES
+    return PREPARING_BYTES[shape.precision] * shape.most_columns * (width + 1) + DOUBLE * 16 * shape.most_columns
+
+
+def row_array_bytes(shape: Shape) -> int:
+    """What a thread holds by row of a block: while drawing, evaluating or scoring, whichever is most."""
+    weights = 3 * DOUBLE if shape.weight_columns else 0
+    drawing = DRAWING_BYTES + DOUBLE * shape.n_classes + weights
+    evaluating = DOUBLE + weights
+    scoring = 3 * DOUBLE * shape.n_classes if shape.scored else 0
+    by_row = shape.block_rows * max(drawing, evaluating, scoring)
+    # Each block's scoring makes the operands of the batch anew.
+    return by_row + (operand_bytes(shape) if shape.scored else 0)
+
+
+def sample_bytes(shape: Shape) -> int:
+    """A sample of rows with all bins full. Before there are scores, only the most frequent class is right."""
+    bins = 2 * shape.n_classes if shape.scored else shape.n_classes
+    return SAMPLE_BYTES * min(bins * shape.n_candidates, shape.n_rows)
+
+
+def partials_bytes(shape: Shape, count: int) -> int:
+    """So many partial results of a pass: gradients, or samples, which are no more than all rows together."""
+    gradients = count * DOUBLE * (shape.most_candidates + shape.n_features + 8)
+    return max(gradients, min(count * sample_bytes(shape), SAMPLE_BYTES * shape.n_rows))
+
+
+def working_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
+    """What a process that runs tasks holds besides blocks."""
+    threads = processes.threads
+    problem = shape.most_candidates * DOUBLE * (shape.n_features + 4)
+    # In this process all tasks share one set of operands; a worker's tasks make their own, from a problem that came
+    # as bytes.
+    operands = operand_bytes(shape) if processes.kind == "threads" else threads * operand_bytes(shape) + problem
+    nodes = shape.layout.n_blocks.bit_length()
+    merging = threads * SORTING_COPIES * sample_bytes(shape) + partials_bytes(shape, threads * nodes)
+    taken = shape.most_candidates * shape.row_bytes  # rows taken by all tasks together
+    return (
+        Part("arrays by row", threads * row_array_bytes(shape)),
+        Part("tiles of the kernel", threads * tile_bytes(shape)),
+        Part("candidates and kernel operands", problem + operands),
+        Part("partial results of tasks", merging + taken),
+    )
+
+
+def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
+    """What the process that drives the training holds."""
+    candidates, features = shape.most_candidates, shape.n_features
+    drawn = candidates * (3 * shape.row_bytes + DOUBLE * (features + 8))
+    merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
+    models = shape.n_batches * DOUBLE * candidates * (features + 4)
+    sent = 0
+    if processes.kind == "workers":
+        sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
+    partials = partials_bytes(shape, most_partials(processes, shape.layout.n_blocks))
+    return (
+        Part("drawing and merging candidates", drawn + merging + models + sent),
+        Part("partial results of a pass", partials + SORTING_COPIES * sample_bytes(shape)),
+        Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + features)),
+    )
+
+
+def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory, Memory]:
+    """What a process that computes and the driver hold at their peaks: the same, if they are one process. `stored` says
+    where the scores between batches are.
+    """
+    row_bytes = streamed_row_bytes(shape, stored)
+    block_bytes = shape.block_rows * row_bytes
+    holding = holding_parts(processes, block_bytes, min(MAX_CHUNK_BYTES, block_bytes), shape.n_rows * row_bytes)
+    kept = holding[-1].bytes
+    resident = 0 if stored else shape.score_bytes
+    working, driving = working_parts(shape, processes), driving_parts(shape, processes)
+    if processes.kind == "threads":
+        scores = Part("scores of earlier batches", RESIDENT_COPIES * resident)
+        both = Memory((*holding[:-1], *working, *driving, scores, holding[-1]), kept)
+        return both, both
+    sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)
+    received = Part("scores of earlier batches", 2 * resident)  # as bytes, and as they are
+    driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent)
+    return Memory((*holding[:-1], *working, received, holding[-1]), kept), Memory(driver)
+
+
+def within_limits(shape: Shape, processes: Processes, stored: bool) -> bool:
+    """Whether every process keeps its limit."""
+    worker, driver = memory_of(shape, processes, stored)
+    within = worker.total <= processes.usable_bytes
+    return within and (processes.kind == "threads" or driver.total <= processes.driver_bytes)
+
+
+def scores_stored(shape: Shape, processes: Processes) -> bool:
+    """Whether the scores between batches go into a store: where they are many or, in this process, where the rest fits
+    only without them. The workers of a cluster may not reach every place.
+    """
+    if shape.score_bytes > processes.resident_bytes:
+        return True
+    return processes.kind == "threads" and not within_limits(shape, processes, stored=False)
+
+
+def fits(shape: Shape, processes: Processes) -> bool:
+    """Whether every process keeps its limit, with the scores where they go."""
+    return within_limits(shape, processes, scores_stored(shape, processes))
+
+
+def read_bytes(shape: Shape, processes: Processes) -> tuple[int, int]:
+    """Bytes that a pass reads from storage: the first, and each after it."""
+    row_bytes = streamed_row_bytes(shape, scores_stored(shape, processes))
+    kept = kept_blocks(processes, shape.layout.n_blocks, shape.block_rows * row_bytes)
+    every = shape.n_rows * row_bytes
+    return every, max(0, every - kept * shape.layout.block_rows * row_bytes)

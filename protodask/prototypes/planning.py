@@ -1,0 +1,330 @@
+"""What a fit will cost, said before any row is read: memory, tasks, bytes and, after a calibration, seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from protodask.data.dataset import Dataset
+from protodask.engine import Engine, EngineLike, Layout, open_engine
+from protodask.engine.costs import Memory, Processes, longest_share, processes_of
+from protodask.engine.memory import process_memory_limit
+from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
+from protodask.prototypes.model import PrototypeSet
+
+ASSUMED_EVALUATIONS = 250
+"""Of a batch: between 90 and 850 on eight datasets of two to 784 features, with the default tolerance."""
+
+EVALUATIONS_PER_ITERATION = 1.15
+
+PASS_FACTOR = 1.12
+"""What an evaluation takes over calls of the kernel on one block again and again, as the calibration makes them: 1.0 to
+1.3 on four problems, for threads that wait for each other at the end, and blocks that are new to the caches."""
+
+FEWEST_CANDIDATES = 10
+SMALLEST_BLOCK_ROWS = 64
+MIB = 2**20
+LARGEST_MEMORY = 2**60
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What a fit takes, by the calibration."""
+
+    evaluation: float
+    """Of the objective, all features active, after the first of a batch; later ones are faster as features drop out."""
+    batch: float
+    """With the draw of candidates, and with the assumed number of evaluations."""
+    pair_nanoseconds: float
+    """Of one thread's kernel, for each pair of row and candidate."""
+    read_bytes_per_second: float
+    """Of one thread."""
+    read_warm: bool
+    """Whether the calibration read from the system's memory: from the storage itself it may be slower."""
+    calibration: float
+    """That measuring took."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of one setting that makes a fit fit."""
+
+    setting: Literal["block_rows", "threads", "workers", "candidates", "precision", "feature_bytes", "memory"]
+    value: int | str
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will cost. Bytes are upper bounds, seconds are expectations."""
+
+    shape: Shape
+    processes: Processes
+    worker: Memory
+    """Of a process that computes, at its peak."""
+    driver: Memory
+    """Of this process: the same, if it computes itself."""
+    scores_stored: bool
+    """Whether the scores between batches go into a store."""
+    fits: bool
+    remedies: tuple[Remedy, ...]
+    """Each of them alone would make it fit; empty if it does."""
+    tasks: int
+    """Of an evaluation."""
+    first_evaluation_bytes: int
+    """Read from the storage by a pass before blocks are cached."""
+    evaluation_bytes: int
+    """Read from the storage by every evaluation after the first pass."""
+    batch_bytes: int
+    evaluations: int
+    """Assumed, of a batch."""
+    seconds: Seconds | None
+    """None where nothing was calibrated, because it was not wanted or the fit does not fit."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        shape, processes = self.shape, self.processes
+        return {
+            "kind": "plan",
+            "fits": self.fits,
+            "rows": shape.n_rows,
+            "features": shape.n_features,
+            "classes": shape.n_classes,
+            "candidates": shape.n_candidates,
+            "batches": shape.n_batches,
+            "precision": shape.precision,
+            "blocks": shape.layout.n_blocks,
+            "block_rows": shape.layout.block_rows,
+            "processes": {
+                "kind": processes.kind,
+                "count": processes.count,
+                "threads": processes.threads,
+                "memory_limit": processes.memory_bytes,
+            },
+            "scores_stored": self.scores_stored,
+            "tasks": self.tasks,
+            "worker_bytes": self.worker.total,
+            "worker_parts": {part.name: part.bytes for part in self.worker.parts},
+            "driver_bytes": self.driver.total,
+            "driver_parts": {part.name: part.bytes for part in self.driver.parts},
+            "first_evaluation_bytes": self.first_evaluation_bytes,
+            "evaluation_bytes": self.evaluation_bytes,
+            "batch_bytes": self.batch_bytes,
+            "assumed_evaluations": self.evaluations,
+            "seconds": None if self.seconds is None else asdict(self.seconds),
+            "remedies": [asdict(remedy) for remedy in self.remedies],
+        }
+
+
+def plan(
+    data: Dataset,
+    config: FitConfig | None = None,
+    engine: EngineLike = None,
+    calibrate: bool = True,
+    start: PrototypeSet | None = None,
+) -> Plan:
+    """What `fit` with the same arguments will cost.
+
+    Memory, tasks and bytes are arithmetic on the shapes in the dataset's attributes. With `calibrate` a second or two
+    of measuring, on the threads or workers that would compute, adds seconds; a block or two are read for it.
+    """
+    if not isinstance(data, Dataset):
+        raise InputError(
+            f"A plan was asked for {type(data).__name__} data.", "Give a dataset: see `ingest` and `Dataset.open`."
+        )
+    settings = FitConfig() if config is None else config
+    shape = shape_of(data, settings, _has_batches(start))
+    with open_engine(engine) as opened:
+        processes = processes_of(opened)
+        found = plan_shape(shape, processes)
+        if not calibrate or not found.fits:
+            return found
+        from protodask.prototypes.calibration import calibrate as measure
+
+        measured = measure(opened, data, shape, processes.n_threads, processes.n_tasks)
+    share = longest_share(processes, shape.layout.n_blocks)
+    busiest = min(1.0, share / shape.layout.n_blocks)
+    candidates = max(1, sum(shape.drawn))
+    rows = busiest * shape.n_rows
+    rate = measured.read_bytes_per_second
+    computing = PASS_FACTOR * 1e-9 * measured.pair_nanoseconds * rows * candidates
+    evaluation = measured.pass_seconds + measured.prepare_seconds + computing + busiest * found.evaluation_bytes / rate
+    reading = busiest * found.first_evaluation_bytes / rate
+    drawing = 2 * measured.pass_seconds + 1e-9 * measured.draw_nanoseconds * rows + 2 * reading
+    scoring = computing + reading if shape.scored else 0.0
+    seconds = Seconds(
+        evaluation=evaluation,
+        batch=drawing + found.evaluations * evaluation + scoring,
+        pair_nanoseconds=measured.pair_nanoseconds,
+        read_bytes_per_second=rate,
+        read_warm=measured.read_warm,
+        calibration=measured.seconds,
+    )
+    return replace(found, seconds=seconds)
+
+
+def plan_shape(shape: Shape, processes: Processes) -> Plan:
+    """The plan as far as it is arithmetic."""
+    stored = scores_stored(shape, processes)
+    worker, driver = memory_of(shape, processes, stored)
+    enough = fits(shape, processes)
+    first, later = read_bytes(shape, processes)
+    evaluations = max(1, min(ASSUMED_EVALUATIONS, int(EVALUATIONS_PER_ITERATION * shape.max_iterations)))
+    scoring = first if shape.scored else 0
+    return Plan(
+        shape=shape,
+        processes=processes,
+        worker=worker,
+        driver=driver,
+        scores_stored=stored,
+        fits=enough,
+        remedies=() if enough else tuple(remedies(shape, processes)),
+        tasks=min(processes.n_tasks, shape.layout.n_blocks),
+        first_evaluation_bytes=first,
+        evaluation_bytes=later,
+        batch_bytes=first + later + evaluations * later + scoring,
+        evaluations=evaluations,
+        seconds=None,
+    )
+
+
+def _has_batches(model: PrototypeSet | None) -> bool:
+    return model is not None and model.n_batches > 0
+
+
+def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
+    """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
+    found = plan_shape(shape_of(data, config, _has_batches(start)), processes_of(engine))
+    if not found.fits:
+        raise misfit(found)
+    return found
+
+
+def misfit(found: Plan) -> InputError:
+    """The error that says by how much a fit does not fit, what takes most, and what would do."""
+    threads = found.processes.kind == "threads"
+    short = threads or found.worker.total > found.processes.usable_bytes
+    memory = found.worker if short else found.driver
+    limit = found.processes.memory_bytes if short else found.processes.driver_bytes
+    who = "this process" if threads or not short else "a worker process"
+    largest = sorted(memory.parts, key=lambda part: -part.bytes)[:3]
+    shares = ", ".join(f"{mebibytes(part.bytes)} for {part.name}" for part in largest)
+    advice = "; ".join(remedy.text for remedy in found.remedies)
+    return InputError(
+        f"This fit needs up to {mebibytes(memory.total)} in {who}, and its memory limit is {mebibytes(limit)} "
+        f"({shares}).",
+        f"One of these would do: {advice}. `protodask plan` shows the whole account.",
+    )
+
+
+def mebibytes(amount: int) -> str:
+    """Bytes to read, rounded up."""
+    return f"{-(-amount // MIB):,} MiB"
+
+
+def applied(shape: Shape, processes: Processes, remedy: Remedy) -> tuple[Shape, Processes]:
+    """The problem and the processes after a change of setting."""
+    match remedy.setting, remedy.value:
+        case "block_rows", int(rows):
+            return replace(shape, layout=Layout(shape.n_rows, rows)), processes
+        case "candidates", int(candidates):
+            return replace(shape, n_candidates=min(candidates, shape.n_rows)), processes
+        case "precision", str(precision):
+            return replace(shape, precision=precision), processes
+        case "feature_bytes", int(size):
+            return replace(shape, feature_bytes=size), processes
+        case "threads", int(threads):
+            # A cluster gets more workers in return.
+            count = processes.count if processes.kind == "threads" else processes.n_threads // threads
+            return shape, replace(processes, threads=threads, count=max(1, count))
+        case "workers", int(workers):
+            return shape, replace(
+                processes, kind="workers", count=workers, threads=1, driver_bytes=process_memory_limit()
+            )
+        case "memory", int(size):
+            driver = size if processes.kind == "threads" else processes.driver_bytes
+            return shape, replace(processes, memory_bytes=size, driver_bytes=driver)
+    raise ValueError(f"{remedy.setting} cannot be {remedy.value!r}")
+
+
+def remedies(shape: Shape, processes: Processes) -> Iterator[Remedy]:
+    """For each setting the smallest change that makes the problem fit, where one does."""
+
+    def does(remedy: Remedy) -> bool:
+        return fits(*applied(shape, processes, remedy))
+
+    here = processes.kind == "threads"
+    for remedy in _candidates_for(shape, processes):
+        if found := next(filter(does, remedy), None):
+            yield found
+    if memory := _enough_memory(shape, processes):
+        kind = "--memory-limit" if here else "workers with a memory limit of"
+        rounded = -(-memory // MIB)
+        yield Remedy("memory", rounded * MIB, f"a limit of {rounded:,} MiB for each process ({kind} {rounded}MiB)")
+
+
+def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Remedy]]:
+    """Changes to try, setting by setting, small ones first."""
+    if processes.kind == "threads":
+        yield (
+            Remedy("threads", threads, f"fewer threads (--threads {threads})")
+            for threads in range(processes.threads - 1, 0, -1)
+        )
+        if processes.threads > 1:
+            workers = processes.threads
+            text = f"{workers} worker processes, each with this limit (--workers {workers})"
+            yield iter([Remedy("workers", workers, text)])
+    else:
+        yield (
+            Remedy("threads", threads, f"more workers with fewer threads (dask worker --nthreads {threads})")
+            for threads in range(processes.threads - 1, 0, -1)
+        )
+    yield (
+        Remedy("candidates", candidates, f"fewer candidates (--candidates {candidates})")
+        for candidates in _fewer(shape.n_candidates)
+    )
+    yield (
+        Remedy("block_rows", rows, f"blocks of fewer rows, chosen when the dataset is made (ingest, block_rows={rows})")
+        for rows in _halves(shape.layout.block_rows)
+    )
+    if shape.precision == "float64":
+        yield iter([Remedy("precision", "float32", "the kernel in float32 (--precision float32)")])
+    if shape.feature_bytes == 2 * 4:
+        yield iter([Remedy("feature_bytes", 4, "features stored as float32 (ingest, dtype='float32')")])
+
+
+def _fewer(candidates: int) -> Iterator[int]:
+    """Numbers of candidates from nine tenths downwards, in round figures."""
+    value = int(0.9 * candidates)
+    while value >= FEWEST_CANDIDATES:
+        digits = 10 ** max(0, len(str(value)) - 2)
+        yield value // digits * digits
+        value = int(0.9 * value)
+
+
+def _halves(rows: int) -> Iterator[int]:
+    while rows > SMALLEST_BLOCK_ROWS:
+        rows //= 2
+        yield rows
+
+
+def _enough_memory(shape: Shape, processes: Processes) -> int | None:
+    """The smallest limit, in whole mebibytes, that the problem fits into; None where the driver's is too small."""
+
+    def does(size: int) -> bool:
+        return fits(*applied(shape, processes, Remedy("memory", size, "")))
+
+    return _smallest(does, max(1, processes.memory_bytes // MIB), LARGEST_MEMORY // MIB)
+
+
+def _smallest(does: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The smallest number of mebibytes above `low` at which `does` holds, in bytes; it holds from there on."""
+    if not does(high * MIB):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if does(middle * MIB) else (middle, high)
+    return high * MIB

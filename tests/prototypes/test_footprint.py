@@ -1,0 +1,233 @@
+"""What training holds, by arithmetic: its properties, and against what numpy really allocates."""
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protodask.engine import Layout, one_blas_thread
+from protodask.engine.costs import Processes
+from protodask.prototypes import tiles
+from protodask.prototypes.calibration import synthetic_block, synthetic_problem
+from protodask.prototypes.candidates import sample_block
+from protodask.prototypes.footprint import (
+    Shape,
+    fits,
+    memory_of,
+    operand_bytes,
+    read_bytes,
+    row_array_bytes,
+    sample_bytes,
+    scores_stored,
+    tile_bytes,
+)
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.objective import likelihood_block, prepare_kernel
+from protodask.prototypes.panels import arrange
+from protodask.prototypes.scoring import add_batch_block, score_block
+
+MIB = 2**20
+
+
+def make_shape(
+    rows_of_class: int = 10_000,
+    n_classes: int = 2,
+    n_features: int = 10,
+    n_candidates: int = 500,
+    n_batches: int = 1,
+    block_rows: int = 2**14,
+    precision: str = "float32",
+    feature_bytes: int = 4,
+    weight_columns: int = 0,
+) -> Shape:
+    return Shape(
+        class_rows=(rows_of_class,) * n_classes,
+        n_features=n_features,
+        n_candidates=n_candidates,
+        n_batches=n_batches,
+        layout=Layout(rows_of_class * n_classes, block_rows),
+        feature_bytes=feature_bytes,
+        weight_columns=weight_columns,
+        max_fraction=0.5,
+        precision=precision,
+        scored=n_batches > 1,
+    )
+
+
+shapes = st.builds(
+    make_shape,
+    rows_of_class=st.integers(3, 10**7),
+    n_classes=st.integers(2, 30),
+    n_features=st.integers(1, 2000),
+    n_candidates=st.integers(10, 20_000),
+    n_batches=st.integers(1, 3),
+    block_rows=st.sampled_from([2**power for power in range(8, 19)]),
+    precision=st.sampled_from(["float32", "float64"]),
+    feature_bytes=st.sampled_from([4, 8]),
+    weight_columns=st.integers(0, 2),
+)
+processes = st.builds(
+    lambda kind, count, threads, memory: Processes(
+        kind, 1 if kind == "threads" else count, threads, memory * MIB, 2**34
+    ),
+    st.sampled_from(["threads", "workers"]),
+    st.integers(1, 8),
+    st.integers(1, 32),
+    st.integers(100, 2**15),
+)
+
+
+def needed(shape: Shape, computing: Processes) -> tuple[int, int]:
+    """Of worker and driver, without cached blocks, and without tiles: these get shorter as they get wider."""
+    worker, driver = memory_of(shape, computing, stored=True)
+    tiles_of_all = 0 if computing.kind == "workers" else computing.threads * tile_bytes(shape)
+    return worker.needed - computing.threads * tile_bytes(shape), driver.needed - tiles_of_all
+
+
+MOST_OF_A_TILE = 1.5 * 8 * 2**22 + 2**20
+"""Of its entries in float64, whatever the shape; arrays by feature are as long as the tile and not wider."""
+
+
+@given(shapes)
+def test_tile_bytes__are_bounded_whatever_the_shape(shape: Shape) -> None:
+    by_feature = 1.5 * 8 * 6 * 2**20
+    assert tile_bytes(shape) <= MOST_OF_A_TILE + by_feature + 8 * 3100 * 10 * shape.n_classes
+
+
+@settings(max_examples=60)
+@given(shapes, processes, st.integers(2, 5))
+def test_memory_of__grows_with_every_size(shape: Shape, computing: Processes, factor: int) -> None:
+    before = needed(shape, computing)
+    # All classes grow alike; a share of one of them that grows alone changes what is drawn.
+    rows = tuple(rows * factor for rows in shape.class_rows)
+    larger = [
+        replace(shape, class_rows=rows, layout=replace(shape.layout, n_rows=sum(rows))),
+        replace(shape, n_features=shape.n_features * factor),
+        replace(shape, n_candidates=shape.n_candidates * factor),
+        replace(shape, n_batches=shape.n_batches * factor, scored=True),
+        replace(shape, feature_bytes=8, precision="float64"),
+    ]
+    for other in larger:
+        assert all(after >= old for after, old in zip(needed(other, computing), before, strict=True))
+    more_threads = replace(computing, threads=computing.threads * factor)
+    assert memory_of(shape, more_threads, True)[0].needed >= memory_of(shape, computing, True)[0].needed
+
+
+@given(shapes, processes, st.integers(0, 2**14), st.integers(0, 2**14))
+def test_fits__adding_memory_never_makes_a_fit_misfit(shape: Shape, computing: Processes, more: int, most: int) -> None:
+    if computing.kind == "threads":
+        computing = replace(computing, driver_bytes=computing.memory_bytes)
+    found = [
+        fits(shape, replace(computing, memory_bytes=computing.memory_bytes + extra * MIB))
+        for extra in sorted((0, more, more + most))
+    ]
+    assert found == sorted(found)
+
+
+@given(shapes, processes)
+def test_memory_of__is_what_fits_compares(shape: Shape, computing: Processes) -> None:
+    worker, driver = memory_of(shape, computing, scores_stored(shape, computing))
+    assert min(part.bytes for part in (*worker.parts, *driver.parts)) >= 0
+    enough = worker.total <= computing.usable_bytes
+    if computing.kind == "workers":
+        enough = enough and driver.total <= computing.driver_bytes
+    assert fits(shape, computing) == enough
+    first, later = read_bytes(shape, computing)
+    assert 0 <= later <= first
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 400), min_size=2, max_size=30).filter(lambda counts: sum(counts) > 0),
+    st.integers(1, 500),
+    st.floats(0, 1),
+)
+def test_most_columns__bounds_any_arrangement(counts: list[int], n_features: int, share: float) -> None:
+    classes = np.repeat(np.arange(len(counts)), counts)
+    active = np.random.default_rng(0).random(len(classes)) < share
+    columns = sum(arrange(np.flatnonzero(part), classes, n_features).n_columns for part in (active, ~active))
+    shape = make_shape(max(counts) * 10 + 10, len(counts), n_features, len(classes))
+    largest = max(counts)
+    if largest <= 2 * max(shape.drawn):
+        assert columns <= shape.most_columns
+
+
+SHAPES = {
+    "few features": make_shape(50_000, 2, 4, 300, block_rows=2**15),
+    "many features": make_shape(3_000, 2, 300, 600, block_rows=2**11),
+    "many classes": make_shape(400, 40, 10, 800, block_rows=2**13, precision="float64", n_batches=2),
+    "many candidates": make_shape(9_000, 3, 20, 6_000, block_rows=2**12, weight_columns=1, n_batches=2),
+    "tiny": make_shape(20, 2, 3, 10, block_rows=2**10),
+}
+
+
+def traced(function: Callable[[], object]) -> int:
+    """Bytes that a call allocates at its peak, with a thread's tile made anew."""
+    tiles._memory.bytes = np.empty(0, dtype=np.uint8)
+    with one_blas_thread():
+        tracemalloc.start()
+        try:
+            function()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+SMALL_CHANGE = 2**16
+"""Python's own objects."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_parts__are_not_below_what_an_evaluation_allocates(name: str) -> None:
+    shape = SHAPES[name]
+    problem, block = synthetic_problem(shape), synthetic_block(shape, shape.block_rows)
+    theta = np.ones(shape.n_features + problem.n_candidates)
+    theta[: shape.n_features] = 10 / shape.n_features
+    theta[-1] = theta[shape.n_features + 1] = 0  # so that there are idle panels, too
+    _, kernel = prepare_kernel(problem, theta)
+    assert traced(lambda: prepare_kernel(problem, theta)) <= operand_bytes(shape) + SMALL_CHANGE
+    evaluated = traced(lambda: likelihood_block(block, problem, kernel))
+    assert evaluated <= tile_bytes(shape) + row_array_bytes(shape) + SMALL_CHANGE
+    # A bound that is many times too large would be useless.
+    assert evaluated >= (tile_bytes(shape) + 8 * shape.block_rows) / 8 - SMALL_CHANGE
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("all_rows", [False, True])
+def test_parts__are_not_below_what_the_draw_allocates(name: str, all_rows: bool) -> None:
+    shape = SHAPES[name]
+    block = synthetic_block(shape, shape.block_rows)
+    wanted = shape.n_rows if all_rows else shape.n_candidates
+    shape = replace(shape, n_candidates=wanted)
+    marginals = np.full(shape.n_classes, 1 / shape.n_classes)
+    drawn = traced(lambda: sample_block(block, marginals, 0, 1, wanted))
+    assert drawn <= row_array_bytes(shape) + sample_bytes(shape) + SMALL_CHANGE
+
+
+@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.scored])
+def test_parts__are_not_below_what_scoring_allocates(name: str) -> None:
+    shape = SHAPES[name]
+    problem, block = synthetic_problem(shape), synthetic_block(shape, shape.block_rows)
+    features = shape.n_features
+    batch = Batch(
+        feature_index=np.arange(features),
+        feature_weight=np.full(features, 10 / features),
+        center=np.zeros(features),
+        scale=np.ones(features),
+        prototypes=problem.candidates.features,
+        prototype_class=problem.candidates.classes,
+        prototype_weight=np.ones(problem.n_candidates),
+        row=np.arange(problem.n_candidates),
+    )
+    classes = tuple(range(shape.n_classes))
+    names = tuple(map(str, range(features)))
+    precision = problem.precision
+    model = PrototypeSet(problem.marginals, classes, names, (), batches=(batch,), precision=precision)
+    bound = tile_bytes(shape) + row_array_bytes(shape) + SMALL_CHANGE
+    assert traced(lambda: score_block(block, model)) <= bound
+    scored = replace(block, arrays={**block.arrays, **score_block(block, model)})
+    assert traced(lambda: add_batch_block(scored, batch, model)) <= bound

@@ -1,0 +1,250 @@
+"""Plans: what they say, against what happens, and the refusal of what does not fit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protodask import plan
+from protodask.data import Dataset, write_dataset
+from protodask.data.schema import Column
+from protodask.engine import Block, Engine, Layout, array_source, thread_engine
+from protodask.engine.costs import Processes
+from protodask.engine.groups import Pass
+from protodask.engine.reduction import Node
+from protodask.errors import InputError
+from protodask.prototypes import FitConfig, fit
+from protodask.prototypes.footprint import Shape, fits
+from protodask.prototypes.planning import ASSUMED_EVALUATIONS, Plan, applied, misfit, plan_shape
+
+MIB = 2**20
+
+QUICK = FitConfig(n_candidates=30, max_iterations=3, tolerance=0.5)
+
+
+@pytest.fixture(scope="module")
+def small(make_rows: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    columns = tuple(Column(f"x{position}") for position in range(3))
+    path = tmp_path_factory.mktemp("small") / "data.zarr"
+    return write_dataset(array_source(make_rows(500, 1), 64), path, classes=(0, 1), columns=columns, block_rows=64)
+
+
+WIDE = 4000
+"""Features whose candidates take more memory than small limits leave."""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    random = np.random.default_rng(0)
+    rows: dict[str, NDArray[Any]] = {
+        "features": random.normal(size=(600, WIDE)),
+        "target": np.arange(600, dtype=np.int32) % 2,
+    }
+    columns = tuple(Column(f"x{position}") for position in range(WIDE))
+    path = tmp_path_factory.mktemp("wide") / "data.zarr"
+    return write_dataset(array_source(rows, 64), path, classes=(0, 1), columns=columns, block_rows=64)
+
+
+class CountingScheduler:
+    """Counts tasks on their way to another scheduler."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.tasks: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        self.tasks.append(len(groups))
+        nodes: list[Node[Any]] = self._inner.run(work, groups, advance)
+        return nodes
+
+
+def test_plan__counts_are_those_of_the_fit(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    with thread_engine(2, 2**30) as engine:
+        found = plan(small, QUICK, engine, calibrate=False)
+        scheduler: Any = CountingScheduler(engine.scheduler)
+        read: list[int] = []
+        original = Dataset.read
+
+        def counted(self: Dataset, number: int) -> Block:
+            block = original(self, number)
+            read.append(block.nbytes)
+            return block
+
+        monkeypatch.setattr(Dataset, "read", counted)
+        fit(small, QUICK, engine=Engine(scheduler))
+    assert found.tasks == max(scheduler.tasks) == scheduler.tasks[-1]
+    assert sum(read) == found.first_evaluation_bytes == small.n_rows * small.metadata.row_bytes
+    assert found.evaluation_bytes == 0
+    assert found.evaluations == 3
+    assert found.seconds is None
+
+
+def test_plan__describes_itself_in_plain_values(small: Dataset) -> None:
+    with thread_engine(1, 2**30) as engine:
+        found = plan(small, engine=engine, calibrate=False)
+        described = found.describe()
+    assert described["worker_bytes"] == sum(described["worker_parts"].values()) == described["driver_bytes"]
+    assert (described["rows"], described["blocks"], described["candidates"]) == (500, 8, 500)
+    assert (described["fits"], described["remedies"], described["seconds"]) == (True, [], None)
+    assert described["assumed_evaluations"] == ASSUMED_EVALUATIONS
+
+
+def check_seconds(found: Plan) -> None:
+    assert found.seconds is not None
+    assert 0 < found.seconds.evaluation < found.seconds.batch < np.inf
+    assert found.seconds.read_bytes_per_second > 0
+    assert found.seconds.calibration > 0
+
+
+def test_plan__calibrated_on_threads(small: Dataset) -> None:
+    heard: list[Any] = []
+    with thread_engine(2, 2**30) as engine:
+        check_seconds(plan(small, QUICK, engine.with_progress(heard.append)))
+        # Its own passes stay silent, and leave an engine that works.
+        assert heard == []
+        assert fit(small, QUICK, engine=engine).model.n_batches == 1
+
+
+def test_plan__calibrated_on_workers(small: Dataset, start_cluster: Callable[[int], Any]) -> None:
+    with Client(start_cluster(2), set_as_default=False) as client:
+        found = plan(small, QUICK, client)
+        check_seconds(found)
+        assert (found.processes.kind, found.processes.count, found.tasks) == ("workers", 2, 2)
+        assert found.driver != found.worker
+
+
+def test_plan__one_block_is_read_warm(make_rows: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    columns = tuple(Column(f"x{position}") for position in range(3))
+    data = write_dataset(array_source(make_rows(50, 1), 64), tmp_path / "d.zarr", classes=(0, 1), columns=columns)
+    with thread_engine(2, 2**30) as engine:
+        seconds = plan(data, QUICK, engine).seconds
+    assert seconds is not None
+    assert seconds.read_warm
+
+
+def test_plan__of_something_else_is_refused() -> None:
+    data: Any = np.zeros((3, 3))
+    with pytest.raises(InputError, match=r"Give a dataset: see `ingest` and `Dataset\.open`"):
+        plan(data)
+
+
+def test_fit__that_does_not_fit_is_refused_before_anything_is_read(
+    wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = FitConfig(n_candidates=600, max_iterations=1)
+
+    def read(self: Dataset, number: int) -> Block:
+        raise AssertionError("a row was read")
+
+    monkeypatch.setattr(Dataset, "read", read)
+    with thread_engine(1, 300 * MIB) as engine:
+        found = plan(wide, config, engine)
+        assert not found.fits
+        run = tmp_path / "run"
+        with pytest.raises(InputError, match=r"--candidates \d+.*--memory-limit \d+MiB.*`protodask plan` shows"):
+            fit(wide, config, run_dir=run, engine=engine)
+        assert not run.exists()
+        remedies = {remedy.setting: remedy for remedy in found.remedies}
+        fewer = int(remedies["candidates"].value)
+        assert plan(wide, replace(config, n_candidates=fewer), engine, calibrate=False).fits
+        # It is let through, as far as to the reading.
+        with pytest.raises(AssertionError, match="a row was read"):
+            fit(wide, replace(config, n_candidates=fewer), engine=engine)
+    with (
+        thread_engine(1, int(remedies["memory"].value)) as engine,
+        pytest.raises(AssertionError, match="a row was read"),
+    ):
+        fit(wide, config, engine=engine)
+
+
+def test_fit__small_problems_run_whatever_the_limit(small: Dataset) -> None:
+    with thread_engine(2, 1) as engine:
+        assert fit(small, QUICK, engine=engine).model.n_batches == 1
+
+
+def test_plan__scores_go_where_there_is_room() -> None:
+    shape = Shape((10**6, 10**6), 30, 1000, 2, Layout(2 * 10**6, 2**18), 4, 0, 0.5, "float32", True)
+    plans = [plan_shape(shape, Processes("threads", 1, 2, size * MIB, size * MIB)) for size in range(600, 2000, 4)]
+    allowed = [shape.score_bytes <= found.processes.resident_bytes for found in plans]
+    assert not any(found.scores_stored for found, may in zip(plans, allowed, strict=True) if may and found.fits)
+    assert all(found.scores_stored for found, may in zip(plans, allowed, strict=True) if not may)
+    assert {found.scores_stored for found in plans if found.fits} == {True, False}
+
+
+shapes = st.builds(
+    lambda rows, classes, features, candidates, batches, power, wide, precision: Shape(
+        (rows,) * classes,
+        features,
+        candidates,
+        batches,
+        Layout(rows * classes, 2**power),
+        8 if wide else 4,
+        0,
+        0.5,
+        precision,
+        batches > 1,
+    ),
+    st.integers(1000, 10**7),
+    st.integers(2, 10),
+    st.integers(1, 1000),
+    st.integers(10, 10**5),
+    st.integers(1, 2),
+    st.integers(10, 20),
+    st.booleans(),
+    st.sampled_from(["float32", "float64"]),
+)
+computing = st.builds(
+    lambda kind, count, threads, memory: Processes(
+        kind, count if kind == "workers" else 1, threads, memory * MIB, memory * MIB if kind == "threads" else 2**37
+    ),
+    st.sampled_from(["threads", "workers"]),
+    st.integers(1, 4),
+    st.integers(1, 16),
+    st.integers(256, 2**12),
+)
+
+
+@settings(max_examples=150)
+@given(shapes, computing)
+def test_remedies__each_makes_it_fit(shape: Shape, processes: Processes) -> None:
+    found = plan_shape(shape, processes)
+    assert found.fits == fits(shape, processes)
+    if found.fits:
+        assert found.remedies == ()
+        return
+    assert found.remedies
+    for remedy in found.remedies:
+        assert fits(*applied(shape, processes, remedy))
+        assert applied(shape, processes, remedy) != (shape, processes)
+        assert remedy.text in str(misfit(found))
+
+
+def test_remedies__name_every_setting_that_helps() -> None:
+    # Blocks of 130 MiB of float64, on four threads.
+    shape = Shape((10**7,) * 2, 32, 300, 1, Layout(2 * 10**7, 2**19), 8, 0, 0.5, "float64", False)
+    found = plan_shape(shape, Processes("threads", 1, 4, 1280 * MIB, 1280 * MIB))
+    assert {remedy.setting for remedy in found.remedies} == {"threads", "workers", "block_rows", "memory"}
+    nearly = plan_shape(replace(shape, layout=Layout(2 * 10**7, 2**18)), found.processes)
+    assert "feature_bytes" in {remedy.setting for remedy in nearly.remedies}
+
+
+def test_remedies__fewer_candidates_and_float32() -> None:
+    shape = Shape((10**5,) * 2, 1000, 12_000, 1, Layout(2 * 10**5, 2**12), 4, 0, 0.5, "float64", False)
+    found = plan_shape(shape, Processes("threads", 1, 1, 2**31, 2**31))
+    assert "candidates" in {remedy.setting for remedy in found.remedies}
+    for size in range(2**31, 2**33, 2**25):
+        nearly = plan_shape(shape, Processes("threads", 1, 1, size, size))
+        if "precision" in {remedy.setting for remedy in nearly.remedies}:
+            break
+    else:
+        pytest.fail("float32 never helped")
