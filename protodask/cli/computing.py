@@ -57,7 +57,7 @@ class Computing:
             if self.memory_limit < INTERPRETER_BYTES:
                 raise WrongUseError(
                     f"The memory limit is {self.memory_limit / 2**20:.0f} MiB; Python with its libraries takes more.",
-                    f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 100 MiB more for each thread.",
+                    f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 160 MiB more for each thread.",
                 )
 
 
