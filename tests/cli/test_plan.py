@@ -85,7 +85,7 @@ def test_plan__reads_settings_and_a_model_to_start_from(call: Call, example: Any
     ("options", "code", "message"),
     [
         (("--lambda-v", "-1"), 2, "Penalties must be finite and not negative."),
-        (("--memory-limit", "10MiB"), 2, "about 100 MiB more for each thread"),
+        (("--memory-limit", "10MiB"), 2, "about 160 MiB more for each thread"),
         (("--threads", "2", "--workers", "2"), 2, "Leave it out"),
         (("--config", "none.yaml"), 1, "There is no file"),
         (("--start", "none.zarr"), 1, "none.zarr"),
