@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.core.buffer.cpu import NDBuffer
 
-from protodask.data.metadata import INGEST_AGAIN, Metadata, from_attributes
+from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
+from protodask.data.plain_arrays import PlainArray
 from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
 from protodask.data.storage import locate, read_attributes
 from protodask.data.summary import Summary
@@ -43,7 +45,7 @@ class Dataset:
         """Open a dataset and check its attributes and the shapes of its arrays; no row is read."""
         where = locate(path)
         dataset = cls(where, from_attributes(read_attributes(where), where))
-        _check_arrays(where, dataset.metadata)
+        _load_arrays(dataset)
         return dataset
 
     @property
@@ -120,35 +122,53 @@ class Dataset:
         The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
         """
         start, stop = self.layout.bounds(number)
-        stored = _open_arrays(self.path, self.key)
+        opened = _open_arrays(self)
         arrays = {
-            variable.name: self._read_array(stored[variable.name], variable, number, start, stop)
+            variable.name: self._read_array(opened, variable, number, start, stop)
             for variable in self.metadata.variables
         }
-        return Block(number, start, arrays)
+        block = Block(number, start, arrays)
+        if number not in opened.verified:
+            # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
+            if check_of(block_digest(block)) != self.metadata.block_check(number):
+                raise FormatError(
+                    f"Block {number} of the dataset {self.path} holds other rows than were written there.", INGEST_AGAIN
+                )
+            opened.verified.add(number)
+        return block
 
-    def _read_array(self, stored: Stored, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
-        values = np.empty(self.metadata.shape_of(variable, stop - start), dtype=self.metadata.dtype_of(variable))
+    def _read_array(self, opened: _Opened, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
+        stored, form = opened.arrays[variable.name], opened.forms[variable.name]
         step = self.metadata.chunk_rows(variable)
+        rest = (0,) * (len(variable.dims) - 1)
+        with self._reading(variable, number):  # before anything is allocated
+            for chunk in range(start // step, -(-stop // step)):
+                form.check_chunk(chunk, *rest)
+        values = np.empty(self.metadata.shape_of(variable, stop - start), dtype=self.metadata.dtype_of(variable))
         for first in range(start, stop, step):
             last = min(first + step, stop)
             part = values[first - start : last - start]
-            try:
+            with self._reading(variable, number):
                 stored.get_basic_selection(slice(first, last), out=NDBuffer.from_numpy_array(part))
-            except (MemoryError, PermissionError):
-                raise
-            except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
-                if isinstance(error, OSError):
-                    raise StorageError(
-                        f"Block {number} of {self.path} could not be read ({error}).", "Check the storage and repeat."
-                    ) from error
-                raise self._damaged(variable, number, str(error)) from error
             # What a missing chunk reads as is no legal value, so one value of each chunk tells.
             if _is_fill(part.reshape(-1)[0], variable):
                 raise self._damaged(variable, number, "a chunk is missing")
         if variable is TARGET and (values.min() < 0 or values.max() >= len(self.classes)):
             raise self._damaged(variable, number, "it holds codes of no class")
         return values
+
+    @contextmanager
+    def _reading(self, variable: Variable, number: int) -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, PermissionError, FormatError):
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"Block {number} of {self.path} could not be read ({error}).", "Check the storage and repeat."
+            ) from error
+        except Exception as error:  # a wrong checksum or length is a ValueError
+            raise self._damaged(variable, number, str(error)) from error
 
     def _damaged(self, variable: Variable, number: int, reason: str) -> FormatError:
         return FormatError(
@@ -201,48 +221,47 @@ def _is_fill(value: Any, variable: Variable) -> bool:
     return bool(np.isnan(value)) if np.isnan(variable.fill) else bool(value == variable.fill)
 
 
-Stored = zarr.Array[Any]
+@dataclass(frozen=True)
+class _Opened:
+    """The arrays of a dataset in this process."""
+
+    forms: Mapping[str, PlainArray]
+    arrays: Mapping[str, zarr.Array[Any]]
+    verified: set[int]
+    """Blocks that were found to be those that were written, digest and all; after that their checksums suffice."""
 
 
 @lru_cache(maxsize=64)
-def _open_arrays(path: str, fingerprint: str) -> Mapping[str, Stored]:
-    """The arrays of a dataset, opened once in a process; `fingerprint` tells apart what one path held over time."""
-    return _load_arrays(path)
+def _open_arrays(dataset: Dataset) -> _Opened:
+    """The arrays, opened once in a process; the fingerprint tells apart what one path held over time."""
+    return _load_arrays(dataset)
 
 
-def _load_arrays(path: str) -> Mapping[str, Stored]:
-    try:
-        return dict(zarr.open_group(path, mode="r", zarr_format=3).arrays())
-    except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
-        raise FormatError(f"The dataset {path} cannot be opened ({error}).", INGEST_AGAIN) from error
-
-
-def _check_arrays(path: str, metadata: Metadata) -> None:
-    arrays = _load_arrays(path)
+def _load_arrays(dataset: Dataset) -> _Opened:
+    path, metadata = dataset.path, dataset.metadata
+    forms: dict[str, PlainArray] = {}
+    arrays: dict[str, zarr.Array[Any]] = {}
     for variable in metadata.variables:
-        if variable.name not in arrays:
-            raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN)
-        if reason := _misfit(arrays[variable.name], variable, metadata):
-            raise FormatError(f"The array {variable.name!r} of the dataset {path} {reason}.", INGEST_AGAIN)
-
-
-def _misfit(array: Stored, variable: Variable, metadata: Metadata) -> str | None:
-    if array.ndim != len(variable.dims) or array.shape[1:] != metadata.shape_of(variable, 0)[1:]:
-        return f"has the shape {array.shape}, which does not fit its {metadata.n_features} features"
-    if array.shape[0] < metadata.n_rows:
-        return f"has {array.shape[0]} rows where {metadata.n_rows} were committed"
-    if array.dtype != metadata.dtype_of(variable):
-        return f"is of type {array.dtype}"
-    if array.shards is not None or array.chunks != metadata.shape_of(variable, metadata.chunk_rows(variable)):
-        return f"has chunks of the shape {array.chunks}, which are not those of its blocks"
-    codecs = [codec["name"] if isinstance(codec, dict) else None for codec in _codec_records(array)]
-    if codecs != ["bytes", "crc32c"]:
-        return "is stored in another way than this package does"
-    if not _is_fill(array.fill_value, variable):
-        return "has another fill value than this package gives it"
-    return None
-
-
-def _codec_records(array: Stored) -> list[Any]:
-    records = array.metadata.to_dict().get("codecs", [])
-    return [dict(record) if isinstance(record, Mapping) else record for record in cast(list[Any], records)]
+        form = PlainArray(
+            root=path,
+            name=variable.name,
+            dtype=metadata.dtype_of(variable).name,
+            shape=metadata.shape_of(variable, metadata.n_rows),
+            chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
+            fill=variable.fill,
+            growing=True,
+        )
+        try:
+            arrays[variable.name] = form.open()
+        except FormatError:
+            raise
+        except PermissionError as error:
+            raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
+        except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
+            raise FormatError(
+                f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
+            ) from error
+        forms[variable.name] = form
+    return _Opened(forms, arrays, set())

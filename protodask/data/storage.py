@@ -18,9 +18,10 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.core.sync import sync
 
+from protodask.data.bounded import read_json
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
-from protodask.errors import OutputExistsError, ProtodaskError, StorageError
+from protodask.errors import FormatError, OutputExistsError, ProtodaskError, StorageError
 
 try:
     import fcntl
@@ -62,15 +63,23 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
 
 
 def read_attributes(path: str) -> object:
-    """The attributes of the group at `path`, unchecked, or None where there is no readable group."""
+    """The attributes of the group at `path`, unchecked, or None where there is no readable group.
+
+    What stands there but must not be read (a link or a pipe in place of the file, or a file too large) is a
+    `FormatError`.
+    """
     if not is_url(path) and not os.path.exists(path):
         raise StorageError(f"There is nothing at {path}.", "Check the path.")
     try:
-        return dict(zarr.open_group(path, mode="r", zarr_format=3).attrs)
+        record = read_json(path, "zarr.json")
     except PermissionError as error:
         raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
-    except Exception:  # Zarr checks its own metadata with whatever exception is at hand
+    except FormatError:
+        raise
+    except (OSError, ValueError):
         return None
+    is_group = isinstance(record, dict) and (record.get("zarr_format"), record.get("node_type")) == (3, "group")
+    return record.get("attributes") if is_group else None
 
 
 def make_group(path: str) -> zarr.Group:
@@ -119,9 +128,10 @@ def read_marker(path: str) -> object:
     if is_url(path):
         return None
     try:
-        with open(os.path.join(path, MARKER), encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError, RecursionError):
+        return read_json(path, MARKER)
+    except FormatError:
+        raise
+    except (OSError, ValueError):
         return None
 
 
