@@ -10,7 +10,8 @@ import json
 import math
 import os
 import stat
-from typing import Any, BinaryIO
+from contextlib import suppress
+from typing import Any, BinaryIO, Literal
 
 from zarr.core.sync import sync
 
@@ -27,7 +28,7 @@ MAX_JSON_DEPTH = 64
 
 RESTORE = "Restore it from a copy, or make it again."
 
-_OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_SAFELY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -53,7 +54,24 @@ def file_status(root: str, name: str) -> os.stat_result:
 def open_inside(root: str, name: str) -> BinaryIO:
     """Open the regular file `name` in the store or folder `root` for reading."""
     file_status(root, name)
-    return _open(f"{root}/{name}", _OPEN_FLAGS | _NO_LINK)
+    return _open(f"{root}/{name}", os.O_RDONLY | _SAFELY | _NO_LINK)
+
+
+def open_to_append(root: str, name: str) -> BinaryIO:
+    """Open the regular file `name` in the folder `root` for adding to it; it is made where there is none."""
+    with suppress(FileNotFoundError):
+        file_status(root, name)
+    path = f"{root}/{name}"
+    handle = os.open(path, _SAFELY | _NO_LINK | os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    return _as_regular(handle, path, "ab")
+
+
+def open_anew(path: str) -> BinaryIO:
+    """Open a file of one's own for writing, in place of whatever stands there: a link is removed, not followed."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    handle = os.open(path, _SAFELY | _NO_LINK | os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    return _as_regular(handle, path, "wb")
 
 
 def open_named(path: str) -> BinaryIO:
@@ -62,16 +80,19 @@ def open_named(path: str) -> BinaryIO:
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path} is a folder")
         raise FormatError(f"{path} is not a regular file.", "Give a file, not a pipe or a device.")
-    return _open(path, _OPEN_FLAGS)
+    return _open(path, os.O_RDONLY | _SAFELY)
 
 
 def _open(path: str, flags: int) -> BinaryIO:
-    handle = os.open(path, flags)
+    return _as_regular(os.open(path, flags), path, "rb")
+
+
+def _as_regular(handle: int, path: str, mode: Literal["rb", "wb", "ab"]) -> BinaryIO:
     # Looked at again: what was a file a moment ago may be something else now.
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise FormatError(f"{path} is not a regular file.", RESTORE)
-    return os.fdopen(handle, "rb")
+    return os.fdopen(handle, mode)
 
 
 def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:

@@ -85,7 +85,7 @@ class PlainArray:
             ("storage_transformers", record.get("storage_transformers", []), []),
         ):
             if not _same(found, expected):
-                return f"its {name} is {_short(record.get(name))}, which is not how this package stores it"
+                return f"for {name} it says {_short(record.get(name))}, which is not how this package stores arrays"
         return None
 
     def _fits(self, shape: Any) -> bool:

@@ -152,6 +152,12 @@ class Fields:
             self.damaged(f"{name} holds a label twice")
         return tuple(values)
 
+    def objects(self, name: str) -> list[dict[str, Any]]:
+        values = self._list(name, None)
+        if not all(isinstance(value, dict) for value in values):
+            self.damaged(f"{name} holds something else than objects")
+        return values
+
     def columns(self) -> tuple[Column, ...]:
         found = []
         for record in self._list("columns", None):

@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask._version import __version__
+from protodask.data.bounded import open_anew, open_inside, open_to_append, read_json
+from protodask.data.records import CHECKSUM, Fields, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.storage import is_url, locate, make_durable, storage_errors
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.solver import Function
 
 Floats = NDArray[np.float64]
@@ -30,6 +32,18 @@ Floats = NDArray[np.float64]
 RUN_FORMAT = "protodask-run"
 RUN_VERSION = 1
 SETTINGS_FILE = "run.json"
+HISTORY_FILE = "history.json"
+
+RECORD = RecordKind(
+    "run",
+    RUN_FORMAT,
+    RUN_VERSION,
+    "Give the folder that --run-dir named.",
+    "Remove the run directory and start the run again.",
+)
+
+NOT_SETTINGS = ("environment", CHECKSUM)
+"""What a run's record says besides its settings."""
 
 FLUSH_SECONDS = 1.0
 """Evaluations of at most this long are lost when the machine fails; when only the process does, none are."""
@@ -43,6 +57,8 @@ class RunDirectory:
     """A folder that belongs to one configuration on one dataset."""
 
     path: str
+    seal: str = ""
+    """Hash of the settings. Whatever is recorded carries it, so that a file of another run is no answer."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
@@ -62,13 +78,14 @@ class RunDirectory:
                     raise InputError(
                         f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
                     )
-                _write_json(file, {**record, "environment": environment()})
+                _write_json(file, seal({**record, "environment": environment()}, RECORD.name))
                 make_durable(where)
-        return cls(where)
+        return cls(where, _run_seal(record))
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
         """`function`, answered from the log as far as it goes, and logged from there on."""
-        return _RecordedFunction(os.path.join(self.path, f"batch-{batch}-{stage}.log"), function)
+        name = f"batch-{batch}-{stage}.log"
+        return _RecordedFunction(os.path.join(self.path, name), zlib.crc32(f"{self.seal} {name}".encode()), function)
 
     @property
     def untouched(self) -> bool:
@@ -78,44 +95,77 @@ class RunDirectory:
     def finish(self, history: list[dict[str, Any]]) -> None:
         """Write down how the batches went."""
         with storage_errors(self.path, "writing"):
-            _write_json(os.path.join(self.path, "history.json"), history)
+            _write_json(
+                os.path.join(self.path, HISTORY_FILE), seal({"run": self.seal, "batches": history}, RECORD.name)
+            )
 
 
 def read_run(path: str) -> dict[str, Any]:
     """The settings of a run directory."""
-    file = os.path.join(path, SETTINGS_FILE)
     try:
-        with open(file, encoding="utf-8") as opened:
-            record = json.load(opened)
+        record = read_json(path, SETTINGS_FILE)
+    except FormatError:
+        raise
     except FileNotFoundError as error:
-        raise FormatError(f"{path} is not a run directory.", "Give the folder that --run-dir named.") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{file} is damaged ({error}).", "Remove the run directory and start the run again."
+        raise FormatError(f"{path} is not a protodask run.", RECORD.make) from error
+    except OSError as error:
+        raise StorageError(
+            f"{path}/{SETTINGS_FILE} cannot be read ({error}).", "Check that you may read it."
         ) from error
-    if not isinstance(record, dict) or record.get("format") != RUN_FORMAT:
-        raise FormatError(f"{path} is not a run directory.", "Give the folder that --run-dir named.")
-    if not isinstance(record.get("version"), int) or record["version"] > RUN_VERSION:
-        raise FormatError(
-            f"The run {path} has format version {record.get('version')}, and this protodask reads up to {RUN_VERSION}.",
-            "Upgrade protodask to read it.",
-        )
-    return record
+    except ValueError as error:
+        raise FormatError(f"{path}/{SETTINGS_FILE} is damaged ({error}).", RECORD.remedy) from error
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
+    return dict(fields.record)
+
+
+def _run_seal(record: Mapping[str, Any]) -> str:
+    return hash_json({name: value for name, value in record.items() if name not in NOT_SETTINGS})
+
+
+def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """How the batches of a run (what `read_run` gives) went, or None while it has not ended."""
+    again = "Run the fit again with this run directory."
+    try:
+        record = read_json(path, HISTORY_FILE)
+    except FormatError:
+        raise
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}/{HISTORY_FILE} cannot be read ({error}).", "Check that you may read it.") from error
+    except ValueError as error:
+        raise FormatError(f"{path}/{HISTORY_FILE} is damaged ({error}).", again) from error
+    if not isinstance(record, dict):
+        raise FormatError(f"{path}/{HISTORY_FILE} is not the history of a run.", again)
+    fields = Fields(record, path, "history of the run", again)
+    unseal(fields)
+    if fields.text("run") != _run_seal(run):
+        raise FormatError(f"{path}/{HISTORY_FILE} is the history of another run.", again)
+    return fields.objects("batches")
 
 
 def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    before = dict(_flatten({name: value for name, value in found.items() if name != "environment"}))
+    before = dict(_flatten({name: value for name, value in found.items() if name not in NOT_SETTINGS}))
     now = dict(_flatten(wanted))
     changed = [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        f"{_short(name)} was {_short(repr(before.get(name)))} and is {_short(repr(now.get(name)))}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     ]
     if changed:
         raise InputError(
-            f"The run in {where} is another one: {'; '.join(changed)}.",
+            f"The run in {where} is another one: {'; '.join(changed[:MOST_NAMED])}.",
             "Repeat it with its own settings and data, choose another run directory, or remove this one.",
         )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_NAMED else f"{text[:LONGEST_NAMED]}..."
+
+
+MOST_NAMED, LONGEST_NAMED = 10, 100
+"""Differences that are named, and characters of each: a record may have been written by anybody."""
 
 
 def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -129,8 +179,8 @@ def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def _write_json(path: str, value: Any) -> None:
     partial = f"{path}.partial"
     try:
-        with open(partial, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2)
+        with open_anew(partial) as file:
+            file.write(json.dumps(value, indent=2).encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -165,16 +215,19 @@ def _processor() -> str:
 class _RecordedFunction:
     """Answers from a log of `(theta, value, gradient)` while it matches, then computes and appends."""
 
-    def __init__(self, path: str, function: Function) -> None:
+    def __init__(self, path: str, start: int, function: Function) -> None:
         self._path = path
+        self._start = start
         self._function = function
-        self._past = _read_log(path)
+        self._past: Generator[_Entry, None, None] | None = None
         self._good_bytes = 0
         self._replaying = True
         self._flushed = time.monotonic()
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
         if self._replaying:
+            if self._past is None:
+                self._past = _read_log(self._path, self._start, len(theta))
             entry = next(self._past, None)
             if entry is not None and entry.theta == theta.tobytes():
                 self._good_bytes = entry.end
@@ -183,16 +236,16 @@ class _RecordedFunction:
             self._replaying = False
             self._cut()
         value, gradient = self._function(theta)
-        self._append(_pack(theta, value, gradient))
+        self._append(_pack(theta, value, gradient, self._start))
         return value, gradient
 
     def _cut(self) -> None:
         """Drop what follows the last entry that could be used."""
-        with storage_errors(self._path, "writing"), open(self._path, "ab") as file:
+        with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
             file.truncate(self._good_bytes)
 
     def _append(self, record: bytes) -> None:
-        with storage_errors(self._path, "writing"), open(self._path, "ab") as file:
+        with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
             file.write(record)
             file.flush()
             if time.monotonic() - self._flushed > FLUSH_SECONDS:
@@ -208,29 +261,30 @@ class _Entry:
     end: int
 
 
-def _pack(theta: Floats, value: float, gradient: Floats) -> bytes:
+def _pack(theta: Floats, value: float, gradient: Floats, start: int) -> bytes:
     body = struct.pack("<d", value) + theta.tobytes() + gradient.tobytes()
-    return _HEAD.pack(_MAGIC, zlib.crc32(body), len(body), len(theta)) + body
+    return _HEAD.pack(_MAGIC, zlib.crc32(body, start), len(body), len(theta)) + body
 
 
-def _read_log(path: str) -> Generator[_Entry, None, None]:
-    """The entries of a log up to the first that is torn or damaged."""
+def _read_log(path: str, start: int, parameters: int) -> Generator[_Entry, None, None]:
+    """The entries of a log of so many parameters, up to the first that is torn or damaged; `start` begins checksums."""
     try:
-        size = os.path.getsize(path)
+        opened = open_inside(*os.path.split(path))
     except FileNotFoundError:
         return
     end = 0
-    with open(path, "rb") as file:
+    with opened as file:
+        size = os.fstat(file.fileno()).st_size
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:
                 return
             magic, checksum, length, count = _HEAD.unpack(head)
             end += _HEAD.size + length
-            if magic != _MAGIC or length != 8 + 16 * count or end > size:
+            if magic != _MAGIC or count != parameters or length != 8 + 16 * count or end > size:
                 return
             body = file.read(length)
-            if zlib.crc32(body) != checksum:
+            if zlib.crc32(body, start) != checksum:
                 return
             (value,) = struct.unpack_from("<d", body)
             gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()
