@@ -17,7 +17,7 @@ from zarr.core.sync import sync
 
 from protodask.errors import FormatError
 
-MAX_JSON_BYTES = 32 * 2**20
+MAX_JSON_BYTES = 64 * 2**20
 """No JSON file of this package is larger; features cost about 200 bytes each, blocks 16."""
 
 MAX_JSON_ITEMS = 2**21

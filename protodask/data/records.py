@@ -22,6 +22,9 @@ CHECKSUM_BYTES = 16
 INDENT_BYTES = 16
 """A bound on the line break and the indentation that a value gets in a file."""
 
+HEAD = 2**10
+"""Values and bytes that a file may have besides the record in it."""
+
 LABEL_RANGE = range(-(2**63), 2**64)
 """Labels that are numbers fit 64 bits, as those of every table do."""
 
@@ -56,7 +59,7 @@ def seal(record: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The record with its checksum; one that a reader would refuse for its size is not written either."""
     text = _canonical(record)
     items = text.count(",") + text.count("[") + text.count("{")
-    if items >= MAX_JSON_ITEMS or len(text) + INDENT_BYTES * items >= MAX_JSON_BYTES - 2**10:
+    if items > MAX_JSON_ITEMS - HEAD or len(text) + INDENT_BYTES * items > MAX_JSON_BYTES - HEAD:
         raise InputError(
             f"The description of the {what} has {items} values and {len(text)} characters, which is too much.",
             "Use fewer features, categories or classes, or larger blocks.",

@@ -20,7 +20,7 @@ from protodask.data.records import seal
 
 Random = np.random.Generator
 
-LARGE = 40 * 2**20
+LARGE = 70 * 2**20
 SPARSE = 2**36
 
 

@@ -78,11 +78,14 @@ def _try(base: Path, number: int, expected: dict[tuple[str, str], Any]) -> dict[
     print(json.dumps({"begun": said}), flush=True)
     MUTATIONS[name][0](Scene(random, kind.name, store, base / "other" / kind.name, outside))
     which = "other" if _is_other(store, base / "other" / kind.name) else "one"
+    wanted: Any = expected.get((which, kind.name))
+    if kind.name == "finished" and not (store / "history.json").exists():
+        wanted = json.dumps({**json.loads(wanted), "finished": False, "batches": []})  # as before its end
     before = time.monotonic()
     try:
         found = kind.use(store, base)
         free = kind.free or name == SIGNED
-        outcome = "same" if found == expected.get((which, kind.name)) else "other" if free else "WRONG"
+        outcome = "same" if found == wanted else "other" if free else "WRONG"
     except ProtodaskError as error:
         outcome = "refused" if _is_clear(error) else f"UNCLEAR {str(error)[:LONGEST_MESSAGE]}"
         said["message"] = str(error)[:300]
@@ -96,8 +99,10 @@ def _try(base: Path, number: int, expected: dict[tuple[str, str], Any]) -> dict[
 
 def _is_other(store: Path, other: Path) -> bool:
     """Whether so many files came from the other store that it is that one, for all that its description says."""
-    return store.name == "finished" and all(
-        (store / path.name).is_file() and (store / path.name).read_bytes() == path.read_bytes()
+    return store.name in ("finished", "predictions") and all(
+        (store / path.name).is_file()
+        and (store / path.name).stat().st_size == path.stat().st_size
+        and (store / path.name).read_bytes() == path.read_bytes()
         for path in other.glob("*.json")
     )
 
