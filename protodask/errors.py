@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from protodask.places import mask_text
+
 
 class ProtodaskError(Exception):
     """Base of every error this package raises on purpose.
 
-    `seen` says what was found, `remedy` what to do about it; both are full sentences.
+    `seen` says what was found, `remedy` what to do about it; both are full sentences. URLs in them lose their secrets:
+    errors are shown, logged and sent from process to process.
     """
 
     def __init__(self, seen: str, remedy: str) -> None:
-        super().__init__(f"{seen} {remedy}")
-        self.seen = seen
-        self.remedy = remedy
+        self.seen = mask_text(seen)
+        self.remedy = mask_text(remedy)
+        super().__init__(f"{self.seen} {self.remedy}")
 
     def __reduce__(self) -> tuple[type[ProtodaskError], tuple[str, str]]:
         # Exceptions pickle by `args`, which holds the joined text: workers send errors back by pickle.

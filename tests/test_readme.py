@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("python")) == 3
     assert len(examples("cli")) == 1
+    assert len(examples("tls")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset"])
@@ -51,6 +53,16 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "log-loss" in done.stdout
     assert {"iris.zarr", "iris-model.zarr", "predictions.parquet"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_readme__cluster_with_tls_runs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    end = "trap 'kill $(jobs -p); wait' EXIT\n"
+    done = run(["bash", "-euo", "pipefail", "-c", end + examples("tls")[0].replace("8786", str(port))], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "No problem found." in done.stdout
+    assert (tmp_path / "model.zarr").is_dir()
 
 
 def test_readme__gives_both_commands() -> None:

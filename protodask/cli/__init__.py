@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.cluster import app as cluster
 from protodask.cli.evaluate import evaluate
 from protodask.cli.fit import fit
 from protodask.cli.info import info
@@ -39,7 +40,7 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped.")
+@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 a check found something, 130 stopped.")
 def protodask(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
@@ -55,6 +56,7 @@ app.command("fit")(fit)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("run")(run)
+app.add_typer(cluster)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from protodask.cli.errors import WrongUseError, wrong_use
+from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Scheduler, Threads, Workers
 from protodask.cli.progress import Reporter, reporting
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 class Computing:
     """The options on where to compute."""
 
-    memory_limit: int | None = None
-    threads: int | None = None
-    scheduler: str | None = None
-    workers: int | None = None
+    memory_limit: MemoryLimit = None
+    threads: Threads = None
+    scheduler: Scheduler = None
+    workers: Workers = None
+    connection: Connection = NOTHING_SAID
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
@@ -41,6 +43,13 @@ class Computing:
                 "--memory-limit is given together with --scheduler.",
                 "Leave it out: the workers of a running cluster were given their limits when they were started.",
             )
+        if self.scheduler is not None:
+            check_connection(self.scheduler, self.connection)
+        elif self.connection != NOTHING_SAID:
+            raise WrongUseError(
+                "Options on the connection to a scheduler are given, and no scheduler.",
+                "Add --scheduler with its address, or leave out --tls-ca, --tls-cert, --tls-key and --insecure.",
+            )
 
         if self.memory_limit is not None:
             from protodask.engine.memory import INTERPRETER_BYTES
@@ -52,13 +61,25 @@ class Computing:
                 )
 
 
+COMPUTING_HERE = Computing()
+"""What a command gets that is not called from the command line."""
+
+
+def check_connection(address: str, connection: Connection) -> None:
+    """Refuse an address that may not be connected to like that, before anything is begun."""
+    from protodask.engine.connect import check_address
+
+    with wrong_use():
+        check_address(address, connection.tls, connection.insecure)
+
+
 @contextmanager
 def _open(computing: Computing) -> Iterator[Engine]:
-    from protodask.engine import open_engine, thread_engine
+    from protodask.engine import cluster_engine, thread_engine
 
     opened: AbstractContextManager[Engine]
     if computing.scheduler is not None:
-        opened = open_engine(computing.scheduler)
+        opened = cluster_engine(computing.scheduler, computing.connection.tls, computing.connection.insecure)
     elif computing.workers is not None:
         from protodask.engine.local import local_engine
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import typer
 
+from protodask.places import mask_text
+
 
 def is_terminal() -> bool:
     """Whether standard error is a terminal that can move its cursor."""
@@ -27,7 +29,7 @@ def say(text: str = "") -> None:
 
 def complain(seen: str, remedy: str) -> None:
     """What went wrong and what to do about it."""
-    typer.echo(plain(f"Error: {seen}\n{remedy}"), err=True)
+    typer.echo(plain(mask_text(f"Error: {seen}\n{remedy}")), err=True)
 
 
 def say_pairs(pairs: Sequence[tuple[str, str]]) -> None:

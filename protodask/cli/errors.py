@@ -14,6 +14,7 @@ import typer
 
 from protodask.cli.console import complain
 from protodask.errors import InputError, ProtodaskError
+from protodask.places import mask_text
 
 FAILED = 1
 WRONG_USE = 2
@@ -60,4 +61,4 @@ def reported(debug: bool) -> Iterator[None]:
 
 def _show_traceback(debug: bool) -> None:
     if debug:
-        traceback.print_exc()
+        typer.echo(mask_text(traceback.format_exc()), err=True)

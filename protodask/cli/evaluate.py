@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from protodask.cli.computing import Computing, perform_step
+from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
 from protodask.cli.show import show_result
 
 TABLES = "For raw tables"
 
 
+@grouped
 def evaluate(
     model: Model,
     data: Rows,
@@ -49,10 +50,7 @@ def evaluate(
         str | None, typer.Option("--out", metavar="FILE", help="Write the scores to a JSON file, too.")
     ] = None,
     overwrite: Overwrite = False,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -73,4 +71,4 @@ def evaluate(
             out=out,
             overwrite=overwrite,
         )
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        show_result(perform_step(step, computing), as_json)

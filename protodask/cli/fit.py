@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from protodask.cli.computing import Computing, perform_step
+from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
 
 TRAINING = "Settings of the training"
@@ -21,6 +21,7 @@ def _setting(name: str, default: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
+@grouped
 def fit(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset.")],
     out: Annotated[str, typer.Option("--out", metavar="MODEL", help="Where to write the model.")],
@@ -74,10 +75,7 @@ def fit(
         typer.Option("--start", metavar="MODEL", help="Add the batches to this model.", rich_help_panel=RUN),
     ] = None,
     overwrite: Overwrite = False,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -105,4 +103,4 @@ def fit(
             start=start,
             overwrite=overwrite,
         )
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        show_result(perform_step(step, computing), as_json)

@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from protodask.cli.computing import Computing, perform_step
+from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers, parse_orders
+from protodask.cli.options import Debug, Json, Overwrite, grouped, parse_orders
 from protodask.cli.show import show_result
 
 
+@grouped
 def ingest(
     sources: Annotated[
         list[str],
@@ -44,10 +45,7 @@ def ingest(
     ] = "float32",
     append: Annotated[bool, typer.Option("--append", help="Add the rows to the dataset at the output path.")] = False,
     overwrite: Overwrite = False,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -68,4 +66,4 @@ def ingest(
             append=append,
             overwrite=overwrite,
         )
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        show_result(perform_step(step, computing), as_json)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from protodask.cli.errors import WrongUseError
+
+if TYPE_CHECKING:
+    from protodask.engine import TlsFiles
 
 BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
 
@@ -44,6 +50,8 @@ def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 COMPUTING = "Where to compute"
 
+BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -68,7 +76,7 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Compute on the Dask cluster with this scheduler, such as tcp://10.0.0.1:8786.",
+        help="Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.",
         rich_help_panel=COMPUTING,
     ),
 ]
@@ -81,3 +89,95 @@ Workers = Annotated[
         rich_help_panel=COMPUTING,
     ),
 ]
+
+
+def _tls_file(name: str, text: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, metavar="FILE", help=text, rich_help_panel=COMPUTING)
+    return option
+
+
+TlsCa = Annotated[str | None, _tls_file("--tls-ca", "CA of a scheduler at a tls:// address; else Dask's own settings.")]
+TlsCert = Annotated[str | None, _tls_file("--tls-cert", "Certificate to show to it.")]
+TlsKey = Annotated[str | None, _tls_file("--tls-key", "Key of that certificate, without a password.")]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Allow a scheduler of another machine without encryption: all on the network can read and compute there.",
+        rich_help_panel=COMPUTING,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The options on how to connect to a scheduler."""
+
+    tls_ca: TlsCa = None
+    tls_cert: TlsCert = None
+    tls_key: TlsKey = None
+    insecure: Insecure = False
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files, if they are named; some without the others are wrong use."""
+        files = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        missing = [name for name, file in files.items() if file is None]
+        if len(missing) == len(files):
+            return None
+        if self.tls_ca is None or self.tls_cert is None or self.tls_key is None:
+            raise WrongUseError(
+                f"TLS files are given without {' and '.join(missing)}.", "Give --tls-ca, --tls-cert and --tls-key."
+            )
+        from protodask.engine import TlsFiles
+
+        return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+
+
+NOTHING_SAID = Connection()
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take a frozen dataclass of options as one parameter.
+
+    Each parameter whose type is a dataclass is replaced by an option for each of its fields, nested ones too. The
+    framework reads the options from the signature, so the command gets one that lists them all.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        group = groups.get(parameter.name)
+        if group is None:
+            parameters.append(parameter.replace(kind=BY_NAME, annotation=hints[parameter.name]))
+        else:
+            parameters += _parameters(group)
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        command(**{name: _take(group, given) for name, group in groups.items()}, **given)
+
+    signature = inspect.Signature(parameters)
+    with_options.__signature__ = signature  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
+
+
+def _parameters(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            yield from _parameters(hint)
+        else:
+            yield inspect.Parameter(field.name, BY_NAME, default=field.default, annotation=hint)
+
+
+def _take(group: Any, given: dict[str, Any]) -> Any:
+    """The group made of its options, which are taken out of `given`."""
+    hints: Mapping[str, Any] = get_type_hints(group, include_extras=True)
+    values = {
+        field.name: _take(hints[field.name], given) if is_dataclass(hints[field.name]) else given.pop(field.name)
+        for field in fields(group)
+    }
+    return group(**values)

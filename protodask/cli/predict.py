@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from protodask.cli.computing import Computing, perform_step
+from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model.")]
@@ -27,6 +27,7 @@ Drop = Annotated[
 ]
 
 
+@grouped
 def predict(
     model: Model,
     data: Rows,
@@ -38,10 +39,7 @@ def predict(
     unseen: UnseenOption = "error",
     drop: Drop = None,
     overwrite: Overwrite = False,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -50,4 +48,4 @@ def predict(
         from protodask.pipeline.steps import PredictStep
 
         step = PredictStep(model, data, out, batches, unseen, tuple(drop or ()), overwrite)
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        show_result(perform_step(step, computing), as_json)

@@ -6,21 +6,19 @@ from typing import Annotated
 
 import typer
 
-from protodask.cli.computing import Computing, computing_engine
+from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.errors import reported, wrong_use
-from protodask.cli.options import Debug, Json, MemoryLimit, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, grouped
 from protodask.cli.show import show_pipeline
 
 
+@grouped
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
     ] = None,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -31,7 +29,6 @@ def run(
 
         with wrong_use():
             definition = read_pipeline(pipeline, parse_settings(settings or ()))
-        computing = Computing(memory_limit, threads, scheduler, workers)
         total = len(definition.steps)
         with computing_engine(computing, lambda: check_pipeline(definition)) as (engine, reporter):
             results = run_pipeline(

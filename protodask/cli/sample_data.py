@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from protodask.cli.computing import Computing, perform_step
+from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, MemoryLimit, Overwrite, Scheduler, Threads, Workers
+from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
 
 
+@grouped
 def sample_data(
     kind: Annotated[
         Literal["checker", "xor", "digits", "blobs"],
@@ -27,10 +28,7 @@ def sample_data(
     features: Annotated[int | None, typer.Option("--features", min=1, help="Features of xor or blobs.")] = None,
     classes: Annotated[int | None, typer.Option("--classes", min=2, help="Classes of blobs.")] = None,
     overwrite: Overwrite = False,
-    memory_limit: MemoryLimit = None,
-    threads: Threads = None,
-    scheduler: Scheduler = None,
-    workers: Workers = None,
+    computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -39,4 +37,4 @@ def sample_data(
         from protodask.pipeline.steps import SampleDataStep
 
         step = SampleDataStep(kind, rows, out, seed, features, classes, overwrite)
-        show_result(perform_step(step, Computing(memory_limit, threads, scheduler, workers)), as_json)
+        show_result(perform_step(step, computing), as_json)

@@ -11,6 +11,7 @@ import typer
 
 from protodask.cli.console import say, say_pairs, say_table
 from protodask.cli.progress import describe_seconds
+from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
@@ -77,7 +78,7 @@ def _summarize_fit(result: ModelFitted) -> str:
 def _summarize_scores(scores: ModelScores, data: str) -> str:
     found = scores.scores
     return (
-        f"The model is right on {found.accuracy:.1%} of the {found.rows:,} rows of {data}. Its log-loss there is "
+        f"The model is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
         f"{found.log_loss:.4f}; always predicting the class shares of the training data has "
         f"{scores.marginal_log_loss:.4f}, perfect predictions have 0."
     )
@@ -239,8 +240,8 @@ def size(amount: int) -> str:
 
 
 def shorten(path: str) -> str:
-    """A path as seen from the current folder, where that is shorter."""
+    """A path as seen from the current folder, where that is shorter; of a URL, what may be shown."""
     if "://" in path:
-        return path
+        return mask(path)
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) and not relative.startswith("..") else path

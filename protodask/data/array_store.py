@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -43,7 +43,7 @@ class ArraySpec:
 class ArrayStore:
     """Both a sink and a source; it names its place, so that tasks anywhere can use it."""
 
-    path: str
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     layout: Layout
     arrays: tuple[ArraySpec, ...]
     key: str

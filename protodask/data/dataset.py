@@ -21,6 +21,7 @@ from protodask.data.storage import locate, read_attributes
 from protodask.data.summary import Summary
 from protodask.engine import Block, Layout
 from protodask.errors import FormatError, StorageError
+from protodask.places import mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,9 @@ class Dataset:
 
     path: str
     metadata: Metadata = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"Dataset({mask(self.path)!r})"  # tasks are logged with their arguments
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Dataset) and (self.path, self.key) == (other.path, other.key)
@@ -181,7 +185,7 @@ class Dataset:
         summary = self.summary
         return {
             "kind": "dataset",
-            "path": self.path,
+            "path": mask(self.path),
             "format_version": FORMAT_VERSION,
             "fingerprint": self.key,
             "rows": self.n_rows,

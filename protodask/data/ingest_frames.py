@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from protodask.data.encoding import Table, Values, check_column_names
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.tables import JoinedTable, Partitions
+from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
@@ -210,16 +211,12 @@ class _Graphs:
         self._graphs: OrderedDict[str, tuple[dict[Any, Any], list[Any]]] = OrderedDict()
 
     def of(self, frame: Any) -> tuple[dict[Any, Any], list[Any]]:
-        from dask._task_spec import convert_legacy_graph
-
         name = str(frame._name)
         with self._lock:
             found = self._graphs.get(name)
             if found is None:
                 lowered = frame.optimize(fuse=True)
-                # Partitions that are in memory already, as after persist(), stand in the graph as bare values.
-                graph = convert_legacy_graph(dict(lowered.__dask_graph__()))
-                found = (graph, list(lowered.__dask_keys__()))
+                found = (graph_of(lowered), list(lowered.__dask_keys__()))
                 self._graphs[name] = found
                 while len(self._graphs) > self._kept:
                     self._graphs.popitem(last=False)
@@ -232,14 +229,8 @@ def _graphs() -> _Graphs:
 
 
 def _compute_partition(frame: Any, partition: int) -> Any:
-    import dask
-    from dask._task_spec import cull
-
     graph, keys = _graphs().of(frame)
-    task = graph.get(keys[partition])
-    # The task of a file partition stands alone after fusing; only then is there no need to look for its inputs.
-    alone = {keys[partition]: task} if task is not None and not task.dependencies else cull(graph, [keys[partition]])
-    return dask.get(alone, keys[partition])
+    return compute_key(graph, keys[partition])
 
 
 def _parquet_table(paths: Sequence[str], dropped: frozenset[str]) -> Partitions:

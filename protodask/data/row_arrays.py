@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -76,7 +76,7 @@ class MemoryRows:
 class NpyRows:
     """A .npy file, mapped into memory where it is read."""
 
-    path: str
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -112,7 +112,7 @@ def _map_npy(path: str) -> NDArray[Any]:
 class ZarrRows:
     """A Zarr array in a store: read by whole chunks where it can be."""
 
-    path: str
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -252,11 +252,12 @@ def make_durable(place: str) -> None:
     """Have the system write everything below a folder to the disk."""
     for folder, _, files in os.walk(place):
         for name in files:
-            _flush(os.path.join(folder, name))
-        _flush(folder)
+            flush(os.path.join(folder, name))
+        flush(folder)
 
 
-def _flush(path: str) -> None:
+def flush(path: str) -> None:
+    """Have the system write a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -270,7 +271,7 @@ def _flush(path: str) -> None:
 def _exchange(place: str, path: str) -> None:
     if not os.path.lexists(path):
         os.rename(place, path)
-        _flush(os.path.dirname(path))
+        flush(os.path.dirname(path))
         return
     folder, name = os.path.split(path)
     old = os.path.join(folder, f".{name}.replaced-{secrets.token_hex(4)}")
@@ -280,7 +281,7 @@ def _exchange(place: str, path: str) -> None:
     except BaseException:
         os.rename(old, path)
         raise
-    _flush(folder)
+    flush(folder)
     shutil.rmtree(old)
 
 

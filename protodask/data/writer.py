@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +60,7 @@ class DatasetSink:
     `token` is another one for each writing, so that no process writes through arrays it opened for an earlier one.
     """
 
-    path: str
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     token: str
     chunk_rows: Mapping[str, int]
 

@@ -2,7 +2,8 @@
 
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Arrays, Block, Layout, choose_block_rows
-from protodask.engine.choose import EngineLike, open_engine, thread_engine
+from protodask.engine.choose import EngineLike, cluster_engine, open_engine, thread_engine
+from protodask.engine.connect import TlsFiles
 from protodask.engine.engine import Engine, Sink
 from protodask.engine.progress import Progress, ProgressListener
 from protodask.engine.reduction import Reduction, identity
@@ -20,8 +21,10 @@ __all__ = [
     "Reduction",
     "Sink",
     "Source",
+    "TlsFiles",
     "array_source",
     "choose_block_rows",
+    "cluster_engine",
     "identity",
     "one_blas_thread",
     "open_engine",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Union
 
+from protodask.engine.connect import TlsFiles
 from protodask.engine.engine import Engine
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 EngineLike = Union[Engine, "Client", str, None]
-"""An engine; a `distributed.Client`; a scheduler's address; None for threads of this process."""
+"""An engine; a `distributed.Client`; a scheduler's address; None for threads of this process.
+
+An address is tls://, with the certificates of Dask's configuration, or on this machine; `cluster_engine` takes others.
+"""
 
 
 @contextmanager
@@ -51,3 +55,14 @@ def thread_engine(threads: int | None = None, memory_bytes: int | None = None) -
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}.", "Give at least one thread.")
     return Engine(ThreadScheduler(threads, memory_bytes))
+
+
+def cluster_engine(address: str, tls: TlsFiles | None = None, insecure: bool = False) -> Engine:
+    """An engine on the Dask cluster whose scheduler is at `address`, such as tls://10.0.0.1:8786.
+
+    `tls` names the certificates; without it those of Dask's own configuration count. `insecure` allows a scheduler of
+    another machine at a tcp:// address, where everyone on the network can read the data and run code on the workers.
+    """
+    from protodask.engine.cluster import ClusterScheduler
+
+    return Engine(ClusterScheduler.connect(address, tls, insecure))

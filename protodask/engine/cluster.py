@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import dask
-from dask._task_spec import Task, TaskRef
-from distributed import Client, Future, KilledWorker, as_completed, get_worker
-from distributed.comm import CommClosedError, connect
-from distributed.security import Security
+from distributed import Client, Future, KilledWorker, get_worker
+from distributed.comm import CommClosedError
+from distributed.protocol import pickle
 
 from protodask.engine.blocks import Block
 from protodask.engine.cache import BlockCache
+from protodask.engine.connect import TlsFiles, connect_client
+from protodask.engine.graph import Task, TaskRef
 from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 from protodask.engine.sources import Source, ZippedSource, leaves
+from protodask.engine.submission import lost_scheduler, results_of, task_key, wait_for_worker, workers_of
 from protodask.errors import ClusterError
-
-CONNECT_SECONDS = 10
-"""A scheduler that answers at all answers in milliseconds; this leaves room for a busy one."""
-
-WORKER_SECONDS = 300
-"""How long a pass waits for the first worker: job queues take their time."""
 
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
@@ -76,38 +70,20 @@ class ClusterScheduler:
         self._shipped: dict[str, dict[int, Future[Any]]] = {}
 
     @classmethod
-    def connect(cls, address: str) -> ClusterScheduler:
-        """Connect to a running scheduler."""
-        try:
-            # A client that cannot connect holds up the end of the process; a bare connection does not.
-            with ThreadPoolExecutor(1) as other_thread:  # this one may have an event loop, as in a notebook
-                other_thread.submit(lambda: asyncio.run(_knock(address))).result()
-            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
-            raise ClusterError(
-                f"No Dask scheduler answered at {address} within {CONNECT_SECONDS} seconds ({error}).",
-                "Check that it runs and that the address is right, or leave out the scheduler to compute here.",
-            ) from error
-        return cls(client, owned=True)
+    def connect(cls, address: str, tls: TlsFiles | None = None, insecure: bool = False) -> ClusterScheduler:
+        """Connect to a running scheduler; `connect_client` says how."""
+        return cls(connect_client(address, tls, insecure), owned=True)
 
     @property
     def n_threads(self) -> int:
         self._threads = self._count_threads()
         if not self._threads:
-            self._wait_for_workers()
+            wait_for_worker(self._client)
             self._threads = self._count_threads()
         return sum(self._threads.values())
 
     def _count_threads(self) -> dict[str, int]:
         return dict(self._client.nthreads())
-
-    def _wait_for_workers(self) -> None:
-        try:
-            self._client.wait_for_workers(1, timeout=WORKER_SECONDS)
-        except TimeoutError as error:
-            raise ClusterError(
-                f"The scheduler had no worker for {WORKER_SECONDS} seconds.", "Start workers for it, and repeat."
-            ) from error
 
     @property
     def n_tasks(self) -> int:
@@ -115,46 +91,52 @@ class ClusterScheduler:
 
     @property
     def memory_bytes(self) -> int:
-        limits = [int(worker["memory_limit"] or 0) for worker in self._workers().values()]
+        limits = [int(worker["memory_limit"] or 0) for worker in workers_of(self._client).values()]
         return min((limit for limit in limits if limit > 0), default=process_memory_limit())
 
     @property
     def resident_bytes(self) -> int:
         return SHIPPED_BYTES
 
-    def _workers(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
-        return workers
-
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        token = uuid.uuid4().hex
-        keys = [f"protodask-{token}-{task}" for task in range(len(groups))]
         names = [(_cached_key(work.source), group[0], group[-1]) for group in groups]
-        graph: dict[str, Any] = {}
-        arguments = [self._argument(graph, f"protodask-{token}-argument-{i}", arg) for i, arg in enumerate(work.args)]
-        named = tuple(leaf for leaf in leaves(work.source) if not leaf.resident)
-        held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
-        functions = (work.map, work.merge, work.prepare)
-        for key, group in zip(keys, groups, strict=True):
-            shipped = [self._ship(leaf, number) for leaf in held for number in group]
-            graph[key] = Task(key, _run_on_worker, named, functions, list(group), len(arguments), *arguments, *shipped)
-        placed = dict(zip(keys, self._place(names), strict=True))
+        token = uuid.uuid4().hex
+
+        def build(tasks: Sequence[int], token: str) -> dict[str, Any]:
+            return self._graph(work, {task_key(token, task): groups[task] for task in tasks}, token)
+
+        nodes: list[Node[Any]] = []
         try:
-            # Preferred, not bound: the scheduler takes another worker where the preferred one is gone.
-            workers = {key: placed.get(key, []) for key in graph}
-            with dask.annotate(workers=workers.__getitem__, allow_other_workers=True):
-                futures = self._client.get(graph, keys, sync=False)
-            return self._collect(futures, groups, names, advance)
+            for task, (address, found) in results_of(self._client, len(groups), token, build, self._place(names)):
+                self._last_worker[names[task]] = address
+                nodes.extend(found)
+                advance(len(groups[task]))
         except KilledWorker as error:
             raise ClusterError(
                 f"A task was given up after it was lost with several workers in turn ({error}).",
                 "A worker that is killed again and again mostly lacks memory: give workers more, or blocks fewer rows.",
             ) from error
         except CommClosedError as error:
-            raise ClusterError(
-                f"The connection to the scheduler was lost ({error}).",
-                "Check that the scheduler still runs, and start again.",
-            ) from error
+            raise lost_scheduler(error) from error
+        return nodes
+
+    def _graph(self, work: Pass, groups: Mapping[str, Sequence[int]], token: str) -> dict[str, Any]:
+        """A task for each group of blocks, by key, and what they share."""
+        graph: dict[str, Any] = {}
+        inputs: list[TaskRef] = []
+        arguments: list[Any] = []
+        for position, value in enumerate(work.args):
+            reference = self._reference(graph, f"protodask-{token}-argument-{position}", value)
+            arguments.append(value if reference is None else _Input(len(inputs)))
+            inputs += [] if reference is None else [reference]
+        named = tuple(leaf for leaf in leaves(work.source) if not leaf.resident)
+        held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
+        # Unpickled by the task: what a worker cannot import is then an error of the task, and not the worker's end.
+        packed = pickle.dumps((named, work.map, work.merge, work.prepare, arguments))
+        for key, group in groups.items():
+            shipped = [self._ship(leaf, number) for leaf in held for number in group]
+            graph[key] = Task(key, _run_on_worker, packed, group, len(inputs), *inputs, *shipped)
+        return graph
 
     def _place(self, names: list[tuple[str, int, int]]) -> list[list[str]]:
         """A worker for each group: the one that had it last, unless that one has its share already; else the one with
@@ -177,39 +159,20 @@ class ClusterScheduler:
                 placed[position] = [roomiest]
         return placed
 
-    def _collect(
-        self,
-        futures: list[Future[Any]],
-        groups: Sequence[Sequence[int]],
-        names: list[tuple[str, int, int]],
-        advance: Callable[[int], None],
-    ) -> list[Node[Any]]:
-        position = {future.key: task for task, future in enumerate(futures)}
-        nodes: list[Node[Any]] = []
-        try:
-            for future, (address, found) in as_completed(futures, loop=self._client.loop, with_results=True):
-                task = position[future.key]
-                self._last_worker[names[task]] = address
-                nodes.extend(found)
-                advance(len(groups[task]))
-        finally:
-            for future in futures:
-                future.release()
-        return nodes
-
     def share(self, value: Any) -> Any:
         """The value as the result of a task, which any worker fetches once and the scheduler can make again."""
         key = f"protodask-shared-{uuid.uuid4().hex}"
         future = self._client.get({key: Task(key, _identity, value)}, [key], sync=False)[0]
         return _Shared(future)
 
-    def _argument(self, graph: dict[str, Any], key: str, value: Any) -> Any:
+    def _reference(self, graph: dict[str, Any], key: str, value: Any) -> TaskRef | None:
+        """The task whose result is an argument, where it does not go to the tasks as it is."""
         if isinstance(value, _Shared):
             return TaskRef(value.future.key)
         if getattr(value, "nbytes", 0) > SHARE_BYTES:
             graph[key] = Task(key, _identity, value)
             return TaskRef(key)
-        return value
+        return None
 
     def _ship(self, leaf: Source, number: int) -> TaskRef:
         futures = self._shipped.setdefault(leaf.key, {})
@@ -234,34 +197,37 @@ class _Shared:
     future: Future[Any]
 
 
+@dataclass(frozen=True)
+class _Input:
+    """Stands for an argument that comes to the task as the result of another."""
+
+    position: int
+
+
 def _cached_key(source: Source) -> str:
     """What a worker's cache can hold of a source: its first part that lies in a store."""
     return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
-
-
-async def _knock(address: str) -> None:
-    security = Security().get_connection_args("client")
-    await (await connect(address, timeout=CONNECT_SECONDS, **security)).close()
 
 
 def _identity(value: Any) -> Any:
     return value
 
 
-def _run_on_worker(
-    named: tuple[Source, ...],
-    functions: tuple[Any, Any, Any],
-    numbers: list[int],
-    n_arguments: int,
-    *inputs: Any,
-) -> tuple[str, list[Node[Any]]]:
-    arguments, blocks = inputs[:n_arguments], inputs[n_arguments:]
+def _run_on_worker(packed: bytes, numbers: Sequence[int], n_shared: int, *inputs: Any) -> tuple[str, list[Node[Any]]]:
+    try:
+        named, map_block, merge, prepare, arguments = pickle.loads(packed)
+    except (ImportError, AttributeError) as error:
+        raise ClusterError(
+            f"A worker could not load its work ({error}).",
+            "Install on the workers what is installed here, in the same versions.",
+        ) from error
+    blocks = inputs[n_shared:]
+    arguments = tuple(inputs[value.position] if isinstance(value, _Input) else value for value in arguments)
     parts = named
     for first in range(0, len(blocks), len(numbers)):
         held = {block.number: block for block in blocks[first : first + len(numbers)]}
         parts += (ShippedBlocks(held, f"shipped-{first}", None),)
     source = parts[0] if len(parts) == 1 else ZippedSource(parts)
-    map_block, merge, prepare = functions
     nodes = run_group(Pass(source, map_block, merge, arguments, prepare), numbers, _worker_reader())
     return get_worker().address, nodes
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask.threaded
-from dask._task_spec import Task
 
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.cache import BlockCache
+from protodask.engine.graph import Task
 from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import RESIDENT_SHARE, cache_budget, process_memory_limit
 from protodask.engine.reduction import Node

@@ -13,6 +13,7 @@ from protodask.data.records import recognize, unseal
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.errors import FormatError, StorageError
+from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
 from protodask.prototypes.prediction import PREDICTIONS, RECORD
@@ -45,7 +46,7 @@ def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
     """What a model consists of."""
     return {
         "kind": "model",
-        "path": path,
+        "path": mask(path),
         "fingerprint": model_fingerprint(model),
         "precision": model.precision,
         "target": model.target_name,
@@ -88,7 +89,7 @@ def describe_run(path: str) -> dict[str, Any]:
     logs = sorted(name for name in os.listdir(path) if name.startswith("batch-") and name.endswith(".log"))
     return {
         "kind": "run",
-        "path": path,
+        "path": mask(path),
         "finished": history is not None,
         "dataset": record.get("dataset"),
         "start": record.get("start"),
@@ -104,7 +105,7 @@ def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
     unseal(fields)
     return {
         "kind": "predictions",
-        "path": path,
+        "path": mask(path),
         "rows": fields.integer("rows", 0),
         "classes": list(fields.labels("classes")),
         "batches": fields.integer("n_batches", 0),

@@ -7,6 +7,7 @@ from typing import Any
 
 from protodask.data import Dataset
 from protodask.pipeline.model_scores import ModelScores
+from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.model import PrototypeSet
@@ -36,7 +37,7 @@ class ModelFitted:
         """Plain values, for files."""
         return {
             "kind": "fit",
-            "path": self.path,
+            "path": mask(self.path),
             "batches": self.model.n_batches,
             "prototypes": self.model.n_prototypes,
             "active_features": len(self.model.active_features),
@@ -55,7 +56,7 @@ class PredictionsWritten:
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return {"kind": "predictions", "path": self.path, "rows": self.rows, "batches": self.n_batches}
+        return {"kind": "predictions", "path": mask(self.path), "rows": self.rows, "batches": self.n_batches}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class ModelEvaluated:
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return {"kind": "scores", "model": self.model, "data": self.data, **self.scores.describe()}
+        return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
 
 
 Result = DatasetWritten | ModelFitted | PredictionsWritten | ModelEvaluated

@@ -18,6 +18,7 @@ from protodask.pipeline.steps import (
     Step,
     step_name,
 )
+from protodask.places import mask
 from protodask.prototypes.history import Callback
 
 StepStarted = Callable[[int, Step], None]
@@ -67,12 +68,12 @@ def describe_step(step: Step) -> str:
     """What a step does, in a few words."""
     match step:
         case SampleDataStep():
-            return f"sample-data, {step.rows} rows of {step.kind} into {step.out}"
+            return f"sample-data, {step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
-            return f"ingest, {', '.join(step.sources)} into {step.out}"
+            return f"ingest, {', '.join(map(mask, step.sources))} into {mask(step.out)}"
         case FitStep():
-            return f"fit, {step.data} into {step.out}"
+            return f"fit, {mask(step.data)} into {mask(step.out)}"
         case PredictStep():
-            return f"predict, {step.data} with {step.model} into {step.out}"
+            return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
-            return f"evaluate, {step.model} on {step.data}"
+            return f"evaluate, {mask(step.model)} on {mask(step.data)}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.data.storage import sole_writer
+from protodask.data.storage import is_url, locate, sole_writer, storage_errors
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
@@ -47,16 +47,13 @@ def fit(
     memory.
     """
     settings = FitConfig() if config is None else config
-    directory = None
-    if run_dir is not None:
-        record = {
-            "config": settings.as_dict(),
-            "dataset": data.key,
-            "start": None if start is None else model_fingerprint(start),
-        }
-        directory = RunDirectory.open(run_dir, record)
+    record = {
+        "config": settings.as_dict(),
+        "dataset": data.key,
+        "start": None if start is None else model_fingerprint(start),
+    }
     with (
-        nullcontext() if directory is None else sole_writer(directory.path),
+        nullcontext() if run_dir is None else own_directory(run_dir, record) as directory,
         open_engine(engine) as opened,
         TemporaryDirectory(prefix="protodask-") as temporary,
     ):
@@ -66,15 +63,26 @@ def fit(
             settings,
             opened,
             score_keeper(data, opened, folder),
-            evaluations=directory,
+            log=directory,
             callbacks=tuple(callbacks),
         )
         model, history = training.run(start)
         opened.forget(data)
-    model = replace(model, provenance=_provenance(data, settings, history, start))
-    if directory is not None:
-        directory.finish([batch_summary(record) for record in history])
+        model = replace(model, provenance=_provenance(data, settings, history, start))
+        if directory is not None:
+            directory.finish([batch_summary(entry) for entry in history])
     return FitRun(model, history)
+
+
+@contextmanager
+def own_directory(path: str | os.PathLike[str], record: Mapping[str, Any]) -> Iterator[RunDirectory]:
+    """The run directory at `path`, which nobody else may use meanwhile."""
+    where = locate(path)
+    if not is_url(where):
+        with storage_errors(where, "writing"):
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+    with sole_writer(where):
+        yield RunDirectory.open(where, record)
 
 
 def dataset_for_training(data: Dataset) -> TrainingData:

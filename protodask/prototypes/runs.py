@@ -1,7 +1,8 @@
-"""The directory of a run: its settings, and a log of evaluations from which an interrupted run goes on.
+"""The directory of a run: settings, the candidates of its batches, and a log of evaluations from which it goes on.
 
 L-BFGS-B is deterministic and its state cannot be taken out, so a run is resumed by replaying: as long as the log has
-the answer to what the solver asks, nothing is computed.
+the answer to what the solver asks, nothing is computed. What is recorded is sealed with the run's settings and its
+own name, so that a file of another run or batch is no answer; what is torn or damaged is computed again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import platform
 import struct
 import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask._version import __version__
-from protodask.data.bounded import open_anew, open_inside, open_to_append, read_json
+from protodask.data.bounded import open_inside, open_to_append, read_json
 from protodask.data.records import CHECKSUM, Fields, RecordKind, hash_json, recognize, seal, unseal
-from protodask.data.storage import is_url, locate, make_durable, storage_errors
+from protodask.data.storage import flush, is_url, locate, make_durable, storage_errors
 from protodask.errors import FormatError, InputError, StorageError
+from protodask.prototypes.run_arrays import pack_arrays, read_arrays, write_aside
 from protodask.prototypes.solver import Function
 
 Floats = NDArray[np.float64]
@@ -50,6 +51,7 @@ FLUSH_SECONDS = 1.0
 
 _HEAD = struct.Struct("<4sIqI")
 _MAGIC = b"eval"
+_checksum = zlib.crc32
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,21 @@ class RunDirectory:
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
         """`function`, answered from the log as far as it goes, and logged from there on."""
         name = f"batch-{batch}-{stage}.log"
-        return _RecordedFunction(os.path.join(self.path, name), zlib.crc32(f"{self.seal} {name}".encode()), function)
+        return _RecordedFunction(os.path.join(self.path, name), self._seal_of(name), function)
+
+    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+        """The arrays of a batch that were recorded under a name; made and recorded now where they were not."""
+        file_name = f"batch-{batch}-{name}.arrays"
+        path, seal = os.path.join(self.path, file_name), self._seal_of(file_name)
+        found = read_arrays(path, seal)
+        if found is None:
+            found = dict(make())
+            with storage_errors(self.path, "writing"):
+                write_aside(path, pack_arrays(found, seal))
+        return found
+
+    def _seal_of(self, name: str) -> int:
+        return _checksum(f"{self.seal} {name}".encode())
 
     @property
     def untouched(self) -> bool:
@@ -177,17 +193,7 @@ def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _write_json(path: str, value: Any) -> None:
-    partial = f"{path}.partial"
-    try:
-        with open_anew(partial) as file:
-            file.write(json.dumps(value, indent=2).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(OSError):
-            os.remove(partial)
-        raise
+    write_aside(path, [json.dumps(value, indent=2).encode()])
 
 
 def environment() -> dict[str, str]:
@@ -215,9 +221,9 @@ def _processor() -> str:
 class _RecordedFunction:
     """Answers from a log of `(theta, value, gradient)` while it matches, then computes and appends."""
 
-    def __init__(self, path: str, start: int, function: Function) -> None:
+    def __init__(self, path: str, seal: int, function: Function) -> None:
         self._path = path
-        self._start = start
+        self._seal = seal
         self._function = function
         self._past: Generator[_Entry, None, None] | None = None
         self._good_bytes = 0
@@ -227,7 +233,7 @@ class _RecordedFunction:
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
         if self._replaying:
             if self._past is None:
-                self._past = _read_log(self._path, self._start, len(theta))
+                self._past = _read_log(self._path, self._seal, len(theta))
             entry = next(self._past, None)
             if entry is not None and entry.theta == theta.tobytes():
                 self._good_bytes = entry.end
@@ -236,13 +242,15 @@ class _RecordedFunction:
             self._replaying = False
             self._cut()
         value, gradient = self._function(theta)
-        self._append(_pack(theta, value, gradient, self._start))
+        self._append(_pack(theta, value, gradient, self._seal))
         return value, gradient
 
     def _cut(self) -> None:
         """Drop what follows the last entry that could be used."""
         with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
             file.truncate(self._good_bytes)
+            os.fsync(file.fileno())
+        flush(os.path.dirname(self._path))
 
     def _append(self, record: bytes) -> None:
         with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
@@ -261,13 +269,13 @@ class _Entry:
     end: int
 
 
-def _pack(theta: Floats, value: float, gradient: Floats, start: int) -> bytes:
+def _pack(theta: Floats, value: float, gradient: Floats, seal: int) -> bytes:
     body = struct.pack("<d", value) + theta.tobytes() + gradient.tobytes()
-    return _HEAD.pack(_MAGIC, zlib.crc32(body, start), len(body), len(theta)) + body
+    return _HEAD.pack(_MAGIC, _checksum(body, seal), len(body), len(theta)) + body
 
 
-def _read_log(path: str, start: int, parameters: int) -> Generator[_Entry, None, None]:
-    """The entries of a log of so many parameters, up to the first that is torn or damaged; `start` begins checksums."""
+def _read_log(path: str, seal: int, parameters: int) -> Generator[_Entry, None, None]:
+    """The entries of a log of so many parameters, up to the first that is torn or damaged."""
     try:
         opened = open_inside(*os.path.split(path))
     except FileNotFoundError:
@@ -284,7 +292,7 @@ def _read_log(path: str, start: int, parameters: int) -> Generator[_Entry, None,
             if magic != _MAGIC or count != parameters or length != 8 + 16 * count or end > size:
                 return
             body = file.read(length)
-            if zlib.crc32(body, start) != checksum:
+            if _checksum(body, seal) != checksum:
                 return
             (value,) = struct.unpack_from("<d", body)
             gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()

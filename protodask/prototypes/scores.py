@@ -21,6 +21,10 @@ class ScoreKeeper(Protocol):
         """Map `function(block, *args)` over `source` and return the result as a source."""
         ...
 
+    def clear(self) -> None:
+        """Let go of what is kept."""
+        ...
+
 
 @dataclass(frozen=True)
 class MemoryScores:
@@ -29,6 +33,9 @@ class MemoryScores:
     def keep(self, engine: Engine, source: Source, function: Callable[..., Arrays], *args: object) -> Source:
         arrays = engine.collect(source, function, *args, label="score")
         return array_source(arrays, source.layout.block_rows)
+
+    def clear(self) -> None:
+        """The source is all there was."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,10 @@ class StoredScores:
         self._remove_others(where)
         return store
 
-    def _remove_others(self, kept: str) -> None:
+    def clear(self) -> None:
+        self._remove_others(None)
+
+    def _remove_others(self, kept: str | None) -> None:
         if is_url(self.folder):
             return
         for name in os.listdir(self.folder):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import sklearn.exceptions
@@ -50,11 +50,15 @@ class TrainingData:
     other_names: tuple[str, ...] = ()
 
 
-class Evaluations(Protocol):
-    """Stands between solver and objective; may remember what was computed before."""
+class RunLog(Protocol):
+    """Remembers what was computed before an interruption."""
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
         """`function`, for one stage (a precision) of the training of one batch."""
+        ...
+
+    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+        """The arrays of a batch under a name, made only if they are not remembered."""
         ...
 
 
@@ -66,7 +70,7 @@ class Training:
     config: FitConfig
     engine: Engine
     scores: ScoreKeeper
-    evaluations: Evaluations | None = None
+    log: RunLog | None = None
     callbacks: Sequence[Callback] = ()
 
     def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
@@ -94,6 +98,7 @@ class Training:
         finally:
             if scores is not None:
                 self.engine.forget(scores)
+                self.scores.clear()
         return model, history
 
     def _empty_model(self) -> PrototypeSet:
@@ -131,7 +136,7 @@ class Training:
         number = model.n_batches + 1
         config, summary = self.config, self.data.summary
         standardization = self._standardization()
-        drawn = self._draw(source, model, number)
+        drawn = self._candidates(source, model, number)
         problem = make_problem(
             Candidates(standardization.apply(drawn.features), drawn.classes, drawn.rows),
             drawn.weight,
@@ -203,9 +208,15 @@ class Training:
             Penalty(config.lambda_v, config.alpha_v),
             Penalty(config.lambda_w, config.alpha_w),
         )
-        if self.evaluations is None:
+        if self.log is None:
             return objective
-        return self.evaluations.recorded(number, problem.precision, objective)
+        return self.log.recorded(number, problem.precision, objective)
+
+    def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
+        if self.log is None:
+            return self._draw(source, model, number)
+        drawn = self.log.arrays(number, "candidates", lambda: vars(self._draw(source, model, number)))
+        return DrawnCandidates(**drawn)
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config = self.config

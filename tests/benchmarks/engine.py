@@ -49,6 +49,9 @@ SLOWER_IN_PROCESS = 5.0
 SLOWER_DISTRIBUTED = 15.0
 """Per cent."""
 DISTRIBUTED = "distributed"
+MANY_BLOCKS, MANY_MS = 1000, 30.0
+MOST_BLOCKS, MOST_MS, MOST_MIB = 100_000, 2000.0, 500.0
+"""Blocks of an empty reduction, and what it may take through `distributed`, its tasks included."""
 
 Floats = NDArray[np.float64]
 
@@ -321,6 +324,20 @@ def empties(settings: argparse.Namespace) -> list[Empty]:
     return found
 
 
+def empty_checks(one: Empty) -> list[common.Check]:
+    """Bounds of what the engine alone takes on a cluster."""
+    if one.way != DISTRIBUTED:
+        return []
+    checks = []
+    if one.blocks == MANY_BLOCKS:
+        checks.append(common.Check(f"ms of nothing over {one.blocks:,} blocks", 1e3 * one.seconds, "<=", MANY_MS))
+    if one.blocks == MOST_BLOCKS:
+        checks.append(common.Check(f"ms of nothing over {one.blocks:,} blocks", 1e3 * one.seconds, "<=", MOST_MS))
+        mebibytes = one.driver_bytes / common.MIB
+        checks.append(common.Check(f"driver's MiB for {one.blocks:,} blocks", mebibytes, "<=", MOST_MIB))
+    return checks
+
+
 def main() -> None:
     parser = common.make_parser(__doc__)
     parser.add_argument("--rows", type=common.positive, help="rows; by default as many as take half a second")
@@ -333,6 +350,7 @@ def main() -> None:
     measured_on = common.start("engine")
     found, checks = overheads(settings)
     nothings = empties(settings)
+    checks += [check for one in nothings for check in empty_checks(one)]
     common.finish("engine", settings, measured_on, [*found, *nothings], checks)
 
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -92,6 +92,9 @@ class Stopwatch:
             return result
 
         return timed
+
+    def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        return dict(make())
 
 
 def peak_resident(process_id: int) -> int:

@@ -2,6 +2,7 @@ import pytest
 
 from protodask.cli.computing import Computing
 from protodask.cli.errors import WrongUseError
+from protodask.cli.options import Connection
 
 
 def test_check__refuses_a_memory_limit_that_nothing_fits_into() -> None:
@@ -22,3 +23,16 @@ def test_check__refuses_a_memory_limit_that_nothing_fits_into() -> None:
 def test_check__refuses_options_that_contradict_each_other(computing: Computing) -> None:
     with pytest.raises(WrongUseError, match="Choose|Leave it out"):
         computing.check()
+
+
+@pytest.mark.parametrize("connection", [Connection(insecure=True), Connection("ca.pem", "client.pem", "key.pem")])
+def test_check__refuses_options_on_a_connection_without_a_scheduler(connection: Connection) -> None:
+    with pytest.raises(WrongUseError, match="Add --scheduler"):
+        Computing(connection=connection).check()
+
+
+def test_check__refuses_schedulers_in_the_clear_elsewhere() -> None:
+    with pytest.raises(WrongUseError, match="Use tls://"):
+        Computing(scheduler="tcp://10.0.0.1:8786").check()
+    Computing(scheduler="tcp://10.0.0.1:8786", connection=Connection(insecure=True)).check()
+    Computing(scheduler="tls://10.0.0.1:8786").check()

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from protodask.cli import app
-from protodask.engine import cluster
+from protodask.engine import connect
 from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
 from protodask.prototypes import FitConfig
 
@@ -151,6 +151,12 @@ def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> 
         (("--threads", "2", "--workers", "2"), "Leave it out"),
         (("--threads", "2", "--scheduler", "tcp://127.0.0.1:1"), "Leave it out"),
         (("--memory-limit", "1GiB", "--scheduler", "tcp://127.0.0.1:1"), "Leave it out"),
+        (("--scheduler", "tcp://10.0.0.1:8786"), "Use tls:// with certificates"),
+        (("--scheduler", "nowhere://x"), "Write it like tls://"),
+        (("--scheduler", "tcp://127.0.0.1:1", "--tls-ca", "ca.pem"), "Give --tls-ca, --tls-cert and --tls-key."),
+        (("--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"), "Add --scheduler with its address"),
+        (("--insecure",), "Add --scheduler with its address"),
+        (("--insecure", "--scheduler", "tls://127.0.0.1:1"), "Leave insecure out"),
         (("--lambda-v", "-1"), "Penalties must be finite and not negative."),
         (("--max-fraction", "1"), "Give a share strictly between 0 and 1."),
         (("--precision", "float16"), "float32"),
@@ -164,11 +170,9 @@ def test_fit__wrong_use(options: tuple[str, ...], message: str, call: Call, exam
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere://x"])
-def test_fit__unreachable_scheduler(
-    address: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+def test_fit__unreachable_scheduler(call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
+    address = "tcp://127.0.0.1:1"
     done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--scheduler", address)
     assert done.exit_code == 1
     assert address in done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from protodask._version import __version__
 
-COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run")
+COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run", "cluster")
 
 SLOW_IMPORTS = ("numpy", "scipy", "pandas", "sklearn", "dask", "distributed", "zarr", "pyarrow", "yaml")
 

@@ -1,12 +1,17 @@
 """Reading the values of options."""
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from protodask.cli.errors import WrongUseError
-from protodask.cli.options import parse_bytes, parse_orders
+from protodask.cli.options import Connection, grouped, parse_bytes, parse_orders
+from protodask.engine import TlsFiles
 
 
 @given(st.integers(1, 10**15))
@@ -47,3 +52,45 @@ def test_parse_orders__keeps_the_order() -> None:
 def test_parse_orders__refuses_what_is_no_order(text: str) -> None:
     with pytest.raises(WrongUseError, match="Write it like size=small,medium,large"):
         parse_orders([text])
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: Annotated[int, typer.Option("--depth")] = 1
+
+
+@dataclass(frozen=True)
+class Outer:
+    width: Annotated[int | None, typer.Option("--width")] = None
+    inner: Inner = Inner(1)
+
+
+HERE = Outer()
+
+
+def test_grouped__gives_a_command_the_options_of_its_dataclasses() -> None:
+    seen: list[object] = []
+    app = typer.Typer()
+
+    @app.command()
+    @grouped
+    def command(name: Annotated[str, typer.Argument()], outer: Outer = HERE, loud: bool = False) -> None:
+        """Do it."""
+        seen.append((name, outer, loud))
+
+    def call(*arguments: str) -> int:
+        return CliRunner().invoke(app, list(arguments)).exit_code
+
+    assert call("a") == 0
+    assert call("b", "--depth", "3", "--loud", "--width", "7") == 0
+    assert seen == [("a", Outer(None, Inner(1)), False), ("b", Outer(7, Inner(3)), True)]
+    assert call("c", "--depth", "deep") == 2
+    assert command.__doc__ == "Do it."
+
+
+def test_connection__needs_all_files_or_none() -> None:
+    assert Connection().tls is None
+    assert Connection("a", "b", "c").tls == TlsFiles("a", "b", "c")
+    for incomplete in (Connection(tls_ca="a"), Connection(tls_ca="a", tls_key="c"), Connection(tls_cert="b")):
+        with pytest.raises(WrongUseError, match="Give --tls-ca, --tls-cert and --tls-key"):
+            _ = incomplete.tls

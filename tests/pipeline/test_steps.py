@@ -12,7 +12,10 @@ from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
 from protodask.pipeline.steps import STEPS, FitStep
 from protodask.prototypes import FitConfig
 
-COMPUTING = {"memory_limit", "threads", "scheduler", "workers", "as_json", "debug", "help"}
+COMPUTING = {
+    *("memory_limit", "threads", "scheduler", "workers", "tls_ca", "tls_cert", "tls_key", "insecure"),
+    *("as_json", "debug", "help"),
+}
 
 README = Path(__file__).parents[2] / "pipelines" / "README.md"
 

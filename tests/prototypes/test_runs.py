@@ -14,9 +14,13 @@ from numpy.typing import NDArray
 
 from protodask import sample_data
 from protodask.data import Dataset
-from protodask.engine import Engine
-from protodask.errors import FormatError, InputError
+from protodask.data.storage import sole_writer
+from protodask.engine import Engine, Progress
+from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes import FitConfig, PrototypeSet, fit
+from protodask.prototypes import fitting as fitting_module
+from protodask.prototypes import scores as scores_module
+from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory, read_history, read_run
 
 Floats = NDArray[np.float64]
@@ -195,3 +199,76 @@ def test_recorded__keeps_batches_and_precisions_apart(tmp_path: Path) -> None:
         run.recorded(batch, stage, function)(thetas(1)[0])
         assert len(function.calls) == 1
     assert len(os.listdir(tmp_path)) == 3
+
+
+def test_recorded__does_not_answer_from_the_log_of_another_batch_or_of_other_settings(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path), seal="1")
+    run.recorded(1, "float32", Counted())(thetas(1)[0])
+    log = tmp_path / "batch-1-float32.log"
+    log.rename(tmp_path / "batch-2-float32.log")
+    function = Counted()
+    run.recorded(2, "float32", function)(thetas(1)[0])
+    assert len(function.calls) == 1
+    function = Counted()
+    RunDirectory(str(tmp_path), seal="2").recorded(2, "float32", function)(thetas(1)[0])
+    assert len(function.calls) == 1
+
+
+def test_arrays__are_made_once(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path), seal="3")
+    made = {"rows": np.arange(5), "features": np.arange(6.0).reshape(3, 2)}
+    first = run.arrays(1, "candidates", lambda: made)
+    again = run.arrays(1, "candidates", lambda: pytest.fail("they were recorded"))
+    for name, values in made.items():
+        for found in (first, again):
+            assert found[name].dtype == values.dtype
+            np.testing.assert_array_equal(found[name], values)
+
+
+def test_arrays__of_another_batch_are_made_anew(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path), seal="3")
+    run.arrays(1, "candidates", lambda: {"rows": np.arange(5)})
+    (tmp_path / "batch-1-candidates.arrays").rename(tmp_path / "batch-2-candidates.arrays")
+    found = run.arrays(2, "candidates", lambda: {"rows": np.arange(7)})
+    np.testing.assert_array_equal(found["rows"], np.arange(7))
+
+
+def test_fit__of_a_finished_run_makes_no_pass_but_the_one_that_scores(
+    dataset: Dataset, engine: Engine, tmp_path: Path
+) -> None:
+    config = replace(QUICK, n_batches=2)
+    first = fit(dataset, config, run_dir=tmp_path / "run", engine=engine)
+    events: list[Progress] = []
+    again = fit(dataset, config, run_dir=tmp_path / "run", engine=engine.with_progress(events.append))
+    assert {event.label for event in events} == {"score"}
+    assert model_fingerprint(again.model) == model_fingerprint(first.model)
+
+
+def test_fit__with_damaged_candidates_draws_them_again(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
+    first = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    file = tmp_path / "run" / "batch-1-candidates.arrays"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    again = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    assert model_fingerprint(again.model) == model_fingerprint(first.model)
+
+
+def test_fit__refuses_a_run_directory_in_use_before_it_writes_to_it(
+    dataset: Dataset, engine: Engine, tmp_path: Path
+) -> None:
+    with (
+        sole_writer(str(tmp_path / "run")),
+        pytest.raises(StorageError, match="Someone else is writing.*wait for the other one"),
+    ):
+        fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    assert not (tmp_path / "run").exists()
+
+
+def test_fit__leaves_no_scores_in_the_run_directory(
+    dataset: Dataset, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores_module, "fits_memory", lambda *_: False)
+    monkeypatch.setattr(fitting_module, "fits_memory", lambda *_: False)
+    fit(dataset, replace(QUICK, n_batches=2), run_dir=tmp_path / "run", engine=engine)
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.is_dir()] == []

@@ -6,6 +6,7 @@ A worker process gets the import path of the process that started it. Test modul
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,24 @@ def kill_worker(block: Block) -> float:
     os._exit(1)
 
 
+def kill_worker_twice(block: Block, name: str, notes: Path) -> float:
+    if len(list(notes.iterdir())) < 2:
+        (notes / str(os.getpid())).touch()
+        os._exit(1)
+    return sum_values(block, name)
+
+
+def sum_slowly(block: Block, name: str, seconds: float) -> float:
+    time.sleep(seconds)
+    return sum_values(block, name)
+
+
+def fill_memory(block: Block, n_bytes: int) -> float:
+    held = np.ones(n_bytes // 8)
+    time.sleep(30)  # until whoever watches over the memory has seen it
+    return float(held.sum())
+
+
 def describe_process(block: Block) -> frozenset[int]:
     return frozenset([os.getpid()])
 
@@ -106,5 +125,8 @@ PRODUCTS: Reduction[Floats, Floats] = Reduction(sum_products, add, identity)
 LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity)
 SQUARED_LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity, square_table)
 REFUSE: Reduction[float, float] = Reduction(refuse_block, add, identity)
+FILL: Reduction[float, float] = Reduction(fill_memory, add, identity)
 KILL: Reduction[float, float] = Reduction(kill_worker, add, identity)
+SLOW_SUM: Reduction[float, float] = Reduction(sum_slowly, add, identity)
+KILL_TWICE: Reduction[float, float] = Reduction(kill_worker_twice, add, identity)
 PROCESSES: Reduction[frozenset[int], frozenset[int]] = Reduction(describe_process, frozenset.union, identity)

@@ -1,0 +1,218 @@
+"""The tasks of one pass on a cluster: submitted together, and watched until each has given its result.
+
+Nobody may wait for ever: neither where there is no worker left, nor for tasks that the scheduler will not run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import dask
+import dask.utils
+from distributed import Client, Future, KilledWorker, as_completed
+
+from protodask.errors import ClusterError
+
+WORKER_SECONDS = 300.0
+"""How long a pass waits while there is no worker that takes tasks: job queues take their time."""
+
+WORKER_SECONDS_SETTING = "protodask.worker-timeout"
+"""Dask's configuration may say otherwise, as in the environment: DASK_PROTODASK__WORKER_TIMEOUT=30s."""
+
+LOOK_SECONDS = 1.0
+"""How often a pass that waits for results looks at the workers."""
+
+STUCK_LOOKS = 2
+"""Looks after which a task that no worker has is submitted again. A task that is just moving is between two workers for
+less than one."""
+
+MOST_TRIES = 3
+"""Times a task is submitted. The scheduler gives a task up once four workers died with it, as they may where machines
+are taken away again and again; a task that itself is the reason, mostly by its memory, costs a dozen workers then."""
+
+RUNNING = "running"
+"""Status of a worker that takes tasks; others are paused, for their memory, or about to end."""
+
+Build = Callable[[Sequence[int], str], dict[str, Any]]
+"""The graph of some tasks, each under the key that `task_key` gives it with the same token."""
+
+
+def task_key(token: str, task: int) -> str:
+    """Key of a task in the graph of one submission."""
+    return f"protodask-{token}-{task}"
+
+
+def results_of(
+    client: Client, n_tasks: int, token: str, build: Build, placed: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, Any]]:
+    """Number and result of each task as it ends. `placed` are the workers a task is to run on if they are there."""
+    submission = _Submission(client, build, token)
+    patience = Patience()
+    try:
+        submission.submit(range(n_tasks), placed)
+        while submission.waiting:
+            if not submission.wait():
+                submission.look_for_stuck(_check_workers(client, patience))
+            yield from submission.ended()
+    finally:
+        submission.release()
+
+
+class _Submission:
+    def __init__(self, client: Client, build: Build, token: str) -> None:
+        self._client = client
+        self._build = build
+        self._token = token
+        self._completed = as_completed(loop=client.loop, with_results=True)
+        self._futures: dict[str, Future[Any]] = {}
+        self._task: dict[str, int] = {}
+        self._preferred: set[str] = set()
+        self._looks_without_worker: dict[str, int] = {}
+        self._submissions = 0
+        self._tries: Counter[int] = Counter()
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """Keys of the tasks that have not ended."""
+        return self._task.keys()
+
+    def submit(self, tasks: Sequence[int], placed: Sequence[Sequence[str]]) -> None:
+        token = f"{self._token}-{self._submissions}"
+        self._submissions += 1
+        self._tries.update(tasks)
+        graph = self._build(tasks, token)
+        keys = [task_key(token, task) for task in tasks]
+        preferred = dict(zip(keys, placed, strict=True))
+        # Preferred, not bound: the scheduler takes another worker where the preferred one is gone.
+        workers = {key: list(preferred.get(key, [])) for key in graph}
+        with dask.annotate(workers=workers.__getitem__, allow_other_workers=True):
+            futures = self._client.get(graph, keys, sync=False)
+        self._task.update(zip(keys, tasks, strict=True))
+        self._futures.update(zip(keys, futures, strict=True))
+        self._preferred.update(key for key in keys if preferred[key])
+        self._completed.update(futures)
+
+    def wait(self) -> bool:
+        """Wait a moment for a task to end; says whether one did."""
+        with self._completed.thread_condition:
+            if not self._completed.has_ready():
+                self._completed.thread_condition.wait(timeout=LOOK_SECONDS)
+        return bool(self._completed.has_ready())
+
+    def ended(self) -> Iterator[tuple[int, Any]]:
+        for future, result in self._completed.next_batch(block=False):
+            task = self._task.pop(future.key, None)
+            self._preferred.discard(future.key)
+            if task is None:
+                continue  # given up in favour of another try
+            if future.cancelled():
+                raise lost_scheduler(result)
+            if future.status == "error":
+                _, error, traceback = result
+                if not isinstance(error, KilledWorker) or self._tries[task] >= MOST_TRIES:
+                    raise error.with_traceback(traceback)
+                self.submit([task], [[]])
+                continue
+            yield task, result
+
+    def look_for_stuck(self, workers: bool) -> None:
+        """Submit again, without preference, what no worker has had for a while although there are some.
+
+        A task that has a preferred worker, and becomes runnable while there is no worker at all, is not run when
+        another worker than that one joins later.
+        """
+        assigned = {key for keys in _assigned(self._client).values() for key in keys}
+        looks = self._looks_without_worker
+        idle = [key for key in self._preferred if workers and key not in assigned]
+        self._looks_without_worker = {key: looks.get(key, 0) + 1 for key in idle}
+        stuck = [key for key, seen in self._looks_without_worker.items() if seen > STUCK_LOOKS]
+        if stuck:
+            tasks = [self._task.pop(key) for key in stuck]
+            given_up = [self._futures.pop(key) for key in stuck]
+            self._preferred.difference_update(stuck)
+            self.submit(tasks, [[] for _ in tasks])
+            self._client.cancel(given_up)
+
+    def release(self) -> None:
+        for future in self._futures.values():
+            future.release()
+
+
+def _check_workers(client: Client, patience: Patience) -> bool:
+    """Whether there is a worker that takes tasks; gives up once there was none for too long."""
+    workers = workers_of(client)
+    if any(worker["status"] == RUNNING for worker in workers.values()):
+        patience.regain()
+        return True
+    patience.lose(len(workers))
+    return False
+
+
+def wait_for_worker(client: Client) -> None:
+    """Wait for the first worker."""
+    patience = Patience()
+    while not workers_of(client):
+        patience.lose(0)
+        time.sleep(LOOK_SECONDS)
+
+
+class Patience:
+    """How long there may be no worker that takes tasks."""
+
+    def __init__(self) -> None:
+        self._seconds = float(dask.utils.parse_timedelta(dask.config.get(WORKER_SECONDS_SETTING, WORKER_SECONDS)))
+        self._since: float | None = None
+
+    def regain(self) -> None:
+        """There is one."""
+        self._since = None
+
+    def lose(self, idle: int) -> None:
+        """There is none, but for `idle` ones that take no tasks: raise when that has lasted too long."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since < self._seconds:
+            return
+        if idle:
+            raise ClusterError(
+                f"None of the {idle} workers took a task for {self._seconds:g} seconds.",
+                "Workers pause when their memory is nearly full: give them more, or blocks fewer rows.",
+            )
+        raise ClusterError(
+            f"The scheduler had no worker for {self._seconds:g} seconds.", "Start workers for it, and repeat."
+        )
+
+
+def workers_of(client: Client) -> Mapping[str, Any]:
+    """What the scheduler says of each of its workers, by address."""
+    _require_connection(client)
+    try:
+        workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
+    except (OSError, TimeoutError) as error:
+        raise lost_scheduler(error) from error
+    return workers
+
+
+def _require_connection(client: Client) -> None:
+    """Calls of a client that lost its scheduler give what was known before."""
+    if client.status != "running":
+        raise lost_scheduler(f"the client is {client.status}")
+
+
+def _assigned(client: Client) -> Mapping[str, Collection[str]]:
+    _require_connection(client)
+    try:
+        found: Mapping[str, Collection[str]] = client.processing()
+    except (OSError, TimeoutError) as error:
+        raise lost_scheduler(error) from error
+    return found
+
+
+def lost_scheduler(reason: object) -> ClusterError:
+    """The error for a scheduler that is gone."""
+    return ClusterError(
+        f"The connection to the scheduler was lost ({reason}).", "Check that the scheduler still runs, and repeat."
+    )

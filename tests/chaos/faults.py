@@ -1,0 +1,90 @@
+"""Faults, struck at seeded random moments and counted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import psutil
+from distributed import LocalCluster
+
+from protodask.engine.cluster import ClusterScheduler
+
+RESTART_SECONDS = 20.0
+"""How long a killer waits for a worker to be there: a new one takes one to three seconds to start."""
+
+
+@dataclass
+class PassWatch:
+    """Whether a pass is under way on a cluster."""
+
+    busy: bool = False
+    passes: int = 0
+
+    @contextmanager
+    def over_all_passes(self) -> Iterator[PassWatch]:
+        run = ClusterScheduler.run
+
+        def watched(scheduler: ClusterScheduler, *arguments: Any) -> Any:
+            self.busy = True
+            self.passes += 1
+            try:
+                return run(scheduler, *arguments)
+            finally:
+                self.busy = False
+
+        with patch.object(ClusterScheduler, "run", watched):
+            yield self
+
+
+def worker_processes(cluster: LocalCluster) -> list[int]:
+    """Process numbers of the workers that are alive."""
+    numbers = [nanny.pid for nanny in list(cluster.workers.values())]
+    return [number for number in numbers if number is not None and psutil.pid_exists(number)]
+
+
+@dataclass
+class Killer:
+    """Kills random workers with SIGKILL, waiting a random time before each."""
+
+    processes: Callable[[], list[int]]
+    seed: int
+    most: int
+    wait_seconds: tuple[float, float]
+    watch: PassWatch
+    all_at_once: bool = False
+    killed: int = 0
+    in_mid_pass: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def at_work(self) -> Iterator[Killer]:
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            thread.join(RESTART_SECONDS)
+
+    def _run(self) -> None:
+        generator = random.Random(self.seed)
+        while self.killed < self.most and not self._ended.wait(generator.uniform(*self.wait_seconds)):
+            alive = self.processes()
+            if not alive:
+                continue
+            busy = self.watch.busy
+            for number in alive if self.all_at_once else [generator.choice(alive)]:
+                try:
+                    os.kill(number, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                self.killed += 1
+                self.in_mid_pass += busy

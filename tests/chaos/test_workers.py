@@ -1,0 +1,226 @@
+"""Workers killed, late or slow: the answer is that of an undisturbed run, to the last bit.
+
+`pytest tests/chaos -m slow` runs the long selection: 50 kills of workers in training, in at least 10 runs.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from chaos.faults import Killer, PassWatch, worker_processes
+from distributed import Client, LocalCluster
+from reference.passes import FILL, NoiseSource
+
+from protodask import FitConfig, PrototypeSet, fit, ingest, predict, sample_data
+from protodask.data import Dataset
+from protodask.engine import Engine, Layout, open_engine, thread_engine
+from protodask.errors import ClusterError
+from protodask.pipeline.model_scores import evaluate_model
+from protodask.prototypes.history import IterationDone
+from protodask.prototypes.persistence import model_fingerprint
+
+TWO_BATCHES = FitConfig(n_batches=2, n_candidates=300, tolerance=1e-7)
+
+
+@contextmanager
+def cluster_of(n_workers: int) -> Iterator[LocalCluster]:
+    """Worker processes that are started again when they die."""
+    with LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
+        memory_limit="1GiB",
+        silence_logs=logging.CRITICAL,
+    ) as cluster:
+        yield cluster
+
+
+@contextmanager
+def engine_of(cluster: LocalCluster) -> Iterator[Engine]:
+    with Client(cluster, set_as_default=False) as client, open_engine(client) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return sample_data("checker", 20_000, tmp_path_factory.mktemp("data") / "d.zarr")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset) -> PrototypeSet:
+    with thread_engine(2) as engine:
+        return fit(dataset, TWO_BATCHES, engine=engine).model
+
+
+def fit_under_fire(dataset: Dataset, seed: int, kills: int, all_at_once: bool = False) -> tuple[PrototypeSet, Killer]:
+    """A fit on three workers, of which random ones die."""
+    watch = PassWatch()
+    with cluster_of(3) as cluster, engine_of(cluster) as engine, watch.over_all_passes():
+        killer = Killer(lambda: worker_processes(cluster), seed, kills, (0.2, 2.0), watch, all_at_once=all_at_once)
+        with killer.at_work():
+            model = fit(dataset, TWO_BATCHES, engine=engine).model
+    return model, killer
+
+
+def test_fit__while_workers_are_killed(dataset: Dataset, undisturbed: PrototypeSet) -> None:
+    model, killer = fit_under_fire(dataset, seed=1, kills=3)
+    assert model_fingerprint(model) == model_fingerprint(undisturbed)
+    assert killer.killed >= 2
+    assert killer.in_mid_pass >= 1
+
+
+@pytest.mark.slow
+def test_fit__while_all_workers_are_killed_at_once(dataset: Dataset, undisturbed: PrototypeSet) -> None:
+    model, killer = fit_under_fire(dataset, seed=2, kills=6, all_at_once=True)
+    assert model_fingerprint(model) == model_fingerprint(undisturbed)
+    assert killer.in_mid_pass >= 3
+
+
+@pytest.mark.slow
+def test_fit__with_fifty_kills_of_workers(dataset: Dataset, undisturbed: PrototypeSet) -> None:
+    killed = in_mid_pass = runs = 0
+    while killed < 50 or runs < 10:
+        assert runs < 40, "the kills do not strike"
+        model, killer = fit_under_fire(dataset, seed=100 + runs, kills=6)
+        assert model_fingerprint(model) == model_fingerprint(undisturbed), f"run {runs}"
+        killed, in_mid_pass, runs = killed + killer.killed, in_mid_pass + killer.in_mid_pass, runs + 1
+        print(f"run {runs}: {killer.killed} kills, {killer.in_mid_pass} in mid-pass; {killed} in all")
+    assert in_mid_pass >= runs
+
+
+def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: PrototypeSet) -> None:
+    with cluster_of(1) as cluster, engine_of(cluster) as engine:
+        threads: list[int] = []
+
+        def scale(event: object) -> None:
+            threads.append(engine.scheduler.n_threads)
+            if len(threads) == 5:
+                cluster.scale(2)
+
+        model = fit(dataset, TWO_BATCHES, engine=engine, callbacks=(scale,)).model
+    assert (threads[0], threads[-1]) == (1, 2)
+    assert model_fingerprint(model) == model_fingerprint(undisturbed)
+
+
+def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undisturbed: PrototypeSet) -> None:
+    watch = PassWatch()
+    stopped: list[bool] = []
+    with cluster_of(2) as cluster, engine_of(cluster) as engine, watch.over_all_passes():
+
+        def stop_one(event: object) -> None:
+            if isinstance(event, IterationDone) and event.iteration == 5 and not stopped:
+                number = worker_processes(cluster)[0]
+                stopped.append(True)
+                os.kill(number, signal.SIGSTOP)
+                resume = threading.Timer(4, os.kill, (number, signal.SIGCONT))
+                resume.daemon = True
+                resume.start()
+
+        model = fit(dataset, replace(TWO_BATCHES, n_batches=1), engine=engine, callbacks=(stop_one,)).model
+    assert stopped == [True]
+    assert model.batches[0].prototype_weight.tobytes() == undisturbed.batches[0].prototype_weight.tobytes()
+    assert model.batches[0].feature_weight.tobytes() == undisturbed.batches[0].feature_weight.tobytes()
+
+
+@pytest.mark.slow
+def test_reduce__that_fills_the_memory_of_its_workers_says_so() -> None:
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        cluster_of(2) as cluster,
+        engine_of(cluster) as engine,
+        pytest.raises(ClusterError, match="mostly lacks memory: give workers more, or blocks fewer rows"),
+    ):
+        engine.reduce(NoiseSource(Layout(16, 16), "filler"), FILL, 2**30)
+
+
+def write_table(path: Path, n_rows: int) -> Path:
+    generator = np.random.default_rng(0)
+    numbers = generator.normal(size=(n_rows, 4)).round(6)
+    labels = np.array(["no", "yes"])[(numbers[:, 0] * numbers[:, 1] > 0).astype(int)]
+    lines = [",".join([*map(str, row), label]) for row, label in zip(numbers, labels, strict=True)]
+    path.write_text("\n".join(["a,b,c,d,y", *lines]) + "\n")
+    return path
+
+
+def zarr_bytes(path: Path) -> bytes:
+    group: Any = zarr.open_group(path, mode="r")
+    return b"".join(np.asarray(group[name][...]).tobytes() for name in sorted(group.array_keys()))
+
+
+Work = Callable[[Engine, Path], Any]
+
+
+@pytest.fixture(scope="module")
+def works(dataset: Dataset, undisturbed: PrototypeSet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Work]:
+    """What is done in passes besides training, as functions of an engine and an empty folder."""
+    table = write_table(tmp_path_factory.mktemp("table") / "t.csv", 60_000)
+
+    def ingest_table(engine: Engine, folder: Path) -> Any:
+        made = ingest(str(table), folder / "d.zarr", target="y", engine=engine, block_rows=2048)
+        return made.key, zarr_bytes(folder / "d.zarr")
+
+    def predict_rows(engine: Engine, folder: Path) -> Any:
+        predict(undisturbed, dataset, folder / "p.zarr", engine=engine)
+        return zarr_bytes(folder / "p.zarr")
+
+    def evaluate_rows(engine: Engine, folder: Path) -> Any:
+        return evaluate_model(undisturbed, dataset, np.arange(2), engine).describe()
+
+    return {"ingest": ingest_table, "predict": predict_rows, "evaluate": evaluate_rows}
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Files and folders that only an unfinished writing has."""
+    return sorted(path.name for path in folder.rglob("*") if "partial" in path.name or path.name.startswith("."))
+
+
+def under_fire(work: Work, folder: Path, expected: Any, seed: int, kills: int) -> Killer:
+    """Repeat some work while workers die, until enough have."""
+    watch = PassWatch()
+    with cluster_of(3) as cluster, engine_of(cluster) as engine, watch.over_all_passes():
+        killer = Killer(lambda: worker_processes(cluster), seed, kills, (0.05, 1.0), watch)
+        with killer.at_work():
+            for attempt in range(200):
+                place = folder / str(attempt)
+                place.mkdir()
+                assert work(engine, place) == expected, f"attempt {attempt}"
+                assert leftovers(place) == []
+                shutil.rmtree(place)
+                if killer.killed >= kills:
+                    break
+    return killer
+
+
+@pytest.mark.parametrize("name", ["ingest", "predict", "evaluate"])
+def test_passes__while_workers_are_killed(works: dict[str, Work], name: str, tmp_path: Path) -> None:
+    (tmp_path / "expected").mkdir()
+    with thread_engine(2) as engine:
+        expected = works[name](engine, tmp_path / "expected")
+    killer = under_fire(works[name], tmp_path, expected, seed=7, kills=2)
+    assert killer.killed == 2
+    assert killer.in_mid_pass >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ingest", "predict", "evaluate"])
+def test_passes__while_many_workers_are_killed(works: dict[str, Work], name: str, tmp_path: Path) -> None:
+    (tmp_path / "expected").mkdir()
+    with thread_engine(2) as engine:
+        expected = works[name](engine, tmp_path / "expected")
+    killer = under_fire(works[name], tmp_path, expected, seed=8, kills=12)
+    assert killer.killed == 12
+    assert killer.in_mid_pass >= 6

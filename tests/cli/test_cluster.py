@@ -1,0 +1,157 @@
+"""`protodask cluster`, and computing on a cluster with TLS from the command line."""
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reference.secure_cluster import secure_cluster
+
+from protodask.engine import connect
+from protodask.engine.certificates import make_certificates
+
+Call = Callable[..., Any]
+
+FIT = ("--candidates", "20", "--max-iterations", "5")
+
+
+@dataclass(frozen=True)
+class Secure:
+    """A running cluster, and the options to reach it."""
+
+    address: str
+    options: tuple[str, ...]
+
+
+def _commands(printed: str) -> list[list[str]]:
+    """The commands that `cluster certs` prints, in their order."""
+    return [shlex.split(line) for line in printed.splitlines() if line.startswith("  ")]
+
+
+@pytest.fixture(scope="module")
+def secure(call: Call, tmp_path_factory: pytest.TempPathFactory, no_process_left_behind: None) -> Iterator[Secure]:
+    """A cluster of two workers, started with the very commands that were printed."""
+    folder = tmp_path_factory.mktemp("secure cluster")
+    made = call("cluster", "certs", "--out", folder / "certs")
+    assert made.exit_code == 0, made.output
+    scheduler, worker, fit = _commands(made.stdout)
+    assert [scheduler[:2], worker[:2], fit[:2]] == [["dask", "scheduler"], ["dask", "worker"], ["protodask", "fit"]]
+    here = {"tls://HOST": "tls://127.0.0.1", "tls://SCHEDULER:8786": "SCHEDULER"}
+    commands = [[here.get(part, part) for part in command] for command in (scheduler, worker)]
+    options = tuple(fit[fit.index("--tls-ca") :])
+    with secure_cluster(commands[0], commands[1], folder, n_workers=2) as address:
+        yield Secure(address, options)
+
+
+def _fingerprint(call: Call, model: Path) -> str:
+    found: str = json.loads(call("info", model, "--json").stdout)["fingerprint"]
+    return found
+
+
+def test_fit__over_tls_gives_the_same_model(secure: Secure, call: Call, example: Any, tmp_path: Path) -> None:
+    here = call("fit", example.data, "--out", tmp_path / "here.zarr", *FIT)
+    options = ("--scheduler", secure.address, *secure.options)
+    there = call("fit", example.data, "--out", tmp_path / "there.zarr", *FIT, *options)
+    assert here.exit_code == 0, here.output
+    assert there.exit_code == 0, there.output
+    assert _fingerprint(call, tmp_path / "here.zarr") == _fingerprint(call, tmp_path / "there.zarr")
+
+
+def test_run__carries_out_a_pipeline_over_tls(secure: Secure, call: Call, tmp_path: Path) -> None:
+    steps = tmp_path / "steps.yaml"
+    data = tmp_path / "data.zarr"
+    steps.write_text(f"steps:\n  - sample-data: {{kind: checker, rows: 2000, out: {data}}}\n")
+    done = call("run", steps, "--scheduler", secure.address, *secure.options)
+    assert done.exit_code == 0, done.output
+    assert data.is_dir()
+
+
+def test_fit__without_the_right_certificate_is_refused(
+    secure: Secure, call: Call, example: Any, tmp_path: Path
+) -> None:
+    make_certificates().write(tmp_path / "foreign")
+    (tmp_path / "out").mkdir()
+    ca = secure.options[1]
+    names = ("--tls-cert", tmp_path / "foreign" / "client.pem", "--tls-key", tmp_path / "foreign" / "client-key.pem")
+    for options, message in (
+        ((), "Name a CA, a certificate and its key"),
+        (("--tls-ca", ca, *names), "that the scheduler's CA has signed"),
+        (("--tls-ca", tmp_path / "foreign" / "ca.pem", *names), "Check that the CA is that of the cluster"),
+    ):
+        out = tmp_path / "out" / "model.zarr"
+        done = call("fit", example.data, "--out", out, "--scheduler", secure.address, *options)
+        assert done.exit_code == 1
+        assert message in done.stderr
+        assert os.listdir(tmp_path / "out") == []
+
+
+def test_check__of_a_cluster_that_is_fit(secure: Secure, call: Call, example: Any, tmp_path: Path) -> None:
+    storage = ("--storage", tmp_path, "--storage", example.data)
+    done = call("cluster", "check", secure.address, *secure.options, *storage)
+    assert done.exit_code == 0, done.output
+    assert "encrypted" in done.stdout
+    assert "2 with 2 threads, 2 GiB" in done.stdout
+    assert "protodask scheduler" in done.stdout
+    assert "written to by 2 of 2 workers" in done.stdout
+    assert done.stdout.endswith("No problem found.\n")
+    found = json.loads(call("cluster", "check", secure.address, *secure.options, "--json").stdout)
+    assert found["kind"] == "cluster"
+    assert found["encrypted"]
+    assert [one["of"] for one in found["certificates"]] == ["scheduler", "client", "CA"]
+    assert all(364 < one["days_left"] <= 365 for one in found["certificates"])
+
+
+def test_check__with_a_problem_exits_with_3(secure: Secure, call: Call, tmp_path: Path) -> None:
+    done = call("cluster", "check", secure.address, *secure.options, "--storage", tmp_path / "nothing")
+    assert done.exit_code == 3
+    assert "Problem: " in done.stdout
+    assert "1 problem found." in done.stdout
+    found = call("cluster", "check", secure.address, *secure.options, "--storage", tmp_path / "nothing", "--json")
+    assert found.exit_code == 3
+    assert [problem["about"] for problem in json.loads(found.stdout)["problems"]] == ["storage"]
+
+
+def test_check__of_nothing_exits_with_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
+    done = call("cluster", "check", "tcp://127.0.0.1:1")
+    assert done.exit_code == 1
+    assert "Check that it runs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("check", "tcp://10.0.0.1:8786"), "Use tls:// with certificates"),
+        (("check", "tls://10.0.0.1:8786", "--insecure"), "Leave insecure out"),
+        (("check", "tls://10.0.0.1:8786", "--tls-ca", "ca.pem"), "Give --tls-ca, --tls-cert and --tls-key."),
+        (("check",), "ADDRESS"),
+        (("certs", "--out", "certs", "--days", "0"), "Give from 1 to 3650 days"),
+        (("certs", "--out", "certs", "--host", "tls://node:1"), "Give it like node-1"),
+        (("certs", "--out", "s3://key:secret@bucket/certs"), "Name a local folder"),
+        (("certs",), "--out"),
+    ],
+)
+def test_cluster__wrong_use(
+    options: tuple[str, ...], message: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("cluster", *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_certs__as_json_and_once_more(call: Call, tmp_path: Path) -> None:
+    done = call("cluster", "certs", "--out", tmp_path / "certs", "--host", "node-1", "--days", 7, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["hosts"] == ["localhost", "127.0.0.1", "::1", "node-1"]
+    assert Path(found["worker"]["key"]).is_file()
+    again = call("cluster", "certs", "--out", tmp_path / "certs")
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+    assert call("cluster", "certs", "--out", tmp_path / "certs", "--overwrite").exit_code == 0

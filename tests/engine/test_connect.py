@@ -1,0 +1,387 @@
+"""Connections to a scheduler: what is refused before, in and after the handshake."""
+
+import contextlib
+import ipaddress
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed.security import Security
+from hypothesis import given
+from hypothesis import strategies as st
+from reference.passes import SUM
+from reference.secure_cluster import secure_cluster, tls_files
+
+from protodask.engine import TlsFiles, array_source, cluster_engine, connect, open_engine
+from protodask.engine.certificates import make_certificates
+from protodask.engine.connect import check_address, connect_client
+from protodask.errors import ClusterError, InputError, StorageError
+
+WAIT_SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificates of the cluster."""
+    folder = tmp_path_factory.mktemp("ours") / "certificates"
+    make_certificates().write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates of another authority."""
+    folder = tmp_path_factory.mktemp("foreign") / "certificates"
+    make_certificates().write(folder)
+    return folder
+
+
+def _role(folder: Path, role: str) -> list[str]:
+    files = tls_files(folder, role)
+    named = {"--tls-ca-file": files.ca, "--tls-cert": files.certificate, "--tls-key": files.key}
+    return [part for name, file in named.items() for part in (name, str(file))]
+
+
+@pytest.fixture(scope="module")
+def scheduler(ours: Path, tmp_path_factory: pytest.TempPathFactory, no_process_left_behind: None) -> Iterator[str]:
+    """Address of a TLS scheduler with one worker."""
+    common = ["--host", "tls://127.0.0.1", "--dashboard-address", "127.0.0.1:0"]
+    with secure_cluster(
+        ["dask", "scheduler", *common, *_role(ours, "scheduler")],
+        ["dask", "worker", "SCHEDULER", *common, *_role(ours, "worker")],
+        tmp_path_factory.mktemp("cluster"),
+        n_workers=1,
+    ) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def worker(scheduler: str, ours: Path) -> str:
+    """Address of the worker."""
+    with connect_client(scheduler, tls_files(ours)) as client:
+        client.wait_for_workers(1, timeout=WAIT_SECONDS)
+        (address,) = client.scheduler_info()["workers"]
+        return str(address)
+
+
+# --- addresses
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "tcp://127.0.0.1:8786", "127.0.0.1:8786", "127.0.0.1", "tcp://127.8.9.10:1", "tcp://localhost:8786",
+        "localhost:1", "tcp://[::1]:8786", "tls://10.0.0.1:8786", "tls://node:8786", "inproc://10.0.0.1/123/1",
+    ],
+)  # fmt: skip
+def test_check_address__lets_pass_what_stays_here_or_is_encrypted(address: str) -> None:
+    check_address(address)
+
+
+REMOTE = [
+    "tcp://10.0.0.1:8786", "10.0.0.1:8786", "tcp://node:8786", "node:8786", "nonsense", "tcp://0.0.0.0:8786", "",
+    "tcp://[::]:8786", "tcp://[2001:db8::1]:8786", "tcp://localhost.example.org:8786", "tcp://127.0.0.1.example:1",
+    "tcp://2130706433:8786", "tcp://127.0.0.1@10.0.0.1:8786", "ws://10.0.0.1:8786",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", REMOTE)
+def test_check_address__refuses_what_leaves_this_machine_in_the_clear(address: str) -> None:
+    with pytest.raises(InputError, match="Use tls:// with certificates"):
+        check_address(address)
+    check_address(address, insecure=True)
+
+
+@given(st.ip_addresses(), st.booleans(), st.integers(1, 65535))
+def test_check_address__of_an_ip_depends_on_loopback_alone(
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address, scheme: bool, port: int
+) -> None:
+    address = f"{'tcp://' if scheme else ''}{f'[{ip}]' if ip.version == 6 else ip}:{port}"
+    inside = ip in ipaddress.ip_network("127.0.0.0/8" if ip.version == 4 else "::1/128")
+    with contextlib.nullcontext() if inside else pytest.raises(InputError, match="Use tls://"):
+        check_address(address)
+
+
+@pytest.mark.parametrize("address", ["foo://127.0.0.1:1", "tcp://127.0.0.1:port", "tcp://127.0.0.1:1:2"])
+def test_check_address__refuses_what_is_no_address(address: str) -> None:
+    with pytest.raises(InputError, match="Write it like tls://"):
+        check_address(address, insecure=True)
+
+
+def test_check_address__refuses_settings_that_contradict_each_other() -> None:
+    files = TlsFiles("ca.pem", "client.pem", "client-key.pem")
+    with pytest.raises(InputError, match="Choose one: certificates, or insecure"):
+        check_address("tls://10.0.0.1:1", files, insecure=True)
+    with pytest.raises(InputError, match="Write the address with tls://"):
+        check_address("tcp://127.0.0.1:1", files)
+    with pytest.raises(InputError, match="Leave insecure out for this address"):
+        check_address("tls://10.0.0.1:1", insecure=True)
+
+
+@pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "10.0.0.1:8786"])
+def test_open_engine__and_cluster_engine_refuse_before_they_connect(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        raise AssertionError("connected")
+
+    monkeypatch.setattr(connect, "_knock", never)
+    with pytest.raises(InputError, match="insecure=True in Python"), open_engine(address):
+        pass
+    with pytest.raises(InputError, match="insecure=True in Python"):
+        cluster_engine(address)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1"])
+def test_open_engine__of_an_address_where_no_scheduler_answers(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
+    with pytest.raises(ClusterError, match="Check that it runs and that the address is right"), open_engine(address):
+        pass
+
+
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "tls://127.0.0.1"])
+def test_cluster_engine__of_a_tls_address_where_no_scheduler_answers(
+    address: str, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
+    with pytest.raises(ClusterError, match="Check that it runs and that the address is right"):
+        cluster_engine(address, tls_files(ours))
+
+
+# --- files
+
+
+def test_cluster_engine__without_certificates() -> None:
+    with pytest.raises(InputError, match="Name a CA, a certificate and its key"):
+        cluster_engine("tls://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("field", ["ca", "certificate", "key"])
+@pytest.mark.parametrize("wrong", ["missing", "folder"])
+def test_cluster_engine__of_files_that_cannot_be_read(field: str, wrong: str, ours: Path, tmp_path: Path) -> None:
+    named = vars(tls_files(ours)) | {field: tmp_path if wrong == "folder" else tmp_path / "missing.pem"}
+    with pytest.raises(StorageError, match="Check the path, and that you may read the file") as caught:
+        cluster_engine("tls://127.0.0.1:1", TlsFiles(**named))
+    assert str(named[field]) in caught.value.seen
+
+
+@pytest.mark.parametrize(
+    ("names", "remedy"),
+    [
+        (("client-key.pem", "client.pem", "client-key.pem"), "Give the PEM file of the CA"),
+        (("rubbish", "client.pem", "client-key.pem"), "Give the PEM file of the CA"),
+        (("ca.pem", "client-key.pem", "client.pem"), "Give PEM files: first the certificate"),
+        (("ca.pem", "rubbish", "client-key.pem"), "Give PEM files: first the certificate"),
+        (("ca.pem", "client.pem", "rubbish"), "Give PEM files: first the certificate"),
+        (("ca.pem", "client.pem", "worker-key.pem"), "Give the key that was made for it"),
+    ],
+)
+def test_cluster_engine__of_files_that_do_not_fit(names: tuple[str, str, str], remedy: str, ours: Path) -> None:
+    (ours / "rubbish").write_bytes(bytes(range(256)))
+    with pytest.raises(InputError, match=remedy):
+        cluster_engine("tls://127.0.0.1:1", TlsFiles(*(ours / name for name in names)))
+
+
+@pytest.mark.parametrize("layout", ["PKCS8", "TraditionalOpenSSL"])
+def test_cluster_engine__says_that_passwords_are_not_supported(layout: str, ours: Path, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key((ours / "client-key.pem").read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            getattr(serialization.PrivateFormat, layout),
+            serialization.BestAvailableEncryption(b"password"),
+        )
+    )
+    with pytest.raises(InputError, match="Write the key without one"):
+        cluster_engine("tls://127.0.0.1:1", TlsFiles(ours / "ca.pem", ours / "client.pem", locked))
+
+
+# --- handshakes
+
+
+def _sum_on(engine: Any) -> float:
+    return float(engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x"))
+
+
+def test_cluster_engine__computes_over_tls(scheduler: str, ours: Path) -> None:
+    assert scheduler.startswith("tls://")
+    with cluster_engine(scheduler, tls_files(ours)) as engine:
+        assert _sum_on(engine) == 4950.0
+
+
+def test_open_engine__takes_certificates_from_the_configuration_of_dask(scheduler: str, ours: Path) -> None:
+    files = tls_files(ours)
+    settings = {"ca-file": files.ca, "client.cert": files.certificate, "client.key": files.key}
+    named = {f"distributed.comm.tls.{name}": str(file) for name, file in settings.items()}
+    with dask.config.set(named), open_engine(scheduler) as engine:
+        assert _sum_on(engine) == 4950.0
+
+
+def test_connect_client__demands_encryption_of_workers_too(scheduler: str, ours: Path) -> None:
+    with connect_client(scheduler, tls_files(ours)) as client:
+        assert client.security.require_encryption
+
+
+@pytest.fixture
+def no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if Dask is let loose on a peer that refused: it would try until its time is up."""
+
+    async def never(*_: object) -> None:
+        raise AssertionError("Dask was asked to connect")
+
+    monkeypatch.setattr(connect, "_knock", never)
+
+
+@pytest.mark.usefixtures("no_second_try")
+def test_cluster_engine__with_a_certificate_of_another_authority(scheduler: str, ours: Path, foreign: Path) -> None:
+    mixed = TlsFiles(ours / "ca.pem", foreign / "client.pem", foreign / "client-key.pem")
+    with pytest.raises(
+        ClusterError, match="Use a certificate for clients that the scheduler's CA has signed"
+    ) as caught:
+        cluster_engine(scheduler, mixed)
+    assert "refused the certificate of this client" in caught.value.seen
+
+
+@pytest.mark.usefixtures("no_second_try")
+def test_cluster_engine__trusts_its_own_authority_alone(scheduler: str, foreign: Path) -> None:
+    with pytest.raises(ClusterError, match="Check that the CA is that of the cluster"):
+        cluster_engine(scheduler, tls_files(foreign))
+
+
+def test_peer_certificate__waits_for_a_scheduler_that_is_about_to_start(
+    scheduler: str, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_socket = socket.create_connection
+    refused: list[Any] = []
+
+    def refuse_twice(*arguments: Any, **named: Any) -> socket.socket:
+        if len(refused) < 2:
+            refused.append(arguments)
+            raise ConnectionRefusedError
+        return open_socket(*arguments, **named)
+
+    monkeypatch.setattr(socket, "create_connection", refuse_twice)
+    security = connect.client_security(scheduler, tls_files(ours))
+    assert security is not None
+    assert connect.peer_certificate(scheduler, security)["subject"] == ((("commonName", "protodask scheduler"),),)
+
+
+def test_open_engine__in_the_clear_at_a_scheduler_with_tls(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 2)
+    with pytest.raises(ClusterError, match="Check that it runs"), open_engine(scheduler.replace("tls://", "tcp://")):
+        pass
+
+
+def _greeting(address: str, context: ssl.SSLContext) -> bytes:
+    """What a peer says first, as seen by a plain TLS client that asks nothing of it."""
+    host, _, port = address.removeprefix("tls://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT_SECONDS) as plain, context.wrap_socket(plain) as tls:
+        return tls.recv(1)
+
+
+def _stranger(folder: Path | None, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A client that accepts any peer, with the client certificate of a folder or with none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = context.maximum_version = version
+    if folder is not None:
+        context.load_cert_chain(folder / "client.pem", folder / "client-key.pem")
+    return context
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_scheduler_and_worker__refuse_strangers(
+    version: ssl.TLSVersion, scheduler: str, worker: str, ours: Path, foreign: Path
+) -> None:
+    for address in (scheduler, worker):
+        assert address.startswith("tls://")
+        with pytest.raises(ssl.SSLError, match="(?i)certificate.required|handshake.failure"):
+            _greeting(address, _stranger(None, version))
+        with pytest.raises(ssl.SSLError, match="(?i)unknown.ca"):
+            _greeting(address, _stranger(foreign, version))
+        assert len(_greeting(address, _stranger(ours, version))) == 1, "the right certificate is let in"
+
+
+@contextlib.contextmanager
+def _server(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server on loopback that treats each connection as `serve` does, and is no scheduler."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(WAIT_SECONDS)
+
+        def run() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.settimeout(WAIT_SECONDS)
+                        serve(connection)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield f"tls://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(WAIT_SECONDS)
+
+
+def _until_closed(connection: socket.socket) -> None:
+    while connection.recv(4096):
+        pass
+
+
+@pytest.mark.usefixtures("no_second_try")
+def test_cluster_engine__is_not_taken_in_by_a_holder_of_a_client_certificate(ours: Path) -> None:
+    files = tls_files(ours)
+    security = Security(
+        tls_ca_file=str(files.ca), tls_scheduler_cert=str(files.certificate), tls_scheduler_key=str(files.key)
+    )
+    context = security.get_listen_args("scheduler")["ssl_context"]
+
+    def serve(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as tls:
+            tls.send(b"x")
+
+    with _server(serve) as address, pytest.raises(ClusterError, match="a certificate for schedulers"):
+        cluster_engine(address, files)
+
+
+@pytest.mark.usefixtures("no_second_try")
+@pytest.mark.parametrize(
+    ("serve", "remedy"),
+    [
+        (lambda connection: connection.sendall(b"220 mail.example.org ready\r\n" * 10), "Check"),
+        (lambda connection: None, "Check"),
+        (_until_closed, "Check that it runs"),
+    ],
+    ids=["another protocol", "closes", "is silent"],
+)
+def test_cluster_engine__of_something_else(
+    serve: Callable[[socket.socket], None], remedy: str, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
+    with _server(serve) as address, pytest.raises(ClusterError, match=remedy):
+        cluster_engine(address, tls_files(ours))
+
+
+def test_import__of_the_engine_does_not_import_distributed() -> None:
+    program = "import sys, protodask.engine; print('distributed' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout == "False\n"
