@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
+from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
@@ -76,6 +77,7 @@ def fit(
     ] = None,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
+    detach: Detach = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -103,4 +105,7 @@ def fit(
             start=start,
             overwrite=overwrite,
         )
-        show_result(perform_step(step, computing), as_json)
+        if detach is None:
+            show_result(perform_step(step, computing), as_json)
+        else:
+            detach_fit(detach, step, computing, as_json)

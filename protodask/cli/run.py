@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug, Json, grouped
 from protodask.cli.show import show_pipeline
@@ -19,6 +20,7 @@ def run(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
     ] = None,
     computing: Computing = COMPUTING_HERE,
+    detach: Detach = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -29,6 +31,9 @@ def run(
 
         with wrong_use():
             definition = read_pipeline(pipeline, parse_settings(settings or ()))
+        if detach is not None:
+            detach_pipeline(detach, definition, computing, as_json)
+            return
         total = len(definition.steps)
         with computing_engine(computing, lambda: check_pipeline(definition)) as (engine, reporter):
             results = run_pipeline(

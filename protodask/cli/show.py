@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -197,6 +198,8 @@ def _show_run(found: Mapping[str, Any]) -> None:
             ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
             ("dataset", _value(found["dataset"])),
             *([("start", _value(found["start"]))] if found["start"] is not None else []),
+            *_progress_pairs(found["progress"]),
+            *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
             *((log["name"], size(log["bytes"])) for log in found["logs"]),
         ]
     )
@@ -210,6 +213,27 @@ def _show_run(found: Mapping[str, Any]) -> None:
             [key.replace("_", " ") for key in keys],
             [[_value(record.get(key)) for key in keys] for record in found["batches"]],
         )
+
+
+def _progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if progress["batch"] is None:
+        return [("evaluations", "none yet")]
+    place = f"batch {progress['batch']}, {progress['stage']}"
+    if progress["of_batches"] is not None:
+        place += f"; {progress['position']} of the run's {count(progress['of_batches'], 'batch', 'batches')}"
+    recorded = datetime.fromisoformat(progress["last_recorded"])
+    ago = max(0.0, (datetime.now(UTC) - recorded).total_seconds())
+    here = (
+        ""
+        if progress["stage_evaluations"] == progress["evaluations"]
+        else (f", {progress['stage_evaluations']:,} of them here")
+    )
+    return [
+        ("at", place),
+        ("evaluations", f"{progress['evaluations']:,}{here}"),
+        ("objective", f"{_value(progress['last_value'])}, the lowest so far {_value(progress['lowest_value'])}"),
+        ("last recorded", f"{recorded:%Y-%m-%d %H:%M:%S} UTC, {describe_seconds(ago)} ago"),
+    ]
 
 
 def _say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

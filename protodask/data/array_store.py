@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.metadata import MAX_CHUNK_BYTES
-from protodask.data.storage import require_group, storage_errors
+from protodask.data.storage import open_store, require_group, storage_errors
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
 
@@ -55,7 +55,8 @@ class ArrayStore:
 
     def create(self, attributes: Mapping[str, Any] | None = None) -> zarr.Group:
         """Make the group and its arrays, empty. Every chunk carries a checksum."""
-        group = zarr.open_group(self.path, mode="w", zarr_format=3, attributes=dict(attributes or {}))
+        store = open_store(self.path)
+        group = zarr.open_group(store, mode="w", zarr_format=3, attributes=dict(attributes or {}))
         for spec in self.arrays:
             group.create_array(
                 spec.name,
@@ -105,7 +106,7 @@ class ArrayStore:
 
 @lru_cache(maxsize=16)
 def _open(path: str, key: str, mode: Any) -> Mapping[str, Any]:
-    return dict(zarr.open_group(path, mode=mode, zarr_format=3).arrays())
+    return dict(zarr.open_group(open_store(path, mode == "r"), mode=mode, zarr_format=3).arrays())
 
 
 def store_key() -> str:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 from zarr.core.sync import sync
 
+from protodask.data.locations import open_store
 from protodask.errors import FormatError
 
 MAX_JSON_BYTES = 64 * 2**20
@@ -122,10 +123,8 @@ def read_json(root: str, name: str) -> Any:
 async def _fetch(root: str, name: str, most: int) -> bytes:
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
-    from zarr.storage._common import make_store  # the public ways to a store from a URL also look for a group in it
 
-    store = await make_store(root, mode="r")
-    content = await store.get(name, default_buffer_prototype(), RangeByteRequest(0, most))
+    content = await open_store(root, read_only=True).get(name, default_buffer_prototype(), RangeByteRequest(0, most))
     if content is None:
         raise FileNotFoundError(f"{root}/{name}")
     return bytes(content.to_bytes())

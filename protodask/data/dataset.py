@@ -14,14 +14,23 @@ import zarr
 from numpy.typing import NDArray
 from zarr.core.buffer.cpu import NDBuffer
 
+from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.plain_arrays import PlainArray
 from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
-from protodask.data.storage import locate, read_attributes
+from protodask.data.storage import (
+    find_group,
+    group_exists,
+    is_url,
+    locate,
+    read_attributes,
+    read_stable,
+    version_of,
+)
 from protodask.data.summary import Summary
 from protodask.engine import Block, Layout
-from protodask.errors import FormatError, StorageError
-from protodask.places import mask
+from protodask.errors import FormatError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +38,14 @@ class Dataset:
     """Encoded rows in a Zarr group, in fixed blocks.
 
     It names its place and holds no rows, so it is small to pickle; each process opens the arrays on first use. It
-    shows the rows that were committed when it was opened: a later append does not change it.
+    shows the rows that were committed when it was opened: a later append does not change it. When another dataset took
+    its place, reading it is a `StorageError`: never are the other one's rows handed out as its own.
     """
 
     path: str
     metadata: Metadata = field(repr=False)
+    group: str = field(default="", repr=False)
+    """Where its arrays lie, if not at `path` itself."""
 
     def __repr__(self) -> str:
         return f"Dataset({mask(self.path)!r})"  # tasks are logged with their arguments
@@ -48,9 +60,20 @@ class Dataset:
     def open(cls, path: str | os.PathLike[str]) -> Dataset:
         """Open a dataset and check its attributes and the shapes of its arrays; no row is read."""
         where = locate(path)
-        dataset = cls(where, from_attributes(read_attributes(where), where))
+        return read_stable(where, lambda: cls._open(where))
+
+    @classmethod
+    def _open(cls, where: str) -> Dataset:
+        place, attributes = find_group(where)
+        dataset = cls(where, from_attributes(attributes, where), "" if place == where else place)
         _load_arrays(dataset)
+        _require_unreplaced(where, place, dataset.metadata.identity)
         return dataset
+
+    @property
+    def place(self) -> str:
+        """The group with the arrays: `path`, or the generation below it that was current when this was opened."""
+        return self.group or self.path
 
     @property
     def layout(self) -> Layout:
@@ -126,7 +149,17 @@ class Dataset:
         The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
         """
         start, stop = self.layout.bounds(number)
-        opened = _open_arrays(self)
+        try:
+            opened = _open_arrays(self, self.place, self.metadata.identity)
+            block = self._read_block(opened, number, start, stop)
+        except ProtodaskError:
+            # What looks like damage may be another dataset.
+            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
+            raise
+        _require_unreplaced(self.path, self.place, self.metadata.identity)
+        return block
+
+    def _read_block(self, opened: _Opened, number: int, start: int, stop: int) -> Block:
         arrays = {
             variable.name: self._read_array(opened, variable, number, start, stop)
             for variable in self.metadata.variables
@@ -167,11 +200,12 @@ class Dataset:
             yield
         except (MemoryError, PermissionError, FormatError):
             raise
-        except OSError as error:
-            raise StorageError(
-                f"Block {number} of {self.path} could not be read ({error}).", "Check the storage and repeat."
-            ) from error
-        except Exception as error:  # a wrong checksum or length is a ValueError
+        except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
+            if isinstance(error, OSError) or is_remote(error):
+                raise StorageError(
+                    f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                    "Check the storage and repeat.",
+                ) from error
             raise self._damaged(variable, number, str(error)) from error
 
     def _damaged(self, variable: Variable, number: int, reason: str) -> FormatError:
@@ -236,9 +270,39 @@ class _Opened:
 
 
 @lru_cache(maxsize=64)
-def _open_arrays(dataset: Dataset) -> _Opened:
-    """The arrays, opened once in a process; the fingerprint tells apart what one path held over time."""
-    return _load_arrays(dataset)
+def _open_arrays(dataset: Dataset, place: str, identity: str) -> _Opened:
+    """The arrays of a dataset, opened once in a process.
+
+    `identity` and the dataset's fingerprint tell apart what one place held over time, and what is there must be what
+    they say: the arrays of another dataset must not be kept under their names.
+    """
+    opened = _load_arrays(dataset)
+    _require_unreplaced(dataset.path, place, identity)
+    return opened
+
+
+def _require_unreplaced(path: str, place: str, identity: str, failed: bool = False) -> None:
+    """Refuse what was read through a path before this, if it was not of the dataset it was meant to be of.
+
+    A generation in an object store has a name of its own: what is read there is of this dataset, or is not there.
+    """
+    if is_url(place):
+        replaced = failed and not group_exists(place)
+    else:
+        version = version_of(place)
+        replaced = version is None or _identity_at(place, version) != identity
+    if replaced:
+        raise StorageError(
+            f"The dataset {mask(path)} was replaced or removed while it was being read.",
+            "Repeat what you did, with the dataset that is there now.",
+        )
+
+
+@lru_cache(maxsize=64)
+def _identity_at(place: str, version: object) -> str | None:
+    """The identity of the dataset at a place, looked up once for each version of its attributes."""
+    attributes = read_attributes(place) if os.path.exists(place) else None
+    return attributes.get("identity", "") if isinstance(attributes, dict) else None
 
 
 def _load_arrays(dataset: Dataset) -> _Opened:
@@ -247,7 +311,7 @@ def _load_arrays(dataset: Dataset) -> _Opened:
     arrays: dict[str, zarr.Array[Any]] = {}
     for variable in metadata.variables:
         form = PlainArray(
-            root=path,
+            root=dataset.place,
             name=variable.name,
             dtype=metadata.dtype_of(variable).name,
             shape=metadata.shape_of(variable, metadata.n_rows),
@@ -260,10 +324,17 @@ def _load_arrays(dataset: Dataset) -> _Opened:
         except FormatError:
             raise
         except PermissionError as error:
-            raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
+            raise StorageError(
+                f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+            ) from error
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
         except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
+            if is_remote(error):
+                raise StorageError(
+                    f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                    "Check the network and the credentials, and repeat.",
+                ) from error
             raise FormatError(
                 f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
             ) from error

@@ -13,6 +13,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from protodask.data.bounded import MAX_JSON_BYTES, RESTORE, file_status, open_inside
+from protodask.data.locations import open_store
 from protodask.errors import FormatError, InputError, StorageError
 
 MAX_CHUNK_BYTES = 2**31
@@ -35,7 +36,7 @@ def open_foreign_array(path: str, name: str = "") -> zarr.Array[Any]:
     where = f"{path}/{name}" if name else path
     check_metadata_files(path, name)
     try:
-        array = zarr.open_array(path, path=name, mode="r")
+        array = zarr.open_array(open_store(path, read_only=True), path=name, mode="r")
         codecs = sorted(set(_codec_names(array)))
     except FileNotFoundError as error:
         raise StorageError(f"There is no Zarr array at {where}.", "Check the path.") from error

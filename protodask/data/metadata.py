@@ -72,6 +72,8 @@ class Metadata:
     block_checks: bytes
     """The first 8 bytes of each block's digest, so that a block that stands in the wrong place is noticed."""
     notes: tuple[str, ...] = ()
+    identity: str = ""
+    """Drawn when the dataset is made and kept by appends: tells it from another that takes its place."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -201,6 +203,7 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         "minimum": summary.minimum.tolist(),
         "maximum": summary.maximum.tolist(),
         "notes": list(metadata.notes),
+        "identity": metadata.identity,
         "content": f"{metadata.content:032x}",
         "block_checks": metadata.block_checks.hex(),
         "fingerprint": metadata.fingerprint,
@@ -271,4 +274,5 @@ def _parse(fields: Fields) -> Metadata:
         content=int.from_bytes(fields.hexadecimal("content", DIGEST_BYTES), "big"),
         block_checks=block_checks,
         notes=fields.texts("notes"),
+        identity=fields.optional_text("identity") or "",
     )

@@ -16,6 +16,7 @@ import numpy as np
 import zarr
 
 from protodask.data.bounded import file_status, read_json
+from protodask.data.locations import open_store
 
 CHECKSUM_BYTES = 4
 """What the CRC-32C adds to a chunk."""
@@ -60,7 +61,7 @@ class PlainArray:
         record = read_json(self.root, f"{self.name}/zarr.json")
         if reason := self._misfit(record):
             raise ValueError(reason)
-        opened = zarr.open_array(self.root, path=self.name, mode="r", zarr_format=3)
+        opened = zarr.open_array(open_store(self.root, read_only=True), path=self.name, mode="r", zarr_format=3)
         if opened.dtype != np.dtype(self.dtype) or opened.shape[1:] != self.shape[1:]:
             raise ValueError("it changed while it was opened")
         return opened

@@ -2,89 +2,145 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import secrets
-import shutil
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar
 
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
-from zarr.core.sync import sync
 
 from protodask.data.bounded import read_json
+from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
+from protodask.data.json_files import replace_file
+from protodask.data.local_files import discard, flush, make_durable, place_aside, put_in_place, remove
+from protodask.data.locations import inside, is_url, locate, open_store, read_object, storage_errors
+from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
 from protodask.errors import FormatError, OutputExistsError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
 
-try:
-    import fcntl
-except ImportError:  # not on Windows: appends there are told apart by their keys alone
-    fcntl = None  # type: ignore[assignment]
+__all__ = [
+    "DATASET",
+    "MARKER",
+    "Kind",
+    "check_free",
+    "discard",
+    "find_group",
+    "flush",
+    "group_exists",
+    "is_url",
+    "locate",
+    "make_array",
+    "make_durable",
+    "make_group",
+    "open_store",
+    "published",
+    "read_attributes",
+    "read_marker",
+    "read_stable",
+    "replace_file",
+    "require_group",
+    "sole_writer",
+    "storage_errors",
+    "sweep",
+    "version_of",
+    "write_marker",
+]
 
-LATE_WRITERS_SECONDS = 5.0
-"""How long a failed write waits for tasks that were in the middle of writing a chunk when another one failed."""
+LOOKS = 20
+"""How often a place is read again that changed while it was read: more writers in a row than anyone has."""
 
-
-def locate(path: str | os.PathLike[str]) -> str:
-    """An absolute path, or a URL as it is, so that workers with another working folder find the same place."""
-    text = os.fspath(path)
-    if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
-    return text if is_url(text) else os.path.abspath(text)
-
-
-def is_url(path: str) -> bool:
-    """Whether a place is in a remote store."""
-    return "://" in path
-
-
-@contextmanager
-def storage_errors(path: str, action: str) -> Iterator[None]:
-    """Say what the operating system said, in the package's words."""
-    try:
-        yield
-    except ProtodaskError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(
-                f"The disk was full while {action} {path}.", "Free some space, or choose a place with more, and repeat."
-            ) from error
-        raise StorageError(
-            f"{action.capitalize()} {path} failed ({error}).", "Check that the place exists and that you may use it."
-        ) from error
+T = TypeVar("T")
 
 
 def read_attributes(path: str) -> object:
-    """The attributes of the group at `path`, unchecked, or None where there is no readable group.
+    """The attributes of the group at `path`, unchecked, or None where there is no readable group."""
+    return find_group(path)[1]
 
-    What stands there but must not be read (a link or a pipe in place of the file, or a file too large) is a
-    `FormatError`.
+
+def find_group(path: str) -> tuple[str, object]:
+    """The group that holds what is at `path`, and its attributes, unchecked, or None where there is none to read.
+
+    It is the group at `path` itself, or the generation below it that this names.
     """
-    if not is_url(path) and not os.path.exists(path):
+    attributes: object = None
+    for _ in range(LOOKS):
+        attributes = _own_attributes(path)
+        generation = named_generation(attributes)
+        if generation is None:
+            break
+        place = inside(path, generation)
+        if is_url(path) or os.path.isdir(place):
+            found = _own_attributes(place)
+            if found is not None:
+                return place, found
+        # Replaced between the two looks, or its generation was lost.
+        if named_generation(_own_attributes(path)) == generation:
+            break
+    return path, attributes
+
+
+def _own_attributes(path: str) -> object:
+    if is_url(path):
+        if read_object(path, ROOT) is None:  # which tells what is not there from what cannot be reached
+            return None
+    elif not os.path.exists(path):
         raise StorageError(f"There is nothing at {path}.", "Check the path.")
     try:
-        record = read_json(path, "zarr.json")
-    except PermissionError as error:
-        raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
-    except FormatError:
+        record = read_json(path, ROOT)
+    except FormatError:  # a link or a pipe in place of the file, or a file too large
         raise
-    except (OSError, ValueError):
+    except PermissionError as error:
+        raise StorageError(
+            f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+        ) from error
+    except Exception:  # clients of object stores raise what they like, and it was there a moment ago
         return None
     is_group = isinstance(record, dict) and (record.get("zarr_format"), record.get("node_type")) == (3, "group")
     return record.get("attributes") if is_group else None
 
 
+def version_of(path: str) -> object:
+    """Something that changes whenever the attributes at a place do, and None where there are none."""
+    if is_url(path):
+        return read_object(path, ROOT)
+    try:
+        # Opened, not only asked for: a network file system then looks at the server.
+        handle = os.open(os.path.join(path, ROOT), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe
+    except OSError:
+        return None
+    try:
+        found = os.fstat(handle)
+    finally:
+        os.close(handle)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def read_stable(path: str, read: Callable[[], T]) -> T:
+    """What `read` makes of a place that others may replace meanwhile.
+
+    It is asked again when it failed and the place has changed since: half of the old and half of the new may have
+    looked like damage.
+    """
+    before = version_of(path)
+    for _ in range(LOOKS):
+        try:
+            return read()
+        except ProtodaskError:
+            now = version_of(path)
+            if now == before:
+                raise
+            before = now
+    return read()
+
+
 def make_group(path: str) -> zarr.Group:
     """A new, empty group that says it is an unfinished dataset."""
-    return zarr.open_group(path, mode="w", zarr_format=3, attributes=unfinished_attributes())
+    return zarr.open_group(open_store(path), mode="w", zarr_format=3, attributes=unfinished_attributes())
 
 
 def make_array(group: zarr.Group, variable: Variable, metadata: Metadata) -> None:
@@ -145,202 +201,66 @@ def write_marker(path: str, record: Mapping[str, Any]) -> None:
 def published(path: str, overwrite: bool, kind: Kind = DATASET) -> Iterator[str]:
     """Hand out a place to write a dataset or the like to, and put it at `path` once the body is done.
 
-    A local dataset is written aside, made durable and renamed. At a URL there is no renaming: it is written in place,
-    and counts as unfinished until its final attributes are written. If the body fails, nothing is left behind.
+    On a disk it is written aside, made durable, and exchanged with what is at `path`; meanwhile no one else can
+    publish or append there. At a URL it is written as a generation below `path`, which counts when the body is done.
+    Either way a reader finds the old state or the new one. If the body fails, nothing is left behind; what a killed
+    process left behind, the next publication to the place removes.
     """
     check_free(path, overwrite, kind)
     if is_url(path):
-        with _in_place(path):
-            yield path
-    else:
-        # Through a link: what it points to is replaced, and the link stays.
-        place = os.path.realpath(path)
-        # An append to what is being replaced would be lost, or write its chunks into what takes its place.
-        replaced = kind == DATASET and os.path.lexists(place)
-        with sole_writer(place) if replaced else nullcontext(), _aside(place, overwrite, kind) as aside:
-            yield aside
+        with storage_errors(path, "writing"), new_generation(path, kind.format) as place:
+            yield place
+        return
+    # Through a link: what it points to is replaced, and the link stays.
+    where = os.path.realpath(path)
+    with storage_errors(path, "writing"):
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        with sole_writer(where):
+            aside = place_aside(where)
+            try:
+                yield aside
+                make_durable(aside)
+                check_free(path, overwrite, kind)
+                put_in_place(aside, where)
+            except BaseException:
+                remove(aside)
+                raise
 
 
 def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
-    """Refuse a place that is taken, unless it is by one of its kind that may be overwritten."""
-    if not _is_taken(path):
-        return
+    """Refuse a place that is taken, unless it is by one of its kind that may be overwritten.
+
+    What killed processes left beside it is removed first.
+    """
+    with storage_errors(path, "looking at"):
+        sweep(path)
+        if not _is_taken(path) or (overwrite and kind.owns(path)):
+            return
+        if is_url(path) and kind.owns(path):
+            with suppress(OSError):  # one may be allowed to look only
+                remove_replaced(path)
     if not overwrite:
-        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
-    if not kind.owns(path):
         raise OutputExistsError(
-            f"{path} exists and is not a protodask {kind.name}, so it is not overwritten.",
-            "Choose another place, or remove it yourself.",
+            f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
         )
-
-
-@contextmanager
-def _in_place(path: str) -> Iterator[None]:
-    with storage_errors(path, "writing"):
-        try:
-            yield
-        except BaseException:
-            _remove(path)
-            raise
-
-
-@contextmanager
-def _aside(path: str, overwrite: bool, kind: Kind) -> Iterator[str]:
-    folder, name = os.path.split(path)
-    place = os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
-    with storage_errors(path, "writing"):
-        os.makedirs(folder, exist_ok=True)
-        try:
-            yield place
-            make_durable(place)
-            check_free(path, overwrite, kind)
-            _exchange(place, path)
-        except BaseException:
-            _remove(place)
-            raise
-
-
-@contextmanager
-def sole_writer(path: str) -> Iterator[None]:
-    """Keep others from appending to a dataset or replacing it, until this process ends; at a URL there is no lock."""
-    if is_url(path) or fcntl is None:
-        yield
-        return
-    folder, name = os.path.split(os.path.realpath(path))
-    # Beside the dataset, because Zarr warns of files in a group that it does not know.
-    place = os.path.join(folder, f".{name}.append.lock")
-    with storage_errors(path, "locking"):
-        handle = _take_lock(place, path)
-    try:
-        yield
-    finally:
-        # Removed while it is still held: who waits at the old file finds it gone, and makes a new one.
-        with suppress(OSError):
-            os.unlink(place)
-        os.close(handle)
-
-
-def _take_lock(place: str, path: str) -> int:
-    while True:
-        handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            _lock_file(handle, path)
-            if os.path.samestat(os.fstat(handle), os.stat(place)):
-                return handle
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
-
-
-def _lock_file(handle: int, path: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StorageError(
-            f"Someone else is writing to {path}.",
-            "Write to it one at a time: wait for the other one, and repeat.",
-        ) from error
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # some file systems know no locks
-            raise
-
-
-def make_durable(place: str) -> None:
-    """Have the system write everything below a folder to the disk."""
-    for folder, _, files in os.walk(place):
-        for name in files:
-            flush(os.path.join(folder, name))
-        flush(folder)
-
-
-def flush(path: str) -> None:
-    """Have the system write a file, or the names in a folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot flush a folder
-            raise
-    finally:
-        os.close(handle)
-
-
-def _exchange(place: str, path: str) -> None:
-    if not os.path.lexists(path):
-        os.rename(place, path)
-        flush(os.path.dirname(path))
-        return
-    folder, name = os.path.split(path)
-    old = os.path.join(folder, f".{name}.replaced-{secrets.token_hex(4)}")
-    os.rename(path, old)
-    try:
-        os.rename(place, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-    flush(folder)
-    shutil.rmtree(old)
-
-
-def _remove(place: str) -> None:
-    # A task that was writing a chunk makes its folder anew; later tasks find the group gone and do not write at all.
-    deadline = time.monotonic() + LATE_WRITERS_SECONDS
-    calm = 0
-    while calm < CALM_LOOKS and time.monotonic() < deadline:
-        if _is_taken(place):
-            calm = 0
-            _delete(place)
-        else:
-            calm += 1
-            time.sleep(LOOK_SECONDS)
-
-
-CALM_LOOKS = 3
-LOOK_SECONDS = 0.02
+    raise OutputExistsError(
+        f"{mask(path)} exists and is not a protodask {kind.name}, so it is not overwritten.",
+        "Choose another place, or remove it yourself.",
+    )
 
 
 def _is_taken(path: str) -> bool:
-    return not sync(_is_empty(path)) if is_url(path) else os.path.lexists(path)
-
-
-async def _is_empty(path: str) -> bool:
-    empty: bool = await (await _open_store(path)).is_empty("")
-    return empty
-
-
-def _delete(path: str) -> None:
-    if is_url(path):
-        sync(_delete_store(path))
-    else:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-async def _delete_store(path: str) -> None:
-    await (await _open_store(path)).delete_dir("")
-
-
-async def _open_store(path: str) -> Any:
-    from zarr.storage._common import make_store  # the public ways to a store from a URL also create a group in it
-
-    return await make_store(path, mode="a")
+    return holds_something(path) if is_url(path) else os.path.lexists(path)
 
 
 def group_exists(path: str) -> bool:
     """Whether the group at `path` is still there: a writer asks before each block, in case the whole was given up."""
-    return sync(_has_group(path)) if is_url(path) else os.path.exists(os.path.join(path, "zarr.json"))
+    return read_object(path, ROOT) is not None if is_url(path) else os.path.exists(os.path.join(path, ROOT))
 
 
 def require_group(path: str) -> None:
     """Refuse to write into a group that was given up."""
     if not group_exists(path):
         raise StorageError(
-            f"{path} is gone while it was being written.", "Look for the error before this one, and repeat."
+            f"{mask(path)} is gone while it was being written.", "Look for the error before this one, and repeat."
         )
-
-
-async def _has_group(path: str) -> bool:
-    found: bool = await (await _open_store(path)).exists("zarr.json")
-    return found

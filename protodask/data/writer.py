@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 from protodask.data.dataset import Dataset
+from protodask.data.growing import begin_writing, commit, remove_strays, require_writer, resize
 from protodask.data.metadata import (
     BLOCK_CHECK_BYTES,
     DIGEST_MODULUS,
@@ -32,8 +33,8 @@ from protodask.data.storage import (
     make_array,
     make_durable,
     make_group,
+    open_store,
     published,
-    require_group,
     sole_writer,
     storage_errors,
 )
@@ -57,7 +58,8 @@ from protodask.errors import InputError, ProtodaskError, StorageError
 class DatasetSink:
     """Takes whole blocks of a dataset that is being written; small to pickle.
 
-    `token` is another one for each writing, so that no process writes through arrays it opened for an earlier one.
+    `token` is another one for each writing, so that no process writes through arrays it opened for an earlier one, and
+    a worker that outlived its driver does not write into what another driver has begun.
     """
 
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
@@ -67,7 +69,7 @@ class DatasetSink:
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store one block, a chunk at a time."""
         with storage_errors(self.path, "writing"):
-            require_group(self.path)
+            require_writer(self.path, self.token)
             stored = _open_writable(self.path, self.token)
             for name, step in self.chunk_rows.items():
                 values = arrays[name]
@@ -78,7 +80,7 @@ class DatasetSink:
 
 @lru_cache(maxsize=16)
 def _open_writable(path: str, token: str) -> Mapping[str, Any]:
-    return dict(zarr.open_group(path, mode="r+", zarr_format=3).arrays())
+    return dict(zarr.open_group(open_store(path), mode="r+", zarr_format=3).arrays())
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ def write_dataset(
         _check_schema(wanted)
         if append:
             return _append(source, where, wanted, opened)
-        wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows))
+        wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows), identity=os.urandom(8).hex())
         return _create(source, where, wanted, opened, overwrite)
 
 
@@ -296,7 +298,8 @@ def _create(source: Source, where: str, metadata: Metadata, engine: Engine, over
         group = make_group(place)
         for variable in metadata.variables:
             make_array(group, variable, metadata)
-        writer = _writer(place, os.urandom(8).hex(), metadata)
+        begin_writing(group, metadata.identity)
+        writer = _writer(place, metadata.identity, metadata)
         written = _write_blocks(_relaid(source, metadata), writer, engine)
         _check_weight(written.summary)
         finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
@@ -319,18 +322,21 @@ def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dat
         content = old.content
         if old.n_rows % old.block_rows:
             content -= block_digest(dataset.read(first))
-        group = zarr.open_group(where, mode="r+", zarr_format=3)
-        # Rows beyond the committed ones were left by an append that never finished; their chunks go first.
-        _resize(group, old)
+        place, token = dataset.place, os.urandom(8).hex()
+        group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
+        # From here on no worker of an append that never finished begins another block; what it left goes first.
+        begin_writing(group, token)
+        resize(group, old)
+        remove_strays(place, old, first)
         try:
-            _resize(group, total)
-            writer = _writer(where, os.urandom(8).hex(), total, first_new=old.n_rows)
+            resize(group, total)
+            writer = _writer(place, token, total, first_new=old.n_rows)
             written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
-            if not is_url(where):
-                make_durable(where)
+            if not is_url(place):
+                make_durable(place)
         except BaseException:
-            if _holds(where, dataset.key):
-                _resize(group, old)
+            if _holds(where, dataset):
+                resize(group, old)
             raise
         summary = merge_summaries(old.summary, written.summary)
         committed = replace(
@@ -344,23 +350,22 @@ def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dat
             dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
         )
         # Where no lock holds, as at a URL, someone else may have committed: their rows stay as they are.
-        if not _holds(where, dataset.key):
+        if not _holds(where, dataset):
             raise StorageError(f"{where} was changed by someone else during an append.", "Append again, one at a time.")
-        group.attrs.put(to_attributes(committed))
+        commit(place, where, to_attributes(committed))
     return Dataset.open(where)
 
 
-def _holds(where: str, key: str) -> bool:
+def _holds(where: str, dataset: Dataset) -> bool:
     try:
-        return Dataset.open(where).key == key
+        found = Dataset.open(where)
+        return (found.place, found.metadata.identity, found.key) == (
+            dataset.place,
+            dataset.metadata.identity,
+            dataset.key,
+        )
     except ProtodaskError:
         return False
-
-
-def _resize(group: zarr.Group, metadata: Metadata) -> None:
-    for variable in metadata.variables:
-        array: Any = group[variable.name]
-        array.resize(metadata.shape_of(variable, metadata.n_rows))
 
 
 def check_same_schema(old: Metadata, new: Metadata) -> None:

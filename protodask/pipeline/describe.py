@@ -17,6 +17,7 @@ from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
 from protodask.prototypes.prediction import PREDICTIONS, RECORD
+from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 
 
@@ -83,9 +84,11 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
 
 
 def describe_run(path: str) -> dict[str, Any]:
-    """What a run directory records: settings, data, and the batches if the run has ended."""
+    """What a run directory records: settings, data, how far the run has come, and the batches if it has ended."""
     record = read_run(path)
+    progress = read_progress(path)
     history = read_history(path, record)
+    driver_log = os.path.join(path, DRIVER_LOG)
     logs = sorted(name for name in os.listdir(path) if name.startswith("batch-") and name.endswith(".log"))
     return {
         "kind": "run",
@@ -95,6 +98,8 @@ def describe_run(path: str) -> dict[str, Any]:
         "start": record.get("start"),
         "config": record.get("config"),
         "environment": record.get("environment"),
+        "progress": progress.describe(),
+        "driver_log": driver_log if os.path.exists(driver_log) else None,
         "logs": [{"name": name, "bytes": file_status(path, name).st_size} for name in logs],
         "batches": history or [],
     }

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from protodask.data.storage import storage_errors
+from protodask.data.storage import replace_file, sweep
 from protodask.errors import OutputExistsError
 
 
@@ -31,7 +30,11 @@ def _finite(value: Any) -> Any:
 
 
 def check_file_free(path: str, overwrite: bool) -> None:
-    """Refuse a file that is there already, unless it may be overwritten; a folder is never."""
+    """Refuse a file that is there already, unless it may be overwritten; a folder is never.
+
+    What killed processes left beside it is removed first.
+    """
+    sweep(path)
     if os.path.isdir(path):
         raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
     if os.path.lexists(path) and not overwrite:
@@ -39,20 +42,6 @@ def check_file_free(path: str, overwrite: bool) -> None:
 
 
 def write_json(path: str, value: Any, overwrite: bool) -> None:
-    """Write a JSON file: aside first, then renamed."""
+    """Write a JSON file, whole or not at all."""
     check_file_free(path, overwrite)
-    where = os.path.abspath(path)
-    folder, name = os.path.split(where)
-    aside = os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
-    with storage_errors(path, "writing"):
-        os.makedirs(folder, exist_ok=True)
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                file.write(to_json(value) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, where)
-        except BaseException:
-            if os.path.exists(aside):
-                os.remove(aside)
-            raise
+    replace_file(path, to_json(value) + "\n")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 
 from protodask.data import Dataset, ingest, sample_data
-from protodask.data.storage import check_free, is_url, locate
+from protodask.data.storage import check_free, discard, is_url, locate, sweep
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
-from protodask.errors import InputError
+from protodask.errors import InputError, OutputExistsError
 from protodask.pipeline.json_file import check_file_free, write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
@@ -19,7 +18,7 @@ from protodask.pipeline.settings import fit_config
 from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
 from protodask.prototypes.fitting import fit
 from protodask.prototypes.history import Callback
-from protodask.prototypes.persistence import MODEL, load_model, save_model
+from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint, save_model
 from protodask.prototypes.prediction import PREDICTIONS, predict
 from protodask.prototypes.runs import RunDirectory
 
@@ -89,24 +88,37 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
 def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelFitted:
     config = fit_config(step)
     where = locate(step.out)
-    # Asked before the training, not after it.
-    check_free(where, step.overwrite, MODEL)
-    start = None if step.start is None else load_model(step.start)
     run_dir = step.run_dir
     if run_dir is None and not is_url(where):
         run_dir = f"{where}.run"
+        sweep(run_dir)
+    published = None
+    try:
+        # Asked before the training, not after it.
+        check_free(where, step.overwrite, MODEL)
+    except OutputExistsError:
+        if step.run_dir is not None or run_dir is None or not _has_ended(run_dir):
+            raise
+        # The same command may have been killed when it had written the model and not yet removed the run directory.
+        published = model_fingerprint(load_model(where))
+    start = None if step.start is None else load_model(step.start)
     was_there = step.run_dir is not None or (run_dir is not None and os.path.exists(run_dir))
     try:
         run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
     except BaseException:
         # Only what this call made: another process may be at work in a directory that was there before.
         if run_dir is not None and not was_there and os.path.isdir(run_dir) and RunDirectory(run_dir).untouched:
-            shutil.rmtree(run_dir)
+            discard(run_dir)
         raise
-    save_model(run.model, where, overwrite=step.overwrite)
+    if model_fingerprint(run.model) != published:
+        save_model(run.model, where, overwrite=step.overwrite)
     if step.run_dir is None and run_dir is not None:
-        shutil.rmtree(run_dir)
+        discard(run_dir)
     return ModelFitted(where, run.model, tuple(run.history))
+
+
+def _has_ended(run_dir: str) -> bool:
+    return os.path.exists(os.path.join(run_dir, "history.json"))
 
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:

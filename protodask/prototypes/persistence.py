@@ -14,7 +14,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.plain_arrays import PlainArray
 from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.storage import Kind, locate, published, read_attributes
+from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.tiles import Precision
@@ -64,7 +64,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
     }
     sealed = seal(record, RECORD.name)
     with published(where, overwrite, MODEL) as place:
-        group = zarr.open_group(place, mode="w", zarr_format=3)
+        group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
         for number, batch in enumerate(model.batches, start=1):
             for name, dtype, _ in BATCH_ARRAYS:
                 values = np.ascontiguousarray(getattr(batch, name), dtype=dtype)
@@ -97,7 +97,12 @@ def _digest(model: PrototypeSet) -> str:
 def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
     """Read a model; whatever is wrong with it is a `FormatError`."""
     where = locate(path)
-    fields = recognize(read_attributes(where), RECORD, where)
+    return read_stable(where, lambda: _load(where))
+
+
+def _load(where: str) -> PrototypeSet:
+    place, attributes = find_group(where)
+    fields = recognize(attributes, RECORD, place)
     unseal(fields)
     model = _parse(fields)
     if _digest(model) != fields.record.get("digest"):

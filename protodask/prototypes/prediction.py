@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.records import RecordKind, seal
 from protodask.data.schema import Label
-from protodask.data.storage import MARKER, Kind, is_url, locate, published, storage_errors, write_marker
+from protodask.data.storage import (
+    MARKER,
+    Kind,
+    is_url,
+    locate,
+    published,
+    read_marker,
+    storage_errors,
+    write_marker,
+)
 from protodask.engine import Arrays, EngineLike, Sink, Source, open_engine
-from protodask.errors import InputError
+from protodask.errors import InputError, StorageError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY, predict_block
@@ -46,7 +55,9 @@ def predict(
     A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `predicted`,
     `familiarity`, and `probability_<class>` for each class); any other becomes a Zarr group with the arrays
     `probability` (N, K), `familiarity` (N,) and `predicted` (N,), indices into the attribute `classes`. Either appears
-    whole or not at all.
+    whole or not at all. In an object store the arrays lie in the group that the attribute `generation` names. The
+    record, in the attributes or the file `_protodask.json`, has an `identity` of its own for each writing: who reads
+    while others overwrite compares it before and after.
     """
     (count,) = model.batch_counts(n_batches)
     where = locate(out)
@@ -57,6 +68,7 @@ def predict(
         "n_batches": count,
         "classes": list(model.classes),
         "rows": source.layout.n_rows,
+        "identity": store_key(),
     }
     record = seal(record, RECORD.name)
     as_parquet = where.endswith(".parquet")
@@ -82,10 +94,14 @@ def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """Writes each block as a file of its own."""
+    """Writes each block as a file of its own.
+
+    The identity is part of the names: who lists the folder of one writing finds none of the files of another.
+    """
 
     folder: str
     classes: tuple[Label, ...]
+    identity: str
     columns: tuple[str, ...] = field(default=("row", PREDICTED, FAMILIARITY))
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
@@ -101,7 +117,12 @@ class ParquetSink:
         for position, label in enumerate(self.classes):
             columns[f"{PROBABILITY}_{label}"] = probability[:, position]
         with storage_errors(self.folder, "writing"):
-            path = os.path.join(self.folder, f"part-{number:06d}.parquet")
+            if read_marker(self.folder) is None:
+                raise StorageError(
+                    f"{self.folder} is gone while it was being written.",
+                    "Look for the error before this one, and repeat.",
+                )
+            path = os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet")
             pyarrow.parquet.write_table(pyarrow.table(columns), path)
 
 
@@ -130,7 +151,7 @@ def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) ->
     with storage_errors(place, "writing"):
         os.makedirs(place)
         write_marker(place, record)
-    return ParquetSink(place, model.classes)
+    return ParquetSink(place, model.classes, record["identity"])
 
 
 __all__ = ["MARKER", "PREDICTIONS", "predict"]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from protodask._version import __version__
 from protodask.data.bounded import open_inside, open_to_append, read_json
-from protodask.data.records import CHECKSUM, Fields, RecordKind, hash_json, recognize, seal, unseal
+from protodask.data.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import flush, is_url, locate, make_durable, storage_errors
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.run_arrays import pack_arrays, read_arrays, write_aside
@@ -34,6 +34,7 @@ RUN_FORMAT = "protodask-run"
 RUN_VERSION = 1
 SETTINGS_FILE = "run.json"
 HISTORY_FILE = "history.json"
+"""Written last: a run that has it is finished."""
 
 RECORD = RecordKind(
     "run",
@@ -42,6 +43,9 @@ RECORD = RecordKind(
     "Give the folder that --run-dir named.",
     "Remove the run directory and start the run again.",
 )
+
+MOST_PARAMETERS = 2**24
+"""Far more than a problem has: a bound on what a damaged log can make a reader allocate."""
 
 NOT_SETTINGS = ("environment", CHECKSUM)
 """What a run's record says besides its settings."""
@@ -59,8 +63,8 @@ class RunDirectory:
     """A folder that belongs to one configuration on one dataset."""
 
     path: str
-    seal: str = ""
-    """Hash of the settings. Whatever is recorded carries it, so that a file of another run is no answer."""
+    seal: int = 0
+    """Checksum of the settings, with which the checksums of all records begin."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
@@ -82,17 +86,22 @@ class RunDirectory:
                     )
                 _write_json(file, seal({**record, "environment": environment()}, RECORD.name))
                 make_durable(where)
-        return cls(where, _run_seal(record))
+        return cls(where, _seal(record))
+
+    @classmethod
+    def existing(cls, path: str) -> RunDirectory:
+        """The run at a path, to be looked at."""
+        return cls(path, _seal(read_run(path)))
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
         """`function`, answered from the log as far as it goes, and logged from there on."""
         name = f"batch-{batch}-{stage}.log"
-        return _RecordedFunction(os.path.join(self.path, name), self._seal_of(name), function)
+        return _RecordedFunction(os.path.join(self.path, name), self.seal_of(name), function)
 
     def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         """The arrays of a batch that were recorded under a name; made and recorded now where they were not."""
         file_name = f"batch-{batch}-{name}.arrays"
-        path, seal = os.path.join(self.path, file_name), self._seal_of(file_name)
+        path, seal = os.path.join(self.path, file_name), self.seal_of(file_name)
         found = read_arrays(path, seal)
         if found is None:
             found = dict(make())
@@ -100,8 +109,9 @@ class RunDirectory:
                 write_aside(path, pack_arrays(found, seal))
         return found
 
-    def _seal_of(self, name: str) -> int:
-        return _checksum(f"{self.seal} {name}".encode())
+    def seal_of(self, name: str) -> int:
+        """Where the checksums of the records in a file of this run begin."""
+        return _checksum(name.encode(), self.seal)
 
     @property
     def untouched(self) -> bool:
@@ -135,10 +145,6 @@ def read_run(path: str) -> dict[str, Any]:
     return dict(fields.record)
 
 
-def _run_seal(record: Mapping[str, Any]) -> str:
-    return hash_json({name: value for name, value in record.items() if name not in NOT_SETTINGS})
-
-
 def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """How the batches of a run (what `read_run` gives) went, or None while it has not ended."""
     again = "Run the fit again with this run directory."
@@ -156,9 +162,15 @@ def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | No
         raise FormatError(f"{path}/{HISTORY_FILE} is not the history of a run.", again)
     fields = Fields(record, path, "history of the run", again)
     unseal(fields)
-    if fields.text("run") != _run_seal(run):
+    if fields.integer("run", 0) != _seal(run):
         raise FormatError(f"{path}/{HISTORY_FILE} is the history of another run.", again)
     return fields.objects("batches")
+
+
+def _seal(record: Mapping[str, Any]) -> int:
+    """Checksum of the settings of a run; it may be resumed in another environment."""
+    settings = {name: value for name, value in record.items() if name not in NOT_SETTINGS}
+    return _checksum(json.dumps(settings, sort_keys=True).encode())
 
 
 def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -225,7 +237,7 @@ class _RecordedFunction:
         self._path = path
         self._seal = seal
         self._function = function
-        self._past: Generator[_Entry, None, None] | None = None
+        self._past: Generator[Entry, None, None] | None = None
         self._good_bytes = 0
         self._replaying = True
         self._flushed = time.monotonic()
@@ -233,7 +245,7 @@ class _RecordedFunction:
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
         if self._replaying:
             if self._past is None:
-                self._past = _read_log(self._path, self._seal, len(theta))
+                self._past = read_log(self._path, self._seal, len(theta))
             entry = next(self._past, None)
             if entry is not None and entry.theta == theta.tobytes():
                 self._good_bytes = entry.end
@@ -262,7 +274,9 @@ class _RecordedFunction:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
+    """An evaluation on record."""
+
     theta: bytes
     value: float
     gradient: Floats
@@ -274,8 +288,8 @@ def _pack(theta: Floats, value: float, gradient: Floats, seal: int) -> bytes:
     return _HEAD.pack(_MAGIC, _checksum(body, seal), len(body), len(theta)) + body
 
 
-def _read_log(path: str, seal: int, parameters: int) -> Generator[_Entry, None, None]:
-    """The entries of a log of so many parameters, up to the first that is torn or damaged."""
+def read_log(path: str, seal: int, parameters: int | None = None) -> Generator[Entry, None, None]:
+    """The entries of a log up to the first that is torn or damaged, or has another number of parameters than this."""
     try:
         opened = open_inside(*os.path.split(path))
     except FileNotFoundError:
@@ -289,11 +303,13 @@ def _read_log(path: str, seal: int, parameters: int) -> Generator[_Entry, None, 
                 return
             magic, checksum, length, count = _HEAD.unpack(head)
             end += _HEAD.size + length
-            if magic != _MAGIC or count != parameters or length != 8 + 16 * count or end > size:
+            if magic != _MAGIC or count > MOST_PARAMETERS or length != 8 + 16 * count or end > size:
+                return
+            if parameters is not None and count != parameters:
                 return
             body = file.read(length)
             if _checksum(body, seal) != checksum:
                 return
             (value,) = struct.unpack_from("<d", body)
             gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()
-            yield _Entry(body[8 : 8 + 8 * count], value, gradient, end)
+            yield Entry(body[8 : 8 + 8 * count], value, gradient, end)

@@ -98,7 +98,9 @@ def _interrupt(run: Path) -> None:
 
 
 def _plain(description: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in description.items() if name not in ("path", "logs")})
+    return json.dumps(
+        {name: value for name, value in description.items() if name not in ("path", "logs", "progress", "driver_log")}
+    )
 
 
 def _use_dataset(path: Path, valid: Path) -> Any:

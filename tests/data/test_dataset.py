@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protodask.data import Column, Dataset, write_dataset
+from protodask.data import dataset as dataset_module
 from protodask.data import metadata as metadata_module
+from protodask.data import storage as storage_module
 from protodask.data.metadata import from_attributes, to_attributes
 from protodask.data.records import hash_json
 from protodask.engine import Engine, Source, array_source, thread_engine
@@ -81,7 +83,7 @@ def test_pickle__is_small_and_reads_in_another_process_state(dataset: Dataset) -
     np.testing.assert_array_equal(pickle.loads(sent).read(2)["features"], dataset.read(2)["features"])
 
 
-def test_read__needs_a_block_and_a_chunk_of_memory(engine: Engine, tmp_path: Path) -> None:
+def test_read__needs_a_block_and_two_chunks_of_memory(engine: Engine, tmp_path: Path) -> None:
     rows = 2**17
     source = array_source(
         {"features": np.ones((rows, 64), dtype=np.float32), "target": np.arange(rows) % 2}, block_rows=rows
@@ -94,7 +96,8 @@ def test_read__needs_a_block_and_a_chunk_of_memory(engine: Engine, tmp_path: Pat
     dataset.read(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < size + 1.2 * metadata_module.MAX_CHUNK_BYTES
+    # Zarr's own thread may still hold a chunk while the next one is read.
+    assert peak < size + 2.2 * metadata_module.MAX_CHUNK_BYTES
 
 
 def test_fingerprint__is_of_the_content_not_the_place(
@@ -366,3 +369,58 @@ def test_open_or_read__follows_no_link_inside_a_dataset(dataset: Dataset, place:
 def test_open__through_a_link_to_a_dataset(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(dataset.path)
     assert Dataset.open(tmp_path / "link").read(1).n_rows == 32
+
+
+def test_read__of_a_dataset_that_was_replaced_hands_out_no_row_of_the_other(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset
+) -> None:
+    sent = pickle.dumps(dataset)
+    dataset.read(0)
+    other = write(make_arrays(100, seed=1), dataset.path, block_rows=32, overwrite=True)
+    for stale in (dataset, pickle.loads(sent)):  # with arrays that were opened before, and without
+        with pytest.raises(StorageError, match="was replaced or removed .* Repeat what you did"):
+            stale.read(1)
+    np.testing.assert_array_equal(other.read(1)["features"], make_arrays(100, seed=1)["features"][32:64])
+    # The same content again is still another writing: what was opened before is told so, what is opened now reads.
+    again = write(make_arrays(100), dataset.path, block_rows=32, overwrite=True)
+    assert again.key == dataset.key
+    np.testing.assert_array_equal(again.read(1)["features"], make_arrays(100)["features"][32:64])
+    with pytest.raises(StorageError, match="was replaced or removed"):
+        dataset.read(1)
+    shutil.rmtree(dataset.path)
+    with pytest.raises(StorageError, match="was replaced or removed"):
+        again.read(0)
+
+
+def test_open__of_a_dataset_that_is_replaced_meanwhile_opens_the_new_one(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = storage_module.find_group
+    replacements = [make_arrays(70, seed=2), make_arrays(50, seed=1)]
+
+    def find_and_replace(path: str) -> tuple[str, object]:
+        before = found(path)
+        if replacements:
+            arrays = replacements.pop()
+            monkeypatch.setattr(dataset_module, "find_group", found)
+            write(arrays, dataset.path, block_rows=8, overwrite=True)
+            monkeypatch.setattr(dataset_module, "find_group", find_and_replace)
+        return before
+
+    monkeypatch.setattr(dataset_module, "find_group", find_and_replace)
+    assert Dataset.open(dataset.path).n_rows == 70
+    assert not replacements
+
+
+def test_open__follows_a_generation_that_was_copied_to_a_disk(dataset: Dataset, tmp_path: Path) -> None:
+    name = "generation-0123456789abcdef"
+    shutil.copytree(dataset.path, tmp_path / "copy" / name)
+    root = {
+        "zarr_format": 3,
+        "node_type": "group",
+        "attributes": {"format": "protodask-dataset", "generation": name},
+    }
+    (tmp_path / "copy" / "zarr.json").write_text(json.dumps(root))
+    copy = Dataset.open(tmp_path / "copy")
+    assert copy.key == dataset.key
+    np.testing.assert_array_equal(copy.read(2)["features"], dataset.read(2)["features"])

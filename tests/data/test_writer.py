@@ -169,6 +169,68 @@ def test_append__over_the_leftovers_of_one_that_was_killed(make_arrays: Make, wr
     assert rest.read(5).n_rows == 10
 
 
+def test_append__removes_files_that_killed_processes_left(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    dataset = write(make_arrays(50), tmp_path / "d", block_rows=16)
+    strays = [
+        "zarr.0123.partial",
+        "target/zarr.0123.partial",
+        "target/c/3.0123.partial",
+        "features/c/3/0.0123.partial",
+        "features/c/7/0",
+        "weight/c/99",
+    ]
+    for stray in strays:
+        place = Path(dataset.path, stray)
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(b"left behind")
+    (tmp_path / ".d.partial-01234567").write_text("attributes that were never put in place")
+    grown = write(make_arrays(20, seed=1), dataset.path, append=True)
+    assert not [stray for stray in strays if Path(dataset.path, stray).exists()]
+    assert not Path(dataset.path, "features/c/7").exists()
+    assert os.listdir(tmp_path) == ["d"]
+    assert grown.read(4).n_rows == 6
+
+
+def test_append__is_safe_from_workers_of_one_that_was_killed(
+    make_arrays: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = make_arrays(48)
+    write({name: values[:32] for name, values in arrays.items()}, tmp_path / "d", block_rows=16)
+    sinks: list[DatasetSink] = []
+    write_blocks = writer_module._write_blocks
+
+    def remember(source: Any, writer: Any, *rest: Any) -> Any:
+        sinks.append(writer.sink)
+        if len(sinks) == 1:
+            raise KeyboardInterrupt
+        written = write_blocks(source, writer, *rest)
+        # A worker of the first one wakes up when the second one has written, and has not committed.
+        with pytest.raises(StorageError, match="Someone else has begun to write"):
+            sinks[0].write(2, 32, {name: values[:16] for name, values in arrays.items()})
+        return written
+
+    monkeypatch.setattr(writer_module, "_write_blocks", remember)
+    more = {name: values[32:] for name, values in arrays.items()}
+    with pytest.raises(KeyboardInterrupt):
+        write(more, tmp_path / "d", append=True)
+    grown = write(more, tmp_path / "d", append=True)
+    np.testing.assert_array_equal(grown.read(2)["features"], arrays["features"][32:])
+
+
+def test_overwrite__removes_what_killed_ones_left_beside(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+    write(make_arrays(40), tmp_path / "d")
+    for name in (".d.partial-00000000", ".d.replaced-11111111"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".other.partial-00000000").mkdir()
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(50), tmp_path / "d")
+    assert sorted(os.listdir(tmp_path)) == [".other.partial-00000000", "d"]
+    (tmp_path / "d").rename(tmp_path / ".d.replaced-11111111")  # killed between two renamings
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(50), tmp_path / "d")
+    assert Dataset.open(tmp_path / "d").n_rows == 40
+
+
 def interrupt_writing(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
     """Have something happen once, when the next writing has written its rows and has not committed them."""
     write_blocks, interruptions = writer_module._write_blocks, [meanwhile]
@@ -208,7 +270,7 @@ def test_append__is_not_held_up_by_the_lock_of_one_that_was_killed(
     make_arrays: Make, write: Write, tmp_path: Path
 ) -> None:
     write(make_arrays(60), tmp_path / "d", block_rows=16)
-    lock = tmp_path / ".d.append.lock"
+    lock = tmp_path / ".d.lock"
     code = (
         "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 2); os.kill(os.getpid(), 9)"
     )
@@ -414,7 +476,7 @@ def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine
     dataset = write(arrays, tmp_path / "d", block_rows=32)
     steps = {variable.name: dataset.metadata.chunk_rows(variable) for variable in dataset.metadata.variables}
     other = {name: values[::-1].copy() for name, values in arrays.items()}
-    sink = DatasetSink(dataset.path, "token", steps)
+    sink = DatasetSink(dataset.path, dataset.metadata.identity, steps)
     assert engine.map(array_source(other, 32), identity, sink=sink) == 100
     stored: Any = zarr.open_array(dataset.path, path="features", mode="r")
     np.testing.assert_array_equal(stored[...], other["features"])

@@ -73,8 +73,9 @@ def test_predict__into_parquet_is_what_the_model_says(
     for position, label in enumerate(classes):
         assert table[f"probability_{label}"] == expected["probability"][:, position].tolist()
     files = sorted(path.name for path in (tmp_path / "p.parquet").glob("*.parquet"))
-    assert files == [f"part-{number:06d}.parquet" for number in range(7)]
-    assert json.loads((tmp_path / "p.parquet" / "_protodask.json").read_text())["rows"] == 100
+    record = json.loads((tmp_path / "p.parquet" / "_protodask.json").read_text())
+    assert files == [f"part-{number:06d}-{record['identity']}.parquet" for number in range(7)]
+    assert record["rows"] == 100
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def test_recorded__keeps_batches_and_precisions_apart(tmp_path: Path) -> None:
 
 
 def test_recorded__does_not_answer_from_the_log_of_another_batch_or_of_other_settings(tmp_path: Path) -> None:
-    run = RunDirectory(str(tmp_path), seal="1")
+    run = RunDirectory(str(tmp_path), seal=1)
     run.recorded(1, "float32", Counted())(thetas(1)[0])
     log = tmp_path / "batch-1-float32.log"
     log.rename(tmp_path / "batch-2-float32.log")
@@ -210,12 +210,12 @@ def test_recorded__does_not_answer_from_the_log_of_another_batch_or_of_other_set
     run.recorded(2, "float32", function)(thetas(1)[0])
     assert len(function.calls) == 1
     function = Counted()
-    RunDirectory(str(tmp_path), seal="2").recorded(2, "float32", function)(thetas(1)[0])
+    RunDirectory(str(tmp_path), seal=2).recorded(2, "float32", function)(thetas(1)[0])
     assert len(function.calls) == 1
 
 
 def test_arrays__are_made_once(tmp_path: Path) -> None:
-    run = RunDirectory(str(tmp_path), seal="3")
+    run = RunDirectory(str(tmp_path), seal=3)
     made = {"rows": np.arange(5), "features": np.arange(6.0).reshape(3, 2)}
     first = run.arrays(1, "candidates", lambda: made)
     again = run.arrays(1, "candidates", lambda: pytest.fail("they were recorded"))
@@ -226,7 +226,7 @@ def test_arrays__are_made_once(tmp_path: Path) -> None:
 
 
 def test_arrays__of_another_batch_are_made_anew(tmp_path: Path) -> None:
-    run = RunDirectory(str(tmp_path), seal="3")
+    run = RunDirectory(str(tmp_path), seal=3)
     run.arrays(1, "candidates", lambda: {"rows": np.arange(5)})
     (tmp_path / "batch-1-candidates.arrays").rename(tmp_path / "batch-2-candidates.arrays")
     found = run.arrays(2, "candidates", lambda: {"rows": np.arange(7)})

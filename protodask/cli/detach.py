@@ -1,0 +1,63 @@
+"""The option `--detach`: hand the command over to a platform that runs it as a job."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from protodask.cli.computing import Computing
+from protodask.cli.console import say, say_pairs
+from protodask.cli.errors import wrong_use
+from protodask.cli.show import show_json
+
+if TYPE_CHECKING:
+    from protodask.pipeline.definition import Pipeline
+    from protodask.pipeline.detached import Platform, Work
+    from protodask.pipeline.steps import FitStep
+
+Detach = Annotated[
+    Literal["local", "slurm", "kubernetes"] | None,
+    typer.Option(
+        "--detach",
+        metavar="PLATFORM",
+        help="Hand this command over as a job and return: local (a process that outlives the terminal), slurm, "
+        "kubernetes. Options of the platforms are in cluster/README.md.",
+        rich_help_panel="Where to compute",
+    ),
+]
+
+
+def detach_fit(platform: Platform, step: FitStep, computing: Computing, as_json: bool) -> None:
+    """Submit the `fit` of this command line."""
+    from protodask.pipeline.detached import fit_work, without_detach
+    from protodask.pipeline.perform import check
+
+    with wrong_use():
+        computing.check()
+        check(step)
+        work = fit_work(step, without_detach(sys.argv[1:]), platform)
+    _submit(platform, work, as_json)
+
+
+def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing, as_json: bool) -> None:
+    """Submit the `run` of this command line."""
+    from protodask.pipeline.detached import pipeline_work, without_detach
+    from protodask.pipeline.runner import check_pipeline
+
+    with wrong_use():
+        computing.check()
+        check_pipeline(pipeline)
+    _submit(platform, pipeline_work(pipeline.path, without_detach(sys.argv[1:])), as_json)
+
+
+def _submit(platform: Platform, work: Work, as_json: bool) -> None:
+    from protodask.pipeline.detached import submit
+
+    job = submit(platform, work)
+    if as_json:
+        show_json(job.describe())
+        return
+    say(f"The job {job.name} was handed to {platform}. It goes on without this terminal.")
+    say_pairs([("progress", job.progress), ("output", job.output), ("stop", job.stop)])

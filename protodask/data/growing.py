@@ -1,0 +1,98 @@
+"""Letting the arrays of a stored dataset grow in place, and committing what was added."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import zarr
+
+from protodask.data.generations import ROOT
+from protodask.data.local_files import delete, flush, place_aside
+from protodask.data.locations import delete_below, is_url, list_names, read_object, write_object
+from protodask.data.metadata import Metadata
+from protodask.data.schema import TARGET
+from protodask.errors import StorageError
+from protodask.places import mask
+
+UNFINISHED = ".partial"
+"""How the names of files end that Zarr is writing; a process that is killed meanwhile leaves one behind."""
+
+
+def begin_writing(group: zarr.Group, token: str) -> None:
+    """Say whose writing goes on, in the attributes of an array: those of the group are what readers go by."""
+    array: Any = group[TARGET.name]
+    array.update_attributes({"writer": token})
+
+
+def require_writer(place: str, token: str) -> None:
+    """Refuse to write into a group that was given up, or that another writing has taken over."""
+    content = read_object(place, f"{TARGET.name}/{ROOT}")
+    if content is None or read_object(place, ROOT) is None:
+        raise StorageError(
+            f"{mask(place)} is gone while it was being written.", "Look for the error before this one, and repeat."
+        )
+    if json.loads(content)["attributes"].get("writer") != token:
+        raise StorageError(
+            f"Someone else has begun to write to {mask(place)}.",
+            "Write to it one at a time: wait for the other one, and repeat.",
+        )
+
+
+def resize(group: zarr.Group, metadata: Metadata) -> None:
+    """Give the arrays the committed rows of `metadata`; chunks beyond are removed."""
+    for variable in metadata.variables:
+        array: Any = group[variable.name]
+        array.resize(metadata.shape_of(variable, metadata.n_rows))
+
+
+def remove_strays(place: str, metadata: Metadata, first_block: int) -> None:
+    """Remove what writers that were killed, or came late, left from `first_block` on, where appends begin."""
+    if not is_url(place):
+        for folder in ("", *(variable.name for variable in metadata.variables)):
+            _remove_unfinished(os.path.join(place, folder))
+    for variable in metadata.variables:
+        rows = metadata.chunk_rows(variable)
+        chunks = -(-metadata.n_rows // rows)
+        for name in list_names(place, f"{variable.name}/c"):
+            if not name.isdecimal() or int(name) >= chunks:
+                _delete(place, f"{variable.name}/c/{name}")
+            elif len(variable.dims) == 2 and int(name) >= first_block * metadata.block_rows // rows:
+                _remove_unfinished(os.path.join(place, variable.name, "c", name))
+
+
+def _remove_unfinished(folder: str) -> None:
+    if os.path.isdir(folder):
+        for name in os.listdir(folder):
+            if name.endswith(UNFINISHED):
+                delete(os.path.join(folder, name))
+
+
+def _delete(place: str, name: str) -> None:
+    if is_url(place):
+        delete_below(place, name)
+    else:
+        delete(os.path.join(place, *name.split("/")))
+
+
+def commit(place: str, where: str, attributes: Mapping[str, Any]) -> None:
+    """Replace the attributes of the group in one step; they are on the disk before they take effect."""
+    record = json.loads(read_object(place, ROOT) or b"{}")
+    text = json.dumps({**record, "attributes": attributes}, indent=2, allow_nan=False)
+    if is_url(place):
+        write_object(place, ROOT, text.encode())
+        return
+    # Beside the dataset: Zarr warns of files in a group that it does not know.
+    aside = place_aside(os.path.realpath(where))
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, os.path.join(place, ROOT))
+    except BaseException:
+        delete(aside)
+        raise
+    flush(place)

@@ -1,0 +1,165 @@
+"""Files and folders of this machine: durable, put in place in one step, and cleared of what was left behind.
+
+Beside a place `NAME` lie, while someone writes to it, `.NAME.lock`, `.NAME.partial-XXXXXXXX` (what is being written, or
+what is being removed), and on systems that cannot exchange two names `.NAME.replaced-XXXXXXXX` (the old state).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import secrets
+import shutil
+import sys
+import time
+from contextlib import suppress
+
+LATE_WRITERS_SECONDS = 5.0
+"""How long a failed write waits for tasks that were in the middle of writing a chunk when another one failed."""
+
+CALM_LOOKS = 3
+LOOK_SECONDS = 0.02
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""Of Linux's renameat2."""
+RENAME_SWAP = 2
+"""Of macOS's renamex_np."""
+
+CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EPERM)
+"""What systems and file systems say that do not know the exchange of two names."""
+
+
+def place_aside(path: str) -> str:
+    """A new name beside a place, on the same file system."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
+
+
+def lock_place(path: str) -> str:
+    """The lock file of a place: beside it, because Zarr warns of files in a group that it does not know."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.lock")
+
+
+def put_in_place(aside: str, path: str) -> None:
+    """Give what was written aside its name; what bore the name is removed.
+
+    Where the system can exchange two names, somebody bears the name at every moment. Where it cannot, the name is free
+    between two renamings, and a process killed there leaves the old state for `recover` to put back.
+    """
+    if not os.path.lexists(path):
+        os.rename(aside, path)
+        flush(os.path.dirname(path))
+        return
+    if exchange(aside, path):
+        flush(os.path.dirname(path))
+        delete(aside)
+        return
+    folder, name = os.path.split(path)
+    old = os.path.join(folder, f".{name}.replaced-{secrets.token_hex(4)}")
+    os.rename(path, old)
+    try:
+        os.rename(aside, path)
+    except BaseException:
+        os.rename(old, path)
+        raise
+    flush(folder)
+    delete(old)
+
+
+def exchange(first: str, second: str) -> bool:
+    """Exchange two names in one step; False where that cannot be done."""
+    library = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+    arguments: tuple[object, ...]
+    if sys.platform == "darwin":
+        function = getattr(library, "renamex_np", None)
+        arguments = (os.fsencode(first), os.fsencode(second), RENAME_SWAP)
+    else:
+        function = getattr(library, "renameat2", None)
+        arguments = (AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE)
+    if function is None:
+        return False
+    if function(*arguments) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in CANNOT_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), second)
+
+
+def recover(path: str) -> None:
+    """Put back the old state where a process was killed between the two renamings of `put_in_place`."""
+    if os.path.lexists(path):
+        return
+    old = [place for place in leftovers(path) if ".replaced-" in os.path.basename(place)]
+    if old:
+        os.rename(max(old, key=lambda place: os.lstat(place).st_ctime_ns), path)
+
+
+def leftovers(path: str) -> list[str]:
+    """What others wrote beside a place and never gave its name, be they alive or dead."""
+    folder, name = os.path.split(path)
+    pattern = re.compile(rf"\.{re.escape(name)}\.(partial|replaced)-[0-9a-f]{{8}}")
+    try:
+        found = os.listdir(folder)
+    except OSError:
+        return []
+    return [os.path.join(folder, entry) for entry in sorted(found) if pattern.fullmatch(entry)]
+
+
+def discard(path: str) -> None:
+    """Remove a folder so that it is gone at once, however long the removal takes."""
+    aside = place_aside(path)
+    os.rename(path, aside)
+    flush(os.path.dirname(path))
+    delete(aside)
+
+
+def remove(place: str) -> None:
+    """Remove a file or folder, also if late writers bring parts of it back.
+
+    A task that was writing a chunk makes its folder anew; later tasks find the group gone and do not write at all.
+    """
+    deadline = time.monotonic() + LATE_WRITERS_SECONDS
+    calm = 0
+    while calm < CALM_LOOKS and time.monotonic() < deadline:
+        if os.path.lexists(place):
+            calm = 0
+            delete(place)
+        else:
+            calm += 1
+            time.sleep(LOOK_SECONDS)
+
+
+def delete(place: str) -> None:
+    """Delete a file or folder as far as that is allowed."""
+    if os.path.isdir(place) and not os.path.islink(place):
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            os.unlink(place)
+
+
+def make_durable(place: str) -> None:
+    """Have the system write a file, or everything below a folder, to the disk."""
+    if not os.path.isdir(place):
+        flush(place)
+    for folder, _, files in os.walk(place):
+        for name in files:
+            flush(os.path.join(folder, name))
+        flush(folder)
+
+
+def flush(path: str) -> None:
+    """Have the system write one file, or the names in one folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not be waited for
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some file systems cannot flush a folder
+            raise
+    finally:
+        os.close(handle)

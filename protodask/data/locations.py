@@ -1,0 +1,137 @@
+"""Paths and URLs: what a place is called, what lies there as single objects, and what is said when it fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
+
+REMOTE_PACKAGES = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs"})
+"""Top-level packages of the object stores' clients: not all of their errors are errors of the operating system."""
+
+
+def locate(path: str | os.PathLike[str]) -> str:
+    """An absolute path, or a URL as it is, so that workers with another working folder find the same place."""
+    text = os.fspath(path)
+    if text.startswith("file://"):
+        text = unquote(urlsplit(text).path)
+    return text.rstrip("/") if is_url(text) else os.path.abspath(text)
+
+
+def is_url(path: str) -> bool:
+    """Whether a place is in a remote store."""
+    return "://" in path
+
+
+def inside(path: str, name: str) -> str:
+    """The place of this name in a folder or below a URL."""
+    return f"{path}/{name}" if is_url(path) else os.path.join(path, name)
+
+
+@contextmanager
+def storage_errors(path: str, action: str) -> Iterator[None]:
+    """Say what the operating system or the client of an object store said, in the package's words."""
+    try:
+        yield
+    except ProtodaskError:
+        raise
+    except Exception as error:
+        said, path = mask_text(str(error), path), mask(path)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                f"The disk was full while {action} {path}.", "Free some space, or choose a place with more, and repeat."
+            ) from error
+        if is_remote(error):
+            raise StorageError(
+                f"{action.capitalize()} {path} failed ({said}).",
+                "Check the address, the network, and the credentials in the environment.",
+            ) from error
+        if not isinstance(error, OSError):
+            raise
+        raise StorageError(
+            f"{action.capitalize()} {path} failed ({said}).", "Check that the place exists and that you may use it."
+        ) from error
+
+
+def is_remote(error: BaseException) -> bool:
+    """Whether the client of an object store raised this, and not the operating system."""
+    return type(error).__module__.partition(".")[0] in REMOTE_PACKAGES
+
+
+def open_store(path: str, read_only: bool = False) -> Any:
+    """What Zarr opens: a local path as it is, a URL through fsspec.
+
+    Credentials, region and endpoint come from the environment alone. Listings are never cached: another process may
+    have written since.
+    """
+    if not is_url(path):
+        return path
+    from zarr.storage import FsspecStore
+
+    try:
+        return FsspecStore.from_url(path, storage_options={"use_listings_cache": False}, read_only=read_only)
+    except ImportError as error:
+        raise InputError(
+            f"{mask(path)} needs a package that is not installed ({mask_text(str(error), path)}).",
+            "Install protodask[remote], or the fsspec package for this kind of store.",
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"{mask(path)} is in no known kind of store ({mask_text(str(error), path)}).",
+            "Check the beginning of the URL.",
+        ) from error
+
+
+def read_object(path: str, name: str) -> bytes | None:
+    """The content of one file or object below a place, or None where there is none."""
+    if is_url(path):
+        with storage_errors(path, "reading"):
+            value = sync(open_store(path, read_only=True).get(name, default_buffer_prototype()))
+        return None if value is None else bytes(value.to_bytes())
+    try:
+        with open(os.path.join(path, *name.split("/")), "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def write_object(path: str, name: str, content: bytes) -> None:
+    """Put one object below a URL; who reads it finds the old one or the new one."""
+    sync(open_store(path).set(name, default_buffer_prototype().buffer.from_bytes(content)))
+
+
+def list_names(path: str, prefix: str = "") -> list[str]:
+    """Names of what lies directly in a folder or below a URL; none where there is nothing."""
+    if is_url(path):
+        return sync(_list_names(path, prefix))
+    try:
+        return os.listdir(os.path.join(path, *prefix.split("/")))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+async def _list_names(path: str, prefix: str) -> list[str]:
+    store = open_store(path, read_only=True)
+    names = [name async for name in store.list_dir(prefix)]
+    return [name.rstrip("/").rpartition("/")[2] for name in names if name.strip("/")]
+
+
+def delete_below(path: str, name: str) -> None:
+    """Delete an object below a URL, and everything whose key begins with it and a slash."""
+    sync(_delete_below(path, name))
+
+
+async def _delete_below(path: str, name: str) -> None:
+    store = open_store(path)
+    if name:
+        await store.delete(name)
+    await store.delete_dir(name)

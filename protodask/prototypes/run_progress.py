@@ -1,0 +1,104 @@
+"""How far a run has come, from its directory alone: whoever can read the files need not reach the driver."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from protodask.data.bounded import file_status
+from protodask.data.storage import storage_errors
+from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read_run
+
+DRIVER_LOG = ".driver.log"
+"""Where a detached driver writes. Hidden, because a folder that has other files in it is no place for a new run."""
+
+LOG_NAME = re.compile(r"batch-([0-9]{1,9})-(float32|float64)\.log", re.ASCII)
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """The evaluations of one batch in one precision."""
+
+    batch: int
+    """Number of the batch in the model, from 1."""
+    stage: str
+    """Precision of the kernel: float64 follows float32 where rounding hid the last descent."""
+    evaluations: int
+    value: float | None
+    """Objective of the last evaluation, which may be a step too long that the solver takes back."""
+    lowest: float | None
+    """Lowest objective so far."""
+    recorded: datetime
+    """When the last evaluation was written down, in UTC."""
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run has come."""
+
+    finished: bool
+    n_batches: int | None
+    """Batches that the run adds to its model in all."""
+    stages: tuple[StageProgress, ...]
+    """In the order in which they are trained; a stage without a whole evaluation is none."""
+
+    @property
+    def current(self) -> StageProgress | None:
+        """The stage that the run is at, or ended with."""
+        return self.stages[-1] if self.stages else None
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations on record, of all batches."""
+        return sum(stage.evaluations for stage in self.stages)
+
+    @property
+    def position(self) -> int | None:
+        """The how many-th of its batches the run is at: it may have begun from a model that had some."""
+        return len({stage.batch for stage in self.stages}) or None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        current = self.current
+        return {
+            "batch": None if current is None else current.batch,
+            "position": self.position,
+            "of_batches": self.n_batches,
+            "stage": None if current is None else current.stage,
+            "evaluations": self.evaluations,
+            "stage_evaluations": 0 if current is None else current.evaluations,
+            "last_value": None if current is None else current.value,
+            "lowest_value": None if current is None else current.lowest,
+            "last_recorded": None if current is None else current.recorded.isoformat(timespec="seconds"),
+        }
+
+
+def read_progress(path: str) -> RunProgress:
+    """How far the run in the directory `path` has come. A log counts up to its first torn or damaged record."""
+    record = read_run(path)
+    config = record.get("config")
+    wanted = config.get("n_batches") if isinstance(config, dict) else None
+    with storage_errors(path, "reading"):
+        found = [(int(name[1]), name[2], name[0]) for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
+    directory = RunDirectory.existing(path)
+    stages = [_read_stage(directory, name, batch, stage) for batch, stage, name in sorted(found)]
+    return RunProgress(
+        finished=os.path.exists(os.path.join(path, HISTORY_FILE)),
+        n_batches=wanted if isinstance(wanted, int) and not isinstance(wanted, bool) else None,
+        stages=tuple(stage for stage in stages if stage.evaluations),
+    )
+
+
+def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> StageProgress:
+    file = os.path.join(directory.path, name)
+    count, value, lowest = 0, None, None
+    with storage_errors(file, "reading"):
+        recorded = datetime.fromtimestamp(file_status(directory.path, name).st_mtime, UTC)
+        for entry in read_log(file, directory.seal_of(name)):
+            count += 1
+            value = entry.value
+            lowest = value if lowest is None else min(lowest, value)
+    return StageProgress(batch, stage, count, value, lowest, recorded)

@@ -1,0 +1,126 @@
+"""`--detach`: the command goes on as a job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+SECONDS = 120
+
+Call = Callable[..., Any]
+
+
+def command(folder: Path, *arguments: object) -> dict[str, Any]:
+    """What a command of a process of its own prints as JSON."""
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "protodask", *map(str, arguments), "--json"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def wait_for(process: psutil.Process) -> None:
+    """Wait for the end of a process that is nobody's child, and that nobody may ever collect."""
+    deadline = time.monotonic() + SECONDS
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                process.kill()
+                raise TimeoutError(f"{process} did not end within {SECONDS} seconds")
+            time.sleep(0.05)
+
+
+def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
+    call: Call, example: Any, tmp_path: Path
+) -> None:
+    options = ("--batches", 2, "--candidates", 40)
+    told = command(tmp_path, "fit", example.data, "--out", "m.zarr", *options, "--detach", "local")
+    assert told["stop"] == f"kill {told['name']}"
+    deadline = time.monotonic() + SECONDS
+    while not (tmp_path / "m.zarr").exists():
+        assert time.monotonic() < deadline, (tmp_path / "m.zarr.run" / ".driver.log").read_text()
+        time.sleep(0.1)
+    if psutil.pid_exists(int(told["name"])):
+        wait_for(psutil.Process(int(told["name"])))
+    run = json.loads(call("info", tmp_path / "m.zarr.run", "--json").stdout)
+    assert run["finished"]
+    assert Path(run["driver_log"]).read_text().rstrip().endswith("}")  # the job was asked for JSON, too
+    made, expected = (
+        json.loads(call("info", place, "--json").stdout) for place in (tmp_path / "m.zarr", example.model)
+    )
+    assert made["fingerprint"] == expected["fingerprint"]
+
+
+@pytest.mark.slow
+def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path: Path) -> None:
+    arguments = ("fit", example.data, "--out", "m.zarr", "--candidates", 100, "--batches", 30)
+    told = command(tmp_path, *arguments, "--detach", "local")
+    process = psutil.Process(int(told["name"]))
+    try:
+        assert os.getsid(process.pid) == process.pid  # no terminal's hang-up reaches it
+        run = tmp_path / "m.zarr.run"
+        deadline = time.monotonic() + SECONDS
+        while not any(run.glob("batch-*.log")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "not finished: the same command continues it" in call("info", run).stdout
+    finally:
+        process.terminate()
+        wait_for(process)
+    shown = call("info", run)
+    assert shown.exit_code == 0, shown.output
+    assert "of the run's 30 batches" in shown.stdout
+    assert " UTC, " in shown.stdout
+    before = json.loads(call("info", run, "--json").stdout)["progress"]["evaluations"]
+    assert before > 0
+    again = psutil.Process(int(command(tmp_path, *arguments, "--detach", "local")["name"]))
+    again.terminate()
+    wait_for(again)
+    assert json.loads(call("info", run, "--json").stdout)["progress"]["evaluations"] >= before
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy", "code"),
+    [
+        (("--lambda-v", "-1"), "Penalties must be finite", 2),
+        (("--workers", "2", "--threads", "2"), "Leave it out", 2),
+    ],
+)
+def test_fit__wrong_use_is_refused_before_anything_is_handed_over(
+    options: tuple[str, ...], remedy: str, code: int, call: Call, example: Any, tmp_path: Path
+) -> None:
+    done = call("fit", example.data, "--out", tmp_path / "m.zarr", *options, "--detach", "local")
+    assert done.exit_code == code
+    assert remedy in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_run__detached(example: Any, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("steps:\n  - sample-data: {kind: checker, rows: 100, out: made.zarr}\n")
+    told = command(tmp_path, "run", "p.yaml", "--detach", "local")
+    deadline = time.monotonic() + SECONDS
+    log = tmp_path / "p.yaml.log"
+    while not (log.exists() and log.read_text().rstrip().endswith("]")):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+    if psutil.pid_exists(int(told["name"])):
+        wait_for(psutil.Process(int(told["name"])))
+    assert json.loads(log.read_text()[log.read_text().index("\n[") :])[0]["step"] == "sample-data"

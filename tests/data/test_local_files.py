@@ -1,0 +1,183 @@
+"""Names exchanged in one step, and what is put back and removed where processes died."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from protodask.data import local_files as local_files_module
+from protodask.data.json_files import replace_file
+from protodask.data.local_files import discard, exchange, leftovers, lock_place, place_aside, put_in_place, recover
+from protodask.data.locks import sole_writer, sweep
+from protodask.errors import StorageError
+
+
+def make_folder(path: Path, content: str) -> Path:
+    path.mkdir()
+    (path / "file").write_text(content)
+    return path
+
+
+@pytest.fixture
+def no_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that cannot exchange two names."""
+    monkeypatch.setattr(local_files_module, "exchange", lambda first, second: False)
+
+
+@contextmanager
+def watched(path: Path) -> Iterator[set[str | None]]:
+    """What another thread finds in the file of a folder, all the time."""
+    seen: set[str | None] = set()
+    enough = threading.Event()
+
+    def look() -> None:
+        while not enough.is_set():
+            try:
+                seen.add((path / "file").read_text())
+            except FileNotFoundError:
+                seen.add(None)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        enough.set()
+        thread.join()
+
+
+@pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="only these can exchange two names")
+def test_put_in_place__shows_a_reader_the_old_or_the_new(tmp_path: Path) -> None:
+    place = make_folder(tmp_path / "d", "0")
+    other = make_folder(tmp_path / "other", "")
+    if not exchange(str(place), str(other)):
+        pytest.skip("this file system cannot exchange two names")
+    assert exchange(str(place), str(other))
+    with watched(place) as seen:
+        for number in range(1, 200):
+            put_in_place(str(make_folder(tmp_path / "aside", str(number))), str(place))
+    assert None not in seen
+    assert len(seen) > 1
+    assert sorted(os.listdir(tmp_path)) == ["d", "other"]
+
+
+def test_exchange__says_what_went_wrong(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        exchange(str(tmp_path / "a"), str(tmp_path / "b"))
+
+
+@pytest.mark.usefixtures("no_exchange")
+def test_put_in_place__without_exchange(tmp_path: Path) -> None:
+    place = make_folder(tmp_path / "d", "old")
+    put_in_place(str(make_folder(tmp_path / "aside", "new")), str(place))
+    assert (place / "file").read_text() == "new"
+    assert os.listdir(tmp_path) == ["d"]
+
+
+@pytest.mark.usefixtures("no_exchange")
+def test_put_in_place__without_exchange_puts_the_old_one_back(tmp_path: Path) -> None:
+    place = make_folder(tmp_path / "d", "old")
+    with pytest.raises(FileNotFoundError):
+        put_in_place(str(tmp_path / "nothing"), str(place))
+    assert (place / "file").read_text() == "old"
+
+
+def test_recover__puts_back_what_was_renamed_away(tmp_path: Path) -> None:
+    place = tmp_path / "d"
+    make_folder(tmp_path / ".d.replaced-00000000", "old")
+    make_folder(tmp_path / ".d.partial-11111111", "new")
+    recover(str(place))
+    assert (place / "file").read_text() == "old"
+    recover(str(place))
+    sweep(str(place))
+    assert os.listdir(tmp_path) == ["d"]
+
+
+NAMES_OF_OTHERS = [".d.partial", ".d.partial-0", ".d.partial-0000000g", ".e.partial-00000000", "d.partial-00000000"]
+
+
+def test_leftovers__are_those_of_the_place_alone(tmp_path: Path) -> None:
+    for name in NAMES_OF_OTHERS:
+        make_folder(tmp_path / name, "")
+    # The name of one place may begin like the leftovers of another.
+    aside = Path(place_aside(str(tmp_path / "d.partial-00000000")))
+    make_folder(aside, "")
+    ours = make_folder(tmp_path / ".d.partial-89abcdef", "")
+    assert leftovers(str(tmp_path / "d")) == [str(ours)]
+    assert leftovers(str(tmp_path / "nowhere" / "d")) == []
+    with sole_writer(str(tmp_path / "d")):
+        pass
+    assert sorted(os.listdir(tmp_path)) == sorted([*NAMES_OF_OTHERS, aside.name])
+
+
+HOLD = """
+import os, sys
+from protodask.data.storage import published
+with published(sys.argv[1], True) as place:
+    os.makedirs(place)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
+    place = str(tmp_path / "d")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        sweep(place)
+        with (
+            pytest.raises(StorageError, match=r"Someone else is writing to .* wait for the other one"),
+            sole_writer(place),
+        ):
+            pass
+        assert len(leftovers(place)) == 1
+        process.stdin.write("die\n")
+        process.stdin.flush()
+        assert process.wait(60) == -9
+    assert len(leftovers(place)) == 1
+    assert os.path.exists(lock_place(place))
+    sweep(place)
+    assert os.listdir(tmp_path) == []
+
+
+def test_sole_writer__where_there_are_no_locks_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def fail(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    left = make_folder(tmp_path / ".d.partial-00000000", "perhaps somebody's")
+    with sole_writer(str(tmp_path / "d")):
+        assert left.exists()
+    assert left.exists()
+
+
+def test_discard__removes_at_once(tmp_path: Path) -> None:
+    discard(str(make_folder(tmp_path / "d", "x")))
+    assert os.listdir(tmp_path) == []
+
+
+def test_replace_file__sweeps_and_keeps_the_link(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / ".real.json.partial-00000000").write_text("torn")
+    (tmp_path / "link.json").symlink_to("real.json")
+    replace_file(str(tmp_path / "link.json"), "new")
+    assert (tmp_path / "real.json").read_text() == "new"
+    assert (tmp_path / "link.json").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "real.json"]
+    with sole_writer(str(tmp_path / "real.json")), pytest.raises(StorageError, match="wait for the other one"):
+        replace_file(str(tmp_path / "link.json"), "newer")

@@ -1,0 +1,335 @@
+"""Datasets, models and predictions in a real object store, and what writers that never finished leave there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from moto.server import ThreadedMotoServer
+from typer.testing import CliRunner
+from zarr.storage import FsspecStore
+
+from protodask.cli import app
+from protodask.data import Column, Dataset, ingest, write_dataset
+from protodask.data import generations as generations_module
+from protodask.data.generations import GENERATION
+from protodask.data.locations import delete_below, list_names, open_store, read_object, write_object
+from protodask.engine import Arrays, Engine, array_source
+from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.prototypes import FitConfig, fit, load_model, predict
+from protodask.prototypes.persistence import save_model
+
+Make = Callable[..., dict[str, Any]]
+Write = Callable[..., Dataset]
+
+ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """An S3 server of this process on a free port of the loopback interface."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    # Whatever the machine is configured to use must not be reached from a test.
+    nothing = {
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**ENVIRONMENT, **nothing, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
+            patch.setenv(name, value)
+        patch.delenv("AWS_PROFILE", raising=False)
+        yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(server: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a new bucket."""
+    import boto3
+
+    name = f"b{abs(hash(request.node.name)):x}"
+    boto3.client("s3", endpoint_url=server).create_bucket(Bucket=name)
+    return f"s3://{name}"
+
+
+def keys(url: str) -> list[str]:
+    """Everything in a bucket, asked of the server itself."""
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    found = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
+    return [entry["Key"] for entry in found.get("Contents", [])]
+
+
+def generations(url: str) -> set[str]:
+    return {name for name in list_names(url) if GENERATION.fullmatch(name)}
+
+
+def run(*arguments: str) -> dict[str, Any]:
+    outcome = CliRunner().invoke(app, [*arguments, "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    found: dict[str, Any] = json.loads(outcome.stdout)
+    return found
+
+
+def refused(*arguments: str) -> str:
+    outcome = CliRunner().invoke(app, [*arguments])
+    assert outcome.exit_code == 1, outcome.output
+    return outcome.stderr
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(120, 2))
+    lines = [f"{a},{b},{'yes' if a * b > 0 else 'no'}" for a, b in rows.tolist()]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["a,b,kind", *lines]) + "\n")
+    return str(path)
+
+
+def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str, tmp_path: Path) -> None:
+    places = {"disk": str(tmp_path), "store": f"{bucket}/deep"}
+    fingerprints = {}
+    for place in places.values():
+        data, model, scores = f"{place}/data.zarr", f"{place}/model.zarr", f"{place}/scores.zarr"
+        run("ingest", table, "--target", "kind", "--out", data)
+        run("ingest", table, "--out", data, "--append")
+        assert run("info", data)["rows"] == 240
+        assert "--overwrite" in refused("ingest", table, "--target", "kind", "--out", data)
+        run("fit", data, "--out", model, "--candidates", "40", "--max-iterations", "5")
+        run("predict", model, data, "--out", scores)
+        assert run("info", scores)["rows"] == 240
+        assert "--overwrite" in refused("predict", model, data, "--out", scores)
+        run("predict", model, data, "--out", scores, "--overwrite")
+        run("evaluate", model, data)
+        fingerprints[place] = (run("info", data)["fingerprint"], run("info", model)["fingerprint"])
+        run("ingest", table, "--target", "kind", "--out", data, "--overwrite")
+        assert run("info", data)["rows"] == 120
+    assert fingerprints[places["disk"]] == fingerprints[places["store"]]
+    local: Any = zarr.open_group(f"{tmp_path}/scores.zarr", mode="r")
+    (name,) = generations(f"{bucket}/deep/scores.zarr")
+    stored: Any = zarr.open_group(open_store(f"{bucket}/deep/scores.zarr", read_only=True), mode="r")
+    assert stored.attrs["generation"] == name
+    np.testing.assert_array_equal(stored[name]["probability"][...], local["probability"][...])
+    for kind in ("data", "model", "scores"):
+        assert len(generations(f"{bucket}/deep/{kind}.zarr")) == 1
+
+
+@pytest.mark.slow
+def test_cluster__reads_and_writes_an_object_store(
+    bucket: str, table: str, start_cluster: Callable[[int], LocalCluster], tmp_path: Path
+) -> None:
+    config = FitConfig(n_candidates=30, tolerance=1e-2)
+    with Client(start_cluster(2)) as client:
+        data = ingest(table, f"{bucket}/data.zarr", target="kind", block_rows=16, engine=client)
+        data = ingest(table, data.path, append=True, engine=client)
+        model = fit(data, config, engine=client).model
+        save_model(model, f"{bucket}/model.zarr")
+        predict(load_model(f"{bucket}/model.zarr"), data, f"{bucket}/scores.zarr", engine=client)
+    local = ingest(table, tmp_path / "data.zarr", target="kind", block_rows=16)
+    local = ingest(table, local.path, append=True)
+    assert local.key == data.key
+    predict(fit(local, config).model, local, tmp_path / "scores.zarr")
+    stored = zarr.open_group(open_store(f"{bucket}/scores.zarr", read_only=True), mode="r")
+    (name,) = generations(f"{bucket}/scores.zarr")
+    expected: Any = zarr.open_group(tmp_path / "scores.zarr", mode="r")["probability"]
+    found: Any = stored[f"{name}/probability"]
+    np.testing.assert_array_equal(found[...], expected[...])
+
+
+def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
+    bucket: str, make_arrays: Make, write: Write, engine: Engine, all_rows: Callable[[Dataset], Arrays]
+) -> None:
+    url = f"{bucket}/d.zarr"
+    before = write(make_arrays(12), url, block_rows=8)
+
+    class Watched:
+        """Looks at the place while it is written to."""
+
+        inner = array_source(make_arrays(32, seed=1), 8)
+        layout, key, resident = inner.layout, inner.key, False
+        seen: ClassVar[list[tuple[str, int]]] = []
+
+        def read(self, number: int) -> Any:
+            found = Dataset.open(url)
+            self.seen.append((found.key, all_rows(found)["target"].size))
+            return self.inner.read(number)
+
+    columns = (Column("a"), Column("b"), Column("c"))
+    after = write_dataset(
+        Watched(), url, classes=("p", "q", "r"), columns=columns, engine=engine, block_rows=8, overwrite=True
+    )
+    assert set(Watched.seen) == {(before.key, 12)}
+    assert len(Watched.seen) >= 4
+    assert Dataset.open(url).key == after.key != before.key
+    with pytest.raises(StorageError, match="was replaced or removed .* Repeat what you did"):
+        before.read(0)
+    assert len(generations(url)) == 1
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from protodask import ingest
+from protodask.data import writer
+written = []
+store = writer.BlockWriter.store
+def dying(self, block):
+    if len(written) == 3:
+        os._exit(9)
+    written.append(store(self, block))
+    return written[-1]
+writer.BlockWriter.store = dying
+ingest(sys.argv[1], sys.argv[2], target="target", block_rows=8, overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_ingest__repeated_after_a_kill_leaves_no_orphans(
+    existing: bool, bucket: str, make_arrays: Make, write: Write, engine: Engine, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(1)
+    np.savez(tmp_path / "rows.npz", features=generator.normal(size=(64, 3)), target=generator.integers(2, size=64))
+    url = f"{bucket}/d.zarr"
+    if existing:
+        write(make_arrays(9), url)
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "rows.npz"), url]
+    ended = subprocess.run(command, check=False, timeout=120, capture_output=True)
+    assert ended.returncode == 9, ended.stderr.decode()
+    assert len(generations(url)) == 1 + existing
+    if existing:
+        assert Dataset.open(url).n_rows == 9
+    else:
+        with pytest.raises(FormatError, match="not a protodask dataset"):
+            Dataset.open(url)
+    rows = str(tmp_path / "rows.npz")
+    again = ingest(rows, url, target="target", block_rows=8, overwrite=existing, engine=engine)
+    (name,) = generations(url)
+    assert again.key == ingest(rows, tmp_path / "d.zarr", target="target", block_rows=8, engine=engine).key
+    assert {key.split("/")[1] for key in keys(url)} == {"zarr.json", name}
+
+
+def test_writer__that_another_one_overtook_fails_and_says_so(
+    bucket: str, make_arrays: Make, write: Write, engine: Engine
+) -> None:
+    url = f"{bucket}/d.zarr"
+
+    class Overtaken:
+        inner = array_source(make_arrays(64), 8)
+        layout, key, resident = inner.layout, inner.key, False
+
+        def read(self, number: int) -> Any:
+            if number == 5:
+                write(make_arrays(30, seed=1), url, overwrite=True)
+            return self.inner.read(number)
+
+    columns = (Column("a"), Column("b"), Column("c"))
+    with pytest.raises(StorageError, match="is gone while it was being written|one at a time"):
+        write_dataset(Overtaken(), url, classes=("p", "q", "r"), columns=columns, engine=engine, block_rows=8)
+    assert Dataset.open(url).n_rows == 30
+    assert len(generations(url)) == 1
+
+
+def test_open__of_a_place_whose_generation_was_lost(bucket: str, make_arrays: Make, write: Write) -> None:
+    url = f"{bucket}/d.zarr"
+    write(make_arrays(30), url)
+    for name in generations(url):
+        delete_below(url, name)
+    with pytest.raises(FormatError, match="Ingest the data again"):
+        Dataset.open(url)
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(30), url)
+    assert write(make_arrays(30), url, overwrite=True).n_rows == 30
+
+
+@pytest.mark.parametrize("name", ["../other.zarr", "generation-../../x", "generation-0", 7, None, ["a"]])
+def test_open__does_not_follow_a_generation_that_leads_elsewhere(
+    name: object, bucket: str, make_arrays: Make, write: Write
+) -> None:
+    write(make_arrays(30), f"{bucket}/other.zarr")
+    attributes = {"format": "protodask-dataset", "generation": name}
+    root = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    write_object(f"{bucket}/d.zarr", "zarr.json", json.dumps(root).encode())
+    with pytest.raises(FormatError):
+        Dataset.open(f"{bucket}/d.zarr")
+
+
+def test_write__refused_after_a_kill_still_removes_what_was_replaced(
+    bucket: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket}/d.zarr"
+    write(make_arrays(30), url)
+    with monkeypatch.context() as patch:  # as if killed when the new generation had come to count
+        patch.setattr(generations_module, "_remove_others", lambda path, kept: None)
+        write(make_arrays(40), url, overwrite=True)
+    assert len(generations(url)) == 2
+    write_object(f"{url}/generation-0123456789abcdef", "zarr.json", b"perhaps somebody is writing this")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write(make_arrays(50), url)
+    assert len(generations(url)) == 2
+    assert Dataset.open(url).n_rows == 40
+    assert "generation-0123456789abcdef" in generations(url)
+    write(make_arrays(50), url, overwrite=True)
+    assert len(generations(url)) == 1
+
+
+def test_write__that_fails_leaves_no_generation(bucket: str, make_arrays: Make, write: Write) -> None:
+    arrays = make_arrays(64)
+    arrays["target"][60] = 3
+    with pytest.raises(InputError, match="illegal target code"):
+        write(arrays, f"{bucket}/d.zarr", block_rows=8)
+    assert keys(bucket) == []
+
+
+def test_append__removes_what_one_that_was_killed_left(bucket: str, make_arrays: Make, write: Write) -> None:
+    url = f"{bucket}/d.zarr"
+    dataset = write(make_arrays(50), url, block_rows=16)
+    for stray in ("features/c/9/0", "target/c/4", "weight/c/900"):
+        write_object(dataset.place, stray, b"left behind")
+    grown = write(make_arrays(20, seed=1), url, append=True)
+    assert grown.n_rows == 70
+    assert grown.read(4).n_rows == 6
+    assert read_object(dataset.place, "features/c/9/0") is None
+    assert read_object(dataset.place, "weight/c/900") is None
+    assert dataset.read(3).n_rows == 2, "who opened it before sees the rows of then"
+
+
+def test_open__of_a_server_that_cannot_be_reached(
+    bucket: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from botocore.exceptions import EndpointConnectionError
+
+    async def fail(*_: object, **__: object) -> None:
+        raise EndpointConnectionError(endpoint_url="http://nowhere")
+
+    dataset = write(make_arrays(30), f"{bucket}/d.zarr")
+    monkeypatch.setattr(FsspecStore, "get", fail)
+    with pytest.raises(StorageError, match="Could not connect .* credentials in the environment"):
+        Dataset.open(dataset.path)
+    with pytest.raises(StorageError, match="Could not connect"):
+        dataset.read(0)
+    with pytest.raises(StorageError, match="Could not connect"):
+        write(make_arrays(30), dataset.path, overwrite=True)
+
+
+def test_write__to_a_bucket_that_is_not_there(server: str, make_arrays: Make, write: Write) -> None:
+    with pytest.raises(StorageError, match="Check that the place exists"):
+        write(make_arrays(30), "s3://no-such-bucket-here/d.zarr")
+
+
+def test_open__of_an_unknown_kind_of_store() -> None:
+    with pytest.raises(InputError, match="Check the beginning of the URL"):
+        Dataset.open("nowhere://bucket/d.zarr")

@@ -1,0 +1,161 @@
+"""Handing work over to a platform, with stand-ins for its programs; tests/cluster has the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protodask.errors import ClusterError, InputError, OutputExistsError
+from protodask.pipeline.detached import Work, fit_work, job_manifest, pipeline_work, submit, without_detach
+from protodask.pipeline.steps import FitStep
+
+TEMPLATE = Path(__file__).parents[2] / "cluster" / "kubernetes" / "driver-job.yaml"
+WORDS = st.lists(st.text(min_size=1).filter(lambda word: not word.startswith("--detach") and word != "--"))
+
+
+@settings(max_examples=30)
+@given(before=WORDS, after=WORDS, platform=st.sampled_from(["local", "slurm", "kubernetes"]), joined=st.booleans())
+def test_without_detach__leaves_the_rest_as_it_is(
+    before: list[str], after: list[str], platform: str, joined: bool
+) -> None:
+    option = [f"--detach={platform}"] if joined else ["--detach", platform]
+    assert without_detach([*before, *option, *after]) == (*before, *after)
+    assert without_detach([*before, "--", *option]) == (*before, "--", *option)
+
+
+def test_fit_work__the_run_directory_is_named_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    work = fit_work(FitStep("d.zarr", "m.zarr"), ["fit", "d.zarr", "--out", "m.zarr"], "local")
+    assert work.arguments == ("fit", "d.zarr", "--out", "m.zarr", "--run-dir", "m.zarr.run")
+    assert work.run_dir == str(tmp_path / "m.zarr.run")
+    named = fit_work(FitStep("d", "m", run_dir="r"), ["fit", "--run-dir", "r", "--out", "m", "--", "d"], "slurm")
+    assert named.arguments == ("fit", "--run-dir", "r", "--out", "m", "--", "d")
+    last = fit_work(FitStep("-d", "m"), ["fit", "--out", "m", "--", "-d"], "slurm")
+    assert last.arguments == ("fit", "--out", "m", "--run-dir", "m.run", "--", "-d")
+
+
+def test_fit_work__refuses_what_the_job_would_refuse(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    step = FitStep("d", str(tmp_path / "m"))
+    with pytest.raises(OutputExistsError, match="Choose another place"):
+        fit_work(step, ["fit"], "slurm")
+    # In a container there are other files.
+    assert fit_work(step, ["fit"], "kubernetes").run_dir == f"{tmp_path}/m.run"
+    with pytest.raises(InputError, match="Name one with --run-dir"):
+        fit_work(FitStep("d", "s3://bucket/m"), ["fit"], "kubernetes")
+
+
+Stand = Callable[..., dict[str, Path]]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stand:
+    """Put a program first on the path that writes down what it is given, and answers."""
+
+    def make(name: str, answer: str, code: int = 0, error: str = "") -> dict[str, Path]:
+        programs = tmp_path / "programs"
+        programs.mkdir(exist_ok=True)
+        told = {"arguments": tmp_path / "arguments", "text": tmp_path / "text"}
+        program = programs / name
+        program.write_text(
+            f"#!{sys.executable}\nimport sys, json\n"
+            f"open({str(told['arguments'])!r}, 'w').write(json.dumps(sys.argv[1:]))\n"
+            f"open({str(told['text'])!r}, 'w').write(sys.stdin.read())\n"
+            f"print({answer!r}); print({error!r}, file=sys.stderr); sys.exit({code})\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin")
+        return told
+
+    return make
+
+
+def work(tmp_path: Path) -> Work:
+    run = tmp_path / "runs 100%"
+    return Work(("fit", "a b", "--out", "m"), str(run), str(run / ".driver.log"))
+
+
+def test_slurm__what_sbatch_is_given(tmp_path: Path, stand_in: Stand) -> None:
+    told = stand_in("sbatch", "42;far")
+    job = submit("slurm", work(tmp_path), {"PROTODASK_SBATCH_OPTIONS": "--mem=4G --comment 'two words'"})
+    arguments = json.loads(told["arguments"].read_text())
+    assert {"--parsable", "--requeue", "--open-mode=append", "--mem=4G", "two words"} <= set(arguments)
+    # Slurm replaces what follows a per cent sign.
+    assert f"--output={tmp_path}/runs 100%%/.driver.log" in arguments
+    assert told["text"].read_text().endswith("-m protodask fit 'a b' --out m\n")
+    assert (tmp_path / "runs 100%" / ".driver.log").exists()
+    assert job.name == "42"
+    assert job.stop == "scancel --clusters=far 42"
+    assert job.progress == f"protodask info '{tmp_path}/runs 100%'"
+
+
+def test_slurm__pipelines_are_asked_for_at_the_queue(tmp_path: Path, stand_in: Stand) -> None:
+    stand_in("sbatch", "7")
+    job = submit("slurm", pipeline_work(str(tmp_path / "p.yaml"), ["run", "p.yaml"]), {})
+    assert job.progress == "squeue --job 7"
+    assert job.output == f"tail -f {tmp_path}/p.yaml.log"
+
+
+def test_slurm__refused_or_missing(tmp_path: Path, stand_in: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in("sbatch", "", 1, "sbatch: error: invalid partition")
+    with pytest.raises(ClusterError, match=r"invalid partition.*Correct what it names"):
+        submit("slurm", work(tmp_path), {})
+    with pytest.raises(InputError, match="Close its quotes"):
+        submit("slurm", work(tmp_path), {"PROTODASK_SBATCH_OPTIONS": "'"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ClusterError, match="Submit from a machine of the Slurm cluster"):
+        submit("slurm", work(tmp_path), {})
+
+
+def test_kubernetes__what_kubectl_is_given(tmp_path: Path, stand_in: Stand) -> None:
+    told = stand_in("kubectl", "job.batch/protodask-driver-x1")
+    variables = {"PROTODASK_JOB_TEMPLATE": str(TEMPLATE), "PROTODASK_NAMESPACE": "team", "PROTODASK_IMAGE": "image:1"}
+    job = submit("kubernetes", work(tmp_path), variables)
+    assert json.loads(told["arguments"].read_text()) == [
+        "--namespace", "team", "create", "--filename", "-", "--output", "name",
+    ]  # fmt: skip
+    expected = yaml.safe_load(TEMPLATE.read_text())
+    container = expected["spec"]["template"]["spec"]["containers"][0]
+    container["args"], container["image"] = ["fit", "a b", "--out", "m"], "image:1"
+    assert yaml.safe_load(told["text"].read_text()) == expected
+    assert job.stop == "kubectl --namespace team delete job.batch/protodask-driver-x1"
+    assert job.progress.startswith("kubectl --namespace team exec job.batch/protodask-driver-x1 -- protodask info ")
+    # The folders are those of the container.
+    assert not (tmp_path / "runs 100%").exists()
+
+
+def test_kubernetes__each_submission_has_a_name_of_its_own() -> None:
+    template = yaml.safe_load(TEMPLATE.read_text())
+    template["metadata"] = {"name": "mine"}
+    made = job_manifest(template, "t", ["fit"])
+    assert made["metadata"] == {"generateName": "mine-"}
+    assert template["metadata"] == {"name": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("template", "remedy"),
+    [
+        ({"kind": "Pod"}, "Give that of a Job"),
+        ({}, "Compare it with"),
+        ({"kind": "Job", "spec": 3}, "Compare it with"),
+        ({"kind": "Job", "metadata": {}, "spec": {"template": {"spec": {"containers": []}}}}, "Compare it with"),
+        ({"kind": "Job", "metadata": {}, "spec": {"template": {"spec": {"containers": ["a"]}}}}, "Compare it with"),
+    ],
+)
+def test_kubernetes__templates_that_are_none(template: Any, remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        job_manifest(template, "t.yaml", ["fit"])
+
+
+def test_kubernetes__without_a_template(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Let it name the manifest of a Job"):
+        submit("kubernetes", work(tmp_path), {})
