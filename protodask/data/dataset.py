@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import zarr
@@ -14,14 +15,14 @@ from numpy.typing import NDArray
 from zarr.core.buffer.cpu import NDBuffer
 
 from protodask.data.locations import is_remote
-from protodask.data.metadata import INGEST_AGAIN, Metadata, from_attributes
+from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
+from protodask.data.plain_arrays import PlainArray
 from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
 from protodask.data.storage import (
     find_group,
     group_exists,
     is_url,
     locate,
-    open_store,
     read_attributes,
     read_stable,
     version_of,
@@ -65,7 +66,7 @@ class Dataset:
     def _open(cls, where: str) -> Dataset:
         place, attributes = find_group(where)
         dataset = cls(where, from_attributes(attributes, where), "" if place == where else place)
-        _check_arrays(place, where, dataset.metadata)
+        _load_arrays(dataset)
         _require_unreplaced(where, place, dataset.metadata.identity)
         return dataset
 
@@ -149,41 +150,63 @@ class Dataset:
         """
         start, stop = self.layout.bounds(number)
         try:
-            stored = _open_arrays(self.path, self.place, self.array_names, self.metadata.identity, self.key)
-            arrays = {
-                variable.name: self._read_array(stored[variable.name], variable, number, start, stop)
-                for variable in self.metadata.variables
-            }
-        except (ProtodaskError, KeyError):
+            opened = _open_arrays(self, self.place, self.metadata.identity)
+            block = self._read_block(opened, number, start, stop)
+        except ProtodaskError:
             # What looks like damage may be another dataset.
             _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
             raise
         _require_unreplaced(self.path, self.place, self.metadata.identity)
-        return Block(number, start, arrays)
+        return block
 
-    def _read_array(self, stored: Stored, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
-        values = np.empty(self.metadata.shape_of(variable, stop - start), dtype=self.metadata.dtype_of(variable))
+    def _read_block(self, opened: _Opened, number: int, start: int, stop: int) -> Block:
+        arrays = {
+            variable.name: self._read_array(opened, variable, number, start, stop)
+            for variable in self.metadata.variables
+        }
+        block = Block(number, start, arrays)
+        if number not in opened.verified:
+            # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
+            if check_of(block_digest(block)) != self.metadata.block_check(number):
+                raise FormatError(
+                    f"Block {number} of the dataset {self.path} holds other rows than were written there.", INGEST_AGAIN
+                )
+            opened.verified.add(number)
+        return block
+
+    def _read_array(self, opened: _Opened, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
+        stored, form = opened.arrays[variable.name], opened.forms[variable.name]
         step = self.metadata.chunk_rows(variable)
+        rest = (0,) * (len(variable.dims) - 1)
+        with self._reading(variable, number):  # before anything is allocated
+            for chunk in range(start // step, -(-stop // step)):
+                form.check_chunk(chunk, *rest)
+        values = np.empty(self.metadata.shape_of(variable, stop - start), dtype=self.metadata.dtype_of(variable))
         for first in range(start, stop, step):
             last = min(first + step, stop)
             part = values[first - start : last - start]
-            try:
+            with self._reading(variable, number):
                 stored.get_basic_selection(slice(first, last), out=NDBuffer.from_numpy_array(part))
-            except (MemoryError, PermissionError):
-                raise
-            except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
-                if isinstance(error, OSError) or is_remote(error):
-                    raise StorageError(
-                        f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
-                        "Check the storage and repeat.",
-                    ) from error
-                raise self._damaged(variable, number, str(error)) from error
             # What a missing chunk reads as is no legal value, so one value of each chunk tells.
             if _is_fill(part.reshape(-1)[0], variable):
                 raise self._damaged(variable, number, "a chunk is missing")
         if variable is TARGET and (values.min() < 0 or values.max() >= len(self.classes)):
             raise self._damaged(variable, number, "it holds codes of no class")
         return values
+
+    @contextmanager
+    def _reading(self, variable: Variable, number: int) -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, PermissionError, FormatError):
+            raise
+        except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
+            if isinstance(error, OSError) or is_remote(error):
+                raise StorageError(
+                    f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                    "Check the storage and repeat.",
+                ) from error
+            raise self._damaged(variable, number, str(error)) from error
 
     def _damaged(self, variable: Variable, number: int, reason: str) -> FormatError:
         return FormatError(
@@ -236,21 +259,26 @@ def _is_fill(value: Any, variable: Variable) -> bool:
     return bool(np.isnan(value)) if np.isnan(variable.fill) else bool(value == variable.fill)
 
 
-Stored = zarr.Array[Any]
+@dataclass(frozen=True)
+class _Opened:
+    """The arrays of a dataset in this process."""
+
+    forms: Mapping[str, PlainArray]
+    arrays: Mapping[str, zarr.Array[Any]]
+    verified: set[int]
+    """Blocks that were found to be those that were written, digest and all; after that their checksums suffice."""
 
 
 @lru_cache(maxsize=64)
-def _open_arrays(
-    path: str, place: str, names: tuple[str, ...], identity: str, fingerprint: str
-) -> Mapping[str, Stored]:
+def _open_arrays(dataset: Dataset, place: str, identity: str) -> _Opened:
     """The arrays of a dataset, opened once in a process.
 
-    `identity` and `fingerprint` tell apart what one place held over time, and what is there must be what they say: the
-    arrays of another dataset must not be kept under their names.
+    `identity` and the dataset's fingerprint tell apart what one place held over time, and what is there must be what
+    they say: the arrays of another dataset must not be kept under their names.
     """
-    arrays = _load_arrays(place, path, names)
-    _require_unreplaced(path, place, identity)
-    return arrays
+    opened = _load_arrays(dataset)
+    _require_unreplaced(dataset.path, place, identity)
+    return opened
 
 
 def _require_unreplaced(path: str, place: str, identity: str, failed: bool = False) -> None:
@@ -277,49 +305,38 @@ def _identity_at(place: str, version: object) -> str | None:
     return attributes.get("identity", "") if isinstance(attributes, dict) else None
 
 
-def _load_arrays(place: str, path: str, names: Sequence[str]) -> Mapping[str, Stored]:
-    """Those of the arrays that are there. They are not listed: a writer may have other files among them just now."""
-    try:
-        group = zarr.open_group(open_store(place, read_only=True), mode="r", zarr_format=3)
-        found = {name: group.get(name) for name in names}
-        return {name: array for name, array in found.items() if isinstance(array, zarr.Array)}
-    except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
-        if is_remote(error):
-            raise StorageError(
-                f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
-                "Check the network and the credentials, and repeat.",
-            ) from error
-        raise FormatError(
-            f"The dataset {mask(path)} cannot be opened ({mask_text(str(error), path)}).", INGEST_AGAIN
-        ) from error
-
-
-def _check_arrays(place: str, path: str, metadata: Metadata) -> None:
-    arrays = _load_arrays(place, path, [variable.name for variable in metadata.variables])
+def _load_arrays(dataset: Dataset) -> _Opened:
+    path, metadata = dataset.path, dataset.metadata
+    forms: dict[str, PlainArray] = {}
+    arrays: dict[str, zarr.Array[Any]] = {}
     for variable in metadata.variables:
-        if variable.name not in arrays:
-            raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN)
-        if reason := _misfit(arrays[variable.name], variable, metadata):
-            raise FormatError(f"The array {variable.name!r} of the dataset {path} {reason}.", INGEST_AGAIN)
-
-
-def _misfit(array: Stored, variable: Variable, metadata: Metadata) -> str | None:
-    if array.ndim != len(variable.dims) or array.shape[1:] != metadata.shape_of(variable, 0)[1:]:
-        return f"has the shape {array.shape}, which does not fit its {metadata.n_features} features"
-    if array.shape[0] < metadata.n_rows:
-        return f"has {array.shape[0]} rows where {metadata.n_rows} were committed"
-    if array.dtype != metadata.dtype_of(variable):
-        return f"is of type {array.dtype}"
-    if array.shards is not None or array.chunks != metadata.shape_of(variable, metadata.chunk_rows(variable)):
-        return f"has chunks of the shape {array.chunks}, which are not those of its blocks"
-    codecs = [codec["name"] if isinstance(codec, dict) else None for codec in _codec_records(array)]
-    if codecs != ["bytes", "crc32c"]:
-        return "is stored in another way than this package does"
-    if not _is_fill(array.fill_value, variable):
-        return "has another fill value than this package gives it"
-    return None
-
-
-def _codec_records(array: Stored) -> list[Any]:
-    records = array.metadata.to_dict().get("codecs", [])
-    return [dict(record) if isinstance(record, Mapping) else record for record in cast(list[Any], records)]
+        form = PlainArray(
+            root=dataset.place,
+            name=variable.name,
+            dtype=metadata.dtype_of(variable).name,
+            shape=metadata.shape_of(variable, metadata.n_rows),
+            chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
+            fill=variable.fill,
+            growing=True,
+        )
+        try:
+            arrays[variable.name] = form.open()
+        except FormatError:
+            raise
+        except PermissionError as error:
+            raise StorageError(
+                f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+            ) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
+        except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
+            if is_remote(error):
+                raise StorageError(
+                    f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                    "Check the network and the credentials, and repeat.",
+                ) from error
+            raise FormatError(
+                f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
+            ) from error
+        forms[variable.name] = form
+    return _Opened(forms, arrays, set())

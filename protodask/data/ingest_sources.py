@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from protodask.data.foreign_arrays import check_group_files
 from protodask.data.ingest_frames import dask_table, file_table, find_files, is_table_path, join_tables, pandas_table
 from protodask.data.row_arrays import RowArray, row_array
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
@@ -108,6 +109,7 @@ def _stored_arrays(path: str, target: str, features: Sequence[str] | None) -> Pa
     if path.endswith(".npz"):
         return _arrays(_load_npz(path), target, features)
     where = locate(path)
+    check_group_files(where)
     try:
         node = zarr.open(where, mode="r")
     except FileNotFoundError as error:

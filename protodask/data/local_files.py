@@ -155,7 +155,7 @@ def make_durable(place: str) -> None:
 
 def flush(path: str) -> None:
     """Have the system write one file, or the names in one folder, to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe must not be waited for
     try:
         os.fsync(handle)
     except OSError as error:

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from protodask.data.records import Fields, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.schema import (
     FEATURES,
     FORMAT_NAME,
@@ -39,9 +38,18 @@ MAX_CHUNK_BYTES = 8 * 2**20
 DIGEST_BYTES = 16
 DIGEST_MODULUS = 1 << (8 * DIGEST_BYTES)
 
+BLOCK_CHECK_BYTES = 8
+"""Of a block's digest, this much is kept for each block: enough to tell that a block is not the one written there."""
+
 INGEST_AGAIN = "Ingest the data again, or restore the dataset from a copy."
 
-KINDS: tuple[Literal["numeric", "nominal", "ordinal"], ...] = ("numeric", "nominal", "ordinal")
+RECORD = RecordKind(
+    "dataset",
+    FORMAT_NAME,
+    FORMAT_VERSION,
+    "Make one with `protodask ingest` or `protodask sample-data`.",
+    INGEST_AGAIN,
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ class Metadata:
     summary: Summary
     content: int
     """Sum of the block digests modulo 2**128: an append needs to hash its own blocks only."""
+    block_checks: bytes
+    """The first 8 bytes of each block's digest, so that a block that stands in the wrong place is noticed."""
     notes: tuple[str, ...] = ()
     identity: str = ""
     """Drawn when the dataset is made and kept by appends: tells it from another that takes its place."""
@@ -99,7 +109,7 @@ class Metadata:
             self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1)) for variable in self.variables
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the content, of what it means, and of its statistics to the last bit: all that training starts from.
 
@@ -117,9 +127,13 @@ class Metadata:
             ]
         )
 
-    def extended(self, rows: int, summary: Summary, content: int) -> Metadata:
+    def extended(self, rows: int, summary: Summary, content: int, block_checks: bytes) -> Metadata:
         """The same dataset after an append."""
-        return replace(self, n_rows=rows, summary=summary, content=content)
+        return replace(self, n_rows=rows, summary=summary, content=content, block_checks=block_checks)
+
+    def block_check(self, number: int) -> bytes:
+        """What `check_of` says of the digest of a block."""
+        return self.block_checks[BLOCK_CHECK_BYTES * number : BLOCK_CHECK_BYTES * (number + 1)]
 
 
 def block_digest(block: Block) -> int:
@@ -133,10 +147,9 @@ def block_digest(block: Block) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def hash_json(value: object) -> str:
-    """Hash of a JSON value in its canonical form."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
+def check_of(digest: int) -> bytes:
+    """The part of a block's digest that is kept for each block."""
+    return digest.to_bytes(DIGEST_BYTES, "big")[:BLOCK_CHECK_BYTES]
 
 
 def _schema_record(metadata: Metadata) -> dict[str, Any]:
@@ -192,9 +205,10 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         "notes": list(metadata.notes),
         "identity": metadata.identity,
         "content": f"{metadata.content:032x}",
+        "block_checks": metadata.block_checks.hex(),
         "fingerprint": metadata.fingerprint,
     }
-    return {**record, "checksum": hash_json(record)}
+    return seal(record, RECORD.name)
 
 
 def unfinished_attributes() -> dict[str, Any]:
@@ -204,30 +218,14 @@ def unfinished_attributes() -> dict[str, Any]:
 
 def from_attributes(attributes: object, where: str) -> Metadata:
     """Read and check the attributes of the dataset at `where`; whatever is wrong with them is a `FormatError`."""
-    if not isinstance(attributes, Mapping) or attributes.get("format") != FORMAT_NAME:
-        raise FormatError(
-            f"{where} is not a protodask dataset.", "Make one with `protodask ingest` or `protodask sample-data`."
-        )
-    fields = Fields(attributes, where)
-    version = fields.integer("version", 1)
-    if version > FORMAT_VERSION:
-        raise FormatError(
-            f"The dataset {where} has format version {version}, and this protodask reads up to {FORMAT_VERSION}.",
-            "Upgrade protodask to read it.",
-        )
+    fields = recognize(attributes, RECORD, where)
     if fields.integer("n_rows", 0) == 0:
         raise FormatError(f"The dataset {where} was never finished: it has no committed rows.", INGEST_AGAIN)
-    record = {name: value for name, value in attributes.items() if name != "checksum"}
-    try:
-        intact = hash_json(record) == attributes.get("checksum")
-    except (TypeError, ValueError, RecursionError):
-        intact = False
-    if not intact:
-        fields.damaged("their checksum does not match")
+    unseal(fields)
     metadata = _parse(fields)
-    if metadata.fingerprint != attributes.get("fingerprint"):
+    if metadata.fingerprint != fields.record.get("fingerprint"):
         fields.damaged("the fingerprint does not match")
-    if list(metadata.feature_names) != attributes.get("feature_names"):
+    if list(metadata.feature_names) != fields.record.get("feature_names"):
         fields.damaged("the feature names do not follow from the columns")
     if min(metadata.block_rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
         fields.damaged("a block would be larger than any this package writes")
@@ -245,9 +243,9 @@ def _parse(fields: Fields) -> Metadata:
     classes = fields.labels("classes")
     columns = fields.columns()
     width = sum(len(column.feature_names) for column in columns)
-    content = fields.text("content")
-    if len(content) != 2 * DIGEST_BYTES or set(content) - set("0123456789abcdef"):
-        fields.damaged("content is not a digest")
+    # As many as there are blocks: so the number of blocks is bounded by the size of the file it stands in.
+    n_blocks = -(-n_rows // block_rows)
+    block_checks = fields.hexadecimal("block_checks", BLOCK_CHECK_BYTES * n_blocks)
     summary = Summary(
         rows=fields.integer("rows", 0, n_rows),
         class_rows=np.array(fields.integers("class_rows", len(classes)), dtype=np.int64),
@@ -258,6 +256,8 @@ def _parse(fields: Fields) -> Metadata:
         minimum=fields.floats("minimum", width),
         maximum=fields.floats("maximum", width),
     )
+    if sum(summary.class_rows.tolist()) != summary.rows or (summary.minimum > summary.maximum).any():
+        fields.damaged("counts or ranges contradict each other")
     if summary.weight <= 0 or (summary.class_weight < 0).any() or (summary.squares < 0).any():
         fields.damaged("weights or squares are negative")
     return Metadata(
@@ -271,92 +271,8 @@ def _parse(fields: Fields) -> Metadata:
         inclusion_name=fields.optional_text("inclusion_name"),
         dropped=fields.texts("dropped"),
         summary=summary,
-        content=int(content, 16),
+        content=int.from_bytes(fields.hexadecimal("content", DIGEST_BYTES), "big"),
+        block_checks=block_checks,
         notes=fields.texts("notes"),
         identity=fields.optional_text("identity") or "",
     )
-
-
-@dataclass(frozen=True)
-class Fields:
-    """Typed access to a JSON object nobody vouches for."""
-
-    record: Mapping[str, Any]
-    where: str
-    what: str = "dataset"
-    remedy: str = INGEST_AGAIN
-
-    def damaged(self, reason: str) -> NoReturn:
-        raise FormatError(f"The attributes of the {self.what} {self.where} are damaged: {reason}.", self.remedy)
-
-    def integer(self, name: str, low: int, high: int = 2**62) -> int:
-        return self._integer(self.record.get(name), name, low, high)
-
-    def _integer(self, value: object, name: str, low: int = 0, high: int = 2**62) -> int:
-        if type(value) is not int or not low <= value <= high:
-            self.damaged(f"{name} is not an integer in its range")
-        return value
-
-    def integers(self, name: str, length: int) -> list[int]:
-        return [self._integer(value, name) for value in self._list(name, length)]
-
-    def text(self, name: str) -> str:
-        return self._text(self.record.get(name), name)
-
-    def _text(self, value: object, name: str) -> str:
-        if not isinstance(value, str):
-            self.damaged(f"{name} is not text")
-        return value
-
-    def optional_text(self, name: str) -> str | None:
-        return None if self.record.get(name) is None else self.text(name)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        return tuple(self._text(value, name) for value in self._list(name, None))
-
-    def floats(self, name: str, length: int | None) -> NDArray[np.float64]:
-        """A list of `length` finite numbers, or a single one where `length` is None."""
-        values = [self.record.get(name)] if length is None else self._list(name, length)
-        if any(type(value) not in (int, float) or not _is_finite(value) for value in values):
-            self.damaged(f"{name} holds something else than finite numbers")
-        return np.array(values, dtype=np.float64)
-
-    def labels(self, name: str) -> tuple[Label, ...]:
-        return self._labels(self._list(name, None), name)
-
-    def _labels(self, values: object, name: str) -> tuple[Label, ...]:
-        if not isinstance(values, list) or any(not isinstance(value, (str, int, bool)) for value in values):
-            self.damaged(f"{name} holds something else than labels")
-        if len({(type(value), value) for value in values}) != len(values):
-            self.damaged(f"{name} holds a label twice")
-        return tuple(values)
-
-    def columns(self) -> tuple[Column, ...]:
-        found = []
-        for record in self._list("columns", None):
-            if not isinstance(record, Mapping):
-                self.damaged("a column is not described")
-            name = self._text(record.get("name"), "the name of a column")
-            kind = next((kind for kind in KINDS if kind == record.get("kind")), None)
-            if kind is None:
-                self.damaged(f"the column {name!r} is of no known kind")
-            categories = self._labels(record.get("categories"), f"the categories of {name!r}")
-            if (kind == "numeric") != (not categories):
-                self.damaged(f"the categories of {name!r} do not fit its kind")
-            found.append(Column(name, kind, categories))
-        if not found:
-            self.damaged("there are no columns")
-        return tuple(found)
-
-    def _list(self, name: str, length: int | None) -> list[Any]:
-        values = self.record.get(name)
-        if not isinstance(values, list) or (length is not None and len(values) != length):
-            self.damaged(f"{name} is not a list of the right length")
-        return values
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer beyond the range of float64
-        return False

@@ -13,8 +13,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from protodask.data.foreign_arrays import check_chunk_files, open_foreign_array
 from protodask.data.storage import locate
-from protodask.errors import InputError, StorageError
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 
 PARTITION_ROWS = 65_536
 """Rows of a partition where the data could be cut anywhere."""
@@ -121,7 +122,7 @@ class ZarrRows:
 
     @classmethod
     def open(cls, path: str, name: str = "") -> ZarrRows:
-        array = _open_zarr_array(path, name)
+        array = open_foreign_array(path, name)
         rows = (array.shards or array.chunks)[0] if array.ndim else 1
         return cls(path, name, array.shape, np.dtype(array.dtype), rows, os.urandom(8).hex())
 
@@ -135,21 +136,22 @@ class ZarrRows:
         return even_edges(self.shape[0], step)
 
     def slice(self, first: int, last: int) -> NDArray[Any]:
-        return np.asarray(_opened_zarr_array(self.path, self.name, self.token)[first:last])
+        array = _opened_zarr_array(self.path, self.name, self.token)
+        try:
+            check_chunk_files(array, self.path, first, last)
+            return np.asarray(array[first:last])
+        except (MemoryError, ProtodaskError):
+            raise
+        except Exception as error:  # a wrong checksum or length, in the words of any codec
+            raise FormatError(
+                f"Rows {first} to {last} of the array {self.path}/{self.name} could not be read ({error}).",
+                "Write the array again.",
+            ) from error
 
 
 @lru_cache(maxsize=64)
 def _opened_zarr_array(path: str, name: str, token: str) -> Any:
-    return _open_zarr_array(path, name)
-
-
-def _open_zarr_array(path: str, name: str) -> Any:
-    try:
-        return zarr.open_array(path, path=name, mode="r")
-    except FileNotFoundError as error:
-        raise StorageError(f"There is no Zarr array at {path}/{name}.", "Check the path.") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path}/{name} is not a readable Zarr array ({error}).", "Check the path.") from error
+    return open_foreign_array(path, name)
 
 
 def row_array(array: Any) -> RowArray:

@@ -17,10 +17,12 @@ import zarr
 from protodask.data.dataset import Dataset
 from protodask.data.growing import begin_writing, commit, remove_strays, require_writer, resize
 from protodask.data.metadata import (
+    BLOCK_CHECK_BYTES,
     DIGEST_MODULUS,
     MAX_BLOCK_BYTES,
     Metadata,
     block_digest,
+    check_of,
     to_attributes,
 )
 from protodask.data.rows import BlockNumbers, RelaidSource, check_finite
@@ -88,6 +90,7 @@ class Written:
     rows: int
     summary: Summary
     content: int
+    block_checks: bytes
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class BlockWriter:
             None if weights is None else weights[new:],
             self.classes,
         )
-        return Written(block.n_rows - new, summary, block_digest(block))
+        digest = block_digest(block)
+        return Written(block.n_rows - new, summary, digest, check_of(digest))
 
     def check(self, block: Block) -> None:
         """Whatever a source hands out, only legal values reach the disk."""
@@ -165,6 +169,7 @@ def _merge_written(left: Written, right: Written) -> Written:
         left.rows + right.rows,
         merge_summaries(left.summary, right.summary),
         (left.content + right.content) % DIGEST_MODULUS,
+        left.block_checks + right.block_checks,  # the tree merges in the order of the blocks
     )
 
 
@@ -218,6 +223,7 @@ def write_dataset(
             dropped=tuple(dropped),
             summary=empty_summary(sum(len(column.feature_names) for column in columns), len(classes)),
             content=0,
+            block_checks=b"",
             notes=tuple(notes),
         )
         _check_schema(wanted)
@@ -296,7 +302,8 @@ def _create(source: Source, where: str, metadata: Metadata, engine: Engine, over
         writer = _writer(place, metadata.identity, metadata)
         written = _write_blocks(_relaid(source, metadata), writer, engine)
         _check_weight(written.summary)
-        group.attrs.put(to_attributes(metadata.extended(written.rows, written.summary, written.content)))
+        finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
+        group.attrs.put(to_attributes(finished))
     return Dataset.open(where)
 
 
@@ -333,7 +340,12 @@ def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dat
             raise
         summary = merge_summaries(old.summary, written.summary)
         committed = replace(
-            total.extended(total.n_rows, summary, (content + written.content) % DIGEST_MODULUS),
+            total.extended(
+                total.n_rows,
+                summary,
+                (content + written.content) % DIGEST_MODULUS,
+                old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
+            ),
             notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
             dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
         )

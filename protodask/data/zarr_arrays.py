@@ -15,7 +15,7 @@ from protodask.data.rows import check_finite
 from protodask.data.schema import FEATURES, TARGET
 from protodask.data.storage import locate
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, ProtodaskError
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ class ZarrArraysSource:
                     arrays[FEATURES.name][low - start : high - start] = self.features.slice(low, high)
             if self.target is not None:
                 arrays[TARGET.name] = np.ascontiguousarray(self.target.slice(start, stop))
+        except ProtodaskError:
+            raise
         except (ValueError, TypeError, RuntimeError) as error:  # a wrong checksum or length
             raise FormatError(
                 f"Rows {start} to {stop} of an array could not be read ({error}).", "Write the array again."

@@ -9,7 +9,7 @@ from typing import Any
 
 from protodask.errors import InputError
 from protodask.pipeline.steps import STEPS, Step
-from protodask.pipeline.values import parse_record
+from protodask.pipeline.values import parse_record, shown
 from protodask.pipeline.yaml_file import read_mapping, read_scalar
 
 Variable = str | int | float | bool
@@ -17,6 +17,9 @@ Variable = str | int | float | bool
 KEYS = ("description", "variables", "steps")
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+LONGEST_TEXT = 2**16
+"""Characters of a text with its variables put in: variables that hold each other ten times grow without end."""
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -34,10 +37,12 @@ def read_pipeline(path: str, settings: Mapping[str, Variable] | None = None) -> 
     """Read a pipeline file; `settings` take the place of the values it gives its variables."""
     content = read_mapping(path)
     if unknown := [key for key in content if key not in KEYS]:
-        raise InputError(f"The pipeline {path} has the unknown key {unknown[0]!r}.", f"The keys are {', '.join(KEYS)}.")
+        raise InputError(
+            f"The pipeline {path} has the unknown key {shown(unknown[0])}.", f"The keys are {', '.join(KEYS)}."
+        )
     description = content.get("description", "")
     if not isinstance(description, str):
-        raise InputError(f"The pipeline {path}: description is {description!r}.", "Give text.")
+        raise InputError(f"The pipeline {path}: description is {shown(description)}.", "Give text.")
     variables = _variables(content.get("variables"), settings or {}, path)
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
@@ -55,7 +60,7 @@ def _variables(content: Any, settings: Mapping[str, Variable], path: str) -> dic
     given = {} if content is None else content
     where = f"The pipeline {path}: variables"
     if not isinstance(given, Mapping):
-        raise InputError(f"{where} are {given!r}.", "Give names and values.")
+        raise InputError(f"{where} are {shown(given)}.", "Give names and values.")
     if unknown := [name for name in settings if name not in given]:
         raise InputError(
             f"The pipeline {path} has no variable {unknown[0]!r}.",
@@ -64,10 +69,10 @@ def _variables(content: Any, settings: Mapping[str, Variable], path: str) -> dic
     found: dict[str, Variable] = {}
     for name, default in given.items():
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise InputError(f"{where} have the name {name!r}.", "Use letters, digits and underscores.")
+            raise InputError(f"{where} have the name {shown(name)}.", "Use letters, digits and underscores.")
         value = settings.get(name, default)
         if not isinstance(value, str | int | float | bool):
-            raise InputError(f"{where}: {name} is {value!r}.", "Give text, a number, or true or false.")
+            raise InputError(f"{where}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
         found[name] = _fill(value, found, f"{where}: {name}")
     return found
 
@@ -78,7 +83,7 @@ def _step(content: Any, variables: Mapping[str, Variable], where: str) -> Step:
         raise InputError(f"{where} is not one step with its settings.", remedy)
     ((name, values),) = content.items()
     if name not in STEPS:
-        raise InputError(f"{where} is the unknown {name!r}.", remedy)
+        raise InputError(f"{where} is the unknown {shown(name)}.", remedy)
     return parse_record(STEPS[name], _fill(values, variables, f"{where} ({name})"), f"{where} ({name})")
 
 
@@ -89,7 +94,14 @@ def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:
             whole = REFERENCE.fullmatch(value)
             if whole:
                 return _lookup(whole[1], variables, where)
-            return REFERENCE.sub(lambda found: str(_lookup(found[1], variables, where)), value)
+            parts = [str(_lookup(found[1], variables, where)) for found in REFERENCE.finditer(value)]
+            if len(value) + sum(map(len, parts)) > LONGEST_TEXT:
+                raise InputError(
+                    f"{where} becomes a text of more than {LONGEST_TEXT} characters.",
+                    "Use shorter variables, or fewer of them in one text.",
+                )
+            following = iter(parts)
+            return REFERENCE.sub(lambda _: next(following), value)
         case Mapping():
             return {key: _fill(item, variables, where) for key, item in value.items()}
         case list():
@@ -103,7 +115,7 @@ def _lookup(name: str, variables: Mapping[str, Variable], where: str) -> Variabl
         known = (
             f"The variables known there are {', '.join(variables)}." if variables else "Define it under `variables:`."
         )
-        raise InputError(f"{where} uses the unknown variable {name!r}.", known)
+        raise InputError(f"{where} uses the unknown variable {shown(name)}.", known)
     return variables[name]
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 import numpy as np
 
 from protodask.data import Dataset
+from protodask.data.bounded import file_status
+from protodask.data.records import recognize, unseal
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.errors import FormatError, StorageError
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
-from protodask.prototypes.prediction import PREDICTIONS
-from protodask.prototypes.run_progress import DRIVER_LOG, HISTORY_FILE, read_progress
-from protodask.prototypes.runs import SETTINGS_FILE, read_run
+from protodask.prototypes.prediction import PREDICTIONS, RECORD
+from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
+from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 
 
 def describe_place(path: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def describe_place(path: str) -> dict[str, Any]:
     if not is_url(where):
         if not os.path.lexists(where):
             raise StorageError(f"There is nothing at {path}.", "Check the path.")
-        if os.path.exists(os.path.join(where, SETTINGS_FILE)):
+        if os.path.lexists(os.path.join(where, SETTINGS_FILE)):
             return describe_run(where)
     record = read_marker(where) or read_attributes(where)
     match record.get("format") if isinstance(record, dict) else None:
@@ -86,7 +87,7 @@ def describe_run(path: str) -> dict[str, Any]:
     """What a run directory records: settings, data, how far the run has come, and the batches if it has ended."""
     record = read_run(path)
     progress = read_progress(path)
-    history = _read_history(path)
+    history = read_history(path, record)
     driver_log = os.path.join(path, DRIVER_LOG)
     logs = sorted(name for name in os.listdir(path) if name.startswith("batch-") and name.endswith(".log"))
     return {
@@ -99,31 +100,19 @@ def describe_run(path: str) -> dict[str, Any]:
         "environment": record.get("environment"),
         "progress": progress.describe(),
         "driver_log": driver_log if os.path.exists(driver_log) else None,
-        "logs": [{"name": name, "bytes": os.path.getsize(os.path.join(path, name))} for name in logs],
+        "logs": [{"name": name, "bytes": file_status(path, name).st_size} for name in logs],
         "batches": history or [],
     }
 
 
-def _read_history(path: str) -> list[dict[str, Any]] | None:
-    file = os.path.join(path, HISTORY_FILE)
-    try:
-        with open(file, encoding="utf-8") as opened:
-            history = json.load(opened)
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file} is damaged ({error}).", "Run the fit again with this run directory.") from error
-    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
-        raise FormatError(f"{file} is not the history of a run.", "Run the fit again with this run directory.")
-    return history
-
-
 def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
     return {
         "kind": "predictions",
         "path": mask(path),
-        "rows": record.get("rows"),
-        "classes": record.get("classes"),
-        "batches": record.get("n_batches"),
-        "model": record.get("model"),
+        "rows": fields.integer("rows", 0),
+        "classes": list(fields.labels("classes")),
+        "batches": fields.integer("n_batches", 0),
+        "model": fields.text("model"),
     }

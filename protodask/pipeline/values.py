@@ -32,7 +32,7 @@ def parse_record(kind: type[Record], values: Any, where: str) -> Record:
     for key, value in values.items():
         name = str(key).replace("-", "_")
         if name not in fields:
-            raise InputError(f"{where} has the unknown key {key!r}.", f"The keys are {_keys(kind)}.")
+            raise InputError(f"{where} has the unknown key {shown(key)}.", f"The keys are {_keys(kind)}.")
         if name in found:
             raise InputError(f"{where} has the key {key_of(name)!r} twice.", "Leave one out.")
         found[name] = None if value is None else convert(value, hints[name], f"{where}: {key_of(name)}")
@@ -107,7 +107,17 @@ def _number(text: str) -> float | None:
 
 
 def _wrong(value: Any, where: str, remedy: str) -> InputError:
-    return InputError(f"{where} is {value!r}.", remedy)
+    return InputError(f"{where} is {shown(value)}.", remedy)
+
+
+def shown(value: Any) -> str:
+    """A value as it stands in a message: its beginning, if it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+LONGEST_SHOWN = 200
+"""Characters."""
 
 
 def _either(choices: tuple[Any, ...]) -> str:

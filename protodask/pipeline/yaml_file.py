@@ -1,4 +1,8 @@
-"""YAML files that people write: read strictly, with errors that name the file and the line."""
+"""YAML files that people write: read strictly, with errors that name the file and the line.
+
+Somebody else may have written them, so their size is bounded, also once aliases are followed: a few lines of aliases of
+aliases can stand for more values than there is memory.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,17 @@ from typing import Any
 
 import yaml
 
-from protodask.errors import InputError, StorageError
+from protodask.data.bounded import open_named, read_bounded
+from protodask.errors import InputError, ProtodaskError, StorageError
+
+MAX_YAML_BYTES = 2**18
+"""A pipeline of a thousand steps is smaller; parsing this much takes seconds."""
+
+MAX_YAML_SIZE = 2**20
+"""Characters and values of a file once all aliases are followed."""
+
+LONGEST_NUMBER = 100
+"""Digits: reading numbers in base 60, which YAML has, takes time that grows with the square."""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -31,9 +45,10 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The mapping of names that a YAML file holds; empty for an empty file."""
     name = os.fspath(path)
     try:
-        with open(name, encoding="utf-8") as file:
-            # A safe loader: it makes plain values only, never objects of classes.
-            content = yaml.load(file, Loader=_StrictLoader)
+        with open_named(name) as file:
+            content = _load(read_bounded(file, MAX_YAML_BYTES, name).decode())
+    except ProtodaskError:
+        raise
     except FileNotFoundError as error:
         raise StorageError(f"There is no file {name}.", "Check the path.") from error
     except OSError as error:
@@ -42,13 +57,58 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"The file {name} is not text ({error}).", "Give a YAML file in UTF-8.") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except _FAULTS as error:
         raise InputError(f"The file {name} is not valid YAML ({_reason(error)}).", "Correct it there.") from error
     if content is None:
         return {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"The file {name} does not hold names and values.", "Write lines of the form `name: value`.")
     return content
+
+
+# What PyYAML raises where a value does not fit its tag, as `!!bool maybe` or the 31st of June, is of many kinds.
+_FAULTS = (yaml.YAMLError, RecursionError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+
+
+def _load(text: str) -> Any:
+    # A safe loader: it makes plain values only, never objects of classes.
+    loader = _StrictLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_size(node, {}, set())
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _check_size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
+    """Characters and values of a node and all below it, each alias counted as what it stands for."""
+    number = id(node)
+    if number in above:
+        raise yaml.constructor.ConstructorError(problem="it contains itself", problem_mark=node.start_mark)
+    if number in sizes:
+        return sizes[number]
+    match node:
+        case yaml.MappingNode():
+            parts = [part for pair in node.value for part in pair]
+        case yaml.SequenceNode():
+            parts = node.value
+        case _:
+            parts = []
+            if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
+                raise yaml.constructor.ConstructorError(problem="a number is too long", problem_mark=node.start_mark)
+    above.add(number)
+    size = 1 + (0 if parts else len(node.value)) + sum(_check_size(part, sizes, above) for part in parts)
+    above.remove(number)
+    if size > MAX_YAML_SIZE:
+        raise yaml.constructor.ConstructorError(
+            problem=f"with its aliases it stands for more than {MAX_YAML_SIZE} characters and values",
+            problem_mark=node.start_mark,
+        )
+    sizes[number] = size
+    return size
 
 
 def _reason(error: Exception) -> str:
@@ -60,7 +120,7 @@ def _reason(error: Exception) -> str:
 def read_scalar(text: str) -> str | int | float | bool:
     """A single value as YAML reads it; what is no number and no truth value is text."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = _load(text)
+    except _FAULTS:
         return text
     return value if isinstance(value, str | int | float | bool) else text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.metadata import Fields, hash_json
+from protodask.data.plain_arrays import PlainArray
+from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
-from protodask.errors import FormatError
+from protodask.errors import FormatError, StorageError
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.tiles import Precision
 
@@ -23,6 +23,8 @@ MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 1
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
+
+RECORD = RecordKind("model", MODEL.format, MODEL_VERSION, "Make one with `protodask fit`.", FIT_AGAIN)
 
 MOST_PROTOTYPES = 10**8
 """A bound on what a damaged or hostile file can make a reader allocate."""
@@ -60,6 +62,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "digest": _digest(model),
         "provenance": dict(model.provenance),
     }
+    sealed = seal(record, RECORD.name)
     with published(where, overwrite, MODEL) as place:
         group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
         for number, batch in enumerate(model.batches, start=1):
@@ -73,9 +76,12 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
                     serializer=BytesCodec(endian="little"),
                     compressors=Crc32cCodec(),
                     filters=None,
+                    fill_value=0,
+                    # So that a missing file is always a loss, and no file makes a reader allocate more than it holds.
+                    config={"write_empty_chunks": True},
                 )
                 array[...] = values
-        group.attrs.put({**record, "checksum": hash_json(record)})
+        group.attrs.put(sealed)
 
 
 def _digest(model: PrototypeSet) -> str:
@@ -96,24 +102,10 @@ def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
 
 def _load(where: str) -> PrototypeSet:
     place, attributes = find_group(where)
-    if not isinstance(attributes, Mapping) or attributes.get("format") != MODEL.format:
-        raise FormatError(f"{where} is not a protodask model.", "Make one with `protodask fit`.")
-    fields = Fields(attributes, place, "model", FIT_AGAIN)
-    version = fields.integer("version", 1)
-    if version > MODEL_VERSION:
-        raise FormatError(
-            f"The model {where} has format version {version}, and this protodask reads up to {MODEL_VERSION}.",
-            "Upgrade protodask to read it.",
-        )
-    record = {name: value for name, value in attributes.items() if name != "checksum"}
-    try:
-        intact = hash_json(record) == attributes.get("checksum")
-    except (TypeError, ValueError, RecursionError):
-        intact = False
-    if not intact:
-        fields.damaged("their checksum does not match")
+    fields = recognize(attributes, RECORD, place)
+    unseal(fields)
     model = _parse(fields)
-    if _digest(model) != attributes.get("digest"):
+    if _digest(model) != fields.record.get("digest"):
         raise FormatError(f"The arrays of the model {where} are not those that were saved.", FIT_AGAIN)
     return model
 
@@ -152,13 +144,15 @@ def _parse(fields: Fields) -> PrototypeSet:
 
 
 def _sizes(fields: Fields) -> list[tuple[int, int]]:
-    sizes = fields.record.get("batches")
+    sizes, n_features = fields.record.get("batches"), len(fields.texts("feature_names"))
     if not isinstance(sizes, list):
         fields.damaged("the batches are not a list")
     found: list[tuple[int, int]] = []
     for size in sizes:
         match size:
-            case [int(width), int(length)] if width >= 0 and length >= 0 and width * length <= MOST_PROTOTYPES:
+            case [int(width), int(length)] if 0 <= width <= n_features and 0 <= length <= MOST_PROTOTYPES // max(
+                width, 1
+            ):
                 found.append((width, length))
             case _:
                 fields.damaged("a batch has no sensible size")
@@ -168,15 +162,17 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
 def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        group: Any = zarr.open_group(
-            open_store(f"{fields.where}/batch-{number}", read_only=True), mode="r", zarr_format=3
-        )
         for name, dtype, dims in BATCH_ARRAYS:
-            stored = group[name]
             shape = tuple(size["DJ".index(letter)] for letter in dims)
-            if stored.shape != shape or stored.dtype != np.dtype(dtype):
-                raise ValueError(f"{name} has shape {stored.shape} and type {stored.dtype}")
+            chunks = tuple(max(length, 1) for length in shape)
+            form = PlainArray(fields.where, f"batch-{number}/{name}", dtype, shape, chunks, fill=0)
+            stored = form.open()
+            form.check_chunk(*(0 for _ in shape))
             arrays[name] = np.asarray(stored[...])
+    except (FormatError, MemoryError):
+        raise
+    except PermissionError as error:
+        raise StorageError(f"{fields.where} cannot be read ({error}).", "Check that you may read it.") from error
     except Exception as error:  # Zarr reports damage with whatever exception is at hand
         raise FormatError(f"Batch {number} of the model {fields.where} cannot be read ({error}).", FIT_AGAIN) from error
     batch = Batch(**arrays)

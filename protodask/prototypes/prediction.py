@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.records import RecordKind, seal
 from protodask.data.schema import Label
 from protodask.data.storage import (
     MARKER,
@@ -30,6 +31,14 @@ from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY, pr
 
 PREDICTIONS = Kind("predictions", "protodask-predictions")
 PREDICTIONS_VERSION = 1
+
+RECORD = RecordKind(
+    "predictions",
+    PREDICTIONS.format,
+    PREDICTIONS_VERSION,
+    "Make them with `protodask predict`.",
+    "Predict again, or restore the predictions from a copy.",
+)
 
 
 def predict(
@@ -52,7 +61,7 @@ def predict(
     """
     (count,) = model.batch_counts(n_batches)
     where = locate(out)
-    record = {
+    record: dict[str, Any] = {
         "format": PREDICTIONS.format,
         "version": PREDICTIONS_VERSION,
         "model": model_fingerprint(model),
@@ -61,6 +70,7 @@ def predict(
         "rows": source.layout.n_rows,
         "identity": store_key(),
     }
+    record = seal(record, RECORD.name)
     as_parquet = where.endswith(".parquet")
     if as_parquet:
         _check_parquet(where)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.bounded import open_anew, open_inside
 from protodask.data.storage import flush
 
 _HEAD = struct.Struct("<4sII")
@@ -44,7 +45,7 @@ def pack_arrays(arrays: Mapping[str, NDArray[Any]], seal: int) -> list[bytes]:
 def read_arrays(path: str, seal: int) -> dict[str, NDArray[Any]] | None:
     """The arrays of a file, or None where there is no such file or it is not as it was written."""
     try:
-        with open(path, "rb") as file:
+        with open_inside(*os.path.split(path)) as file:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:
                 return None
@@ -93,7 +94,7 @@ def write_aside(path: str, parts: Iterable[bytes]) -> None:
     """Write a file under another name, flush it to the disk, and give it its name."""
     partial = f"{path}.partial"
     try:
-        with open(partial, "wb") as file:
+        with open_anew(partial) as file:
             for part in parts:
                 file.write(part)
             file.flush()

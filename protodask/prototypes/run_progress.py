@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from protodask.data.bounded import file_status
 from protodask.data.storage import storage_errors
-from protodask.prototypes.runs import RunDirectory, read_log, read_run
-
-HISTORY_FILE = "history.json"
-"""Written last: a run that has it is finished."""
+from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read_run
 
 DRIVER_LOG = ".driver.log"
 """Where a detached driver writes. Hidden, because a folder that has other files in it is no place for a new run."""
@@ -98,7 +96,7 @@ def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> S
     file = os.path.join(directory.path, name)
     count, value, lowest = 0, None, None
     with storage_errors(file, "reading"):
-        recorded = datetime.fromtimestamp(os.stat(file).st_mtime, UTC)
+        recorded = datetime.fromtimestamp(file_status(directory.path, name).st_mtime, UTC)
         for entry in read_log(file, directory.seal_of(name)):
             count += 1
             value = entry.value

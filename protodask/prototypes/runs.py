@@ -21,8 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask._version import __version__
+from protodask.data.bounded import open_inside, open_to_append, read_json
+from protodask.data.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import flush, is_url, locate, make_durable, storage_errors
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.run_arrays import pack_arrays, read_arrays, write_aside
 from protodask.prototypes.solver import Function
 
@@ -31,6 +33,22 @@ Floats = NDArray[np.float64]
 RUN_FORMAT = "protodask-run"
 RUN_VERSION = 1
 SETTINGS_FILE = "run.json"
+HISTORY_FILE = "history.json"
+"""Written last: a run that has it is finished."""
+
+RECORD = RecordKind(
+    "run",
+    RUN_FORMAT,
+    RUN_VERSION,
+    "Give the folder that --run-dir named.",
+    "Remove the run directory and start the run again.",
+)
+
+MOST_PARAMETERS = 2**24
+"""Far more than a problem has: a bound on what a damaged log can make a reader allocate."""
+
+NOT_SETTINGS = ("environment", CHECKSUM)
+"""What a run's record says besides its settings."""
 
 FLUSH_SECONDS = 1.0
 """Evaluations of at most this long are lost when the machine fails; when only the process does, none are."""
@@ -66,7 +84,7 @@ class RunDirectory:
                     raise InputError(
                         f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
                     )
-                _write_json(file, {**record, "environment": environment()})
+                _write_json(file, seal({**record, "environment": environment()}, RECORD.name))
                 make_durable(where)
         return cls(where, _seal(record))
 
@@ -103,50 +121,79 @@ class RunDirectory:
     def finish(self, history: list[dict[str, Any]]) -> None:
         """Write down how the batches went."""
         with storage_errors(self.path, "writing"):
-            _write_json(os.path.join(self.path, "history.json"), history)
+            _write_json(
+                os.path.join(self.path, HISTORY_FILE), seal({"run": self.seal, "batches": history}, RECORD.name)
+            )
 
 
 def read_run(path: str) -> dict[str, Any]:
     """The settings of a run directory."""
-    file = os.path.join(path, SETTINGS_FILE)
     try:
-        with open(file, encoding="utf-8") as opened:
-            record = json.load(opened)
+        record = read_json(path, SETTINGS_FILE)
+    except FormatError:
+        raise
     except FileNotFoundError as error:
-        raise FormatError(f"{path} is not a run directory.", "Give the folder that --run-dir named.") from error
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{file} is damaged ({error}).", "Remove the run directory and start the run again."
+        raise FormatError(f"{path} is not a protodask run.", RECORD.make) from error
+    except OSError as error:
+        raise StorageError(
+            f"{path}/{SETTINGS_FILE} cannot be read ({error}).", "Check that you may read it."
         ) from error
-    if not isinstance(record, dict) or record.get("format") != RUN_FORMAT:
-        raise FormatError(f"{path} is not a run directory.", "Give the folder that --run-dir named.")
-    if not isinstance(record.get("version"), int) or record["version"] > RUN_VERSION:
-        raise FormatError(
-            f"The run {path} has format version {record.get('version')}, and this protodask reads up to {RUN_VERSION}.",
-            "Upgrade protodask to read it.",
-        )
-    return record
+    except ValueError as error:
+        raise FormatError(f"{path}/{SETTINGS_FILE} is damaged ({error}).", RECORD.remedy) from error
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
+    return dict(fields.record)
+
+
+def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """How the batches of a run (what `read_run` gives) went, or None while it has not ended."""
+    again = "Run the fit again with this run directory."
+    try:
+        record = read_json(path, HISTORY_FILE)
+    except FormatError:
+        raise
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}/{HISTORY_FILE} cannot be read ({error}).", "Check that you may read it.") from error
+    except ValueError as error:
+        raise FormatError(f"{path}/{HISTORY_FILE} is damaged ({error}).", again) from error
+    if not isinstance(record, dict):
+        raise FormatError(f"{path}/{HISTORY_FILE} is not the history of a run.", again)
+    fields = Fields(record, path, "history of the run", again)
+    unseal(fields)
+    if fields.integer("run", 0) != _seal(run):
+        raise FormatError(f"{path}/{HISTORY_FILE} is the history of another run.", again)
+    return fields.objects("batches")
 
 
 def _seal(record: Mapping[str, Any]) -> int:
     """Checksum of the settings of a run; it may be resumed in another environment."""
-    settings = {name: value for name, value in record.items() if name != "environment"}
+    settings = {name: value for name, value in record.items() if name not in NOT_SETTINGS}
     return _checksum(json.dumps(settings, sort_keys=True).encode())
 
 
 def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    before = dict(_flatten({name: value for name, value in found.items() if name != "environment"}))
+    before = dict(_flatten({name: value for name, value in found.items() if name not in NOT_SETTINGS}))
     now = dict(_flatten(wanted))
     changed = [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        f"{_short(name)} was {_short(repr(before.get(name)))} and is {_short(repr(now.get(name)))}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     ]
     if changed:
         raise InputError(
-            f"The run in {where} is another one: {'; '.join(changed)}.",
+            f"The run in {where} is another one: {'; '.join(changed[:MOST_NAMED])}.",
             "Repeat it with its own settings and data, choose another run directory, or remove this one.",
         )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_NAMED else f"{text[:LONGEST_NAMED]}..."
+
+
+MOST_NAMED, LONGEST_NAMED = 10, 100
+"""Differences that are named, and characters of each: a record may have been written by anybody."""
 
 
 def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -190,13 +237,15 @@ class _RecordedFunction:
         self._path = path
         self._seal = seal
         self._function = function
-        self._past = read_log(path, seal)
+        self._past: Generator[Entry, None, None] | None = None
         self._good_bytes = 0
         self._replaying = True
         self._flushed = time.monotonic()
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
         if self._replaying:
+            if self._past is None:
+                self._past = read_log(self._path, self._seal, len(theta))
             entry = next(self._past, None)
             if entry is not None and entry.theta == theta.tobytes():
                 self._good_bytes = entry.end
@@ -210,13 +259,13 @@ class _RecordedFunction:
 
     def _cut(self) -> None:
         """Drop what follows the last entry that could be used."""
-        with storage_errors(self._path, "writing"), open(self._path, "ab") as file:
+        with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
             file.truncate(self._good_bytes)
             os.fsync(file.fileno())
         flush(os.path.dirname(self._path))
 
     def _append(self, record: bytes) -> None:
-        with storage_errors(self._path, "writing"), open(self._path, "ab") as file:
+        with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
             file.write(record)
             file.flush()
             if time.monotonic() - self._flushed > FLUSH_SECONDS:
@@ -239,21 +288,24 @@ def _pack(theta: Floats, value: float, gradient: Floats, seal: int) -> bytes:
     return _HEAD.pack(_MAGIC, _checksum(body, seal), len(body), len(theta)) + body
 
 
-def read_log(path: str, seal: int) -> Generator[Entry, None, None]:
-    """The entries of a log up to the first that is torn or damaged."""
+def read_log(path: str, seal: int, parameters: int | None = None) -> Generator[Entry, None, None]:
+    """The entries of a log up to the first that is torn or damaged, or has another number of parameters than this."""
     try:
-        size = os.path.getsize(path)
+        opened = open_inside(*os.path.split(path))
     except FileNotFoundError:
         return
     end = 0
-    with open(path, "rb") as file:
+    with opened as file:
+        size = os.fstat(file.fileno()).st_size
         while True:
             head = file.read(_HEAD.size)
             if len(head) < _HEAD.size:
                 return
             magic, checksum, length, count = _HEAD.unpack(head)
             end += _HEAD.size + length
-            if magic != _MAGIC or length != 8 + 16 * count or end > size:
+            if magic != _MAGIC or count > MOST_PARAMETERS or length != 8 + 16 * count or end > size:
+                return
+            if parameters is not None and count != parameters:
                 return
             body = file.read(length)
             if _checksum(body, seal) != checksum:

@@ -8,6 +8,7 @@ import shutil
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from protodask.data import dataset as dataset_module
 from protodask.data import metadata as metadata_module
 from protodask.data import storage as storage_module
 from protodask.data.metadata import from_attributes, to_attributes
+from protodask.data.records import hash_json
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
 
@@ -45,7 +47,7 @@ def rewrite(dataset: Dataset, change: Callable[[dict[str, Any]], None], sign: bo
     change(record["attributes"])
     if sign:
         record["attributes"].pop("checksum", None)
-        record["attributes"]["checksum"] = metadata_module.hash_json(record["attributes"])
+        record["attributes"]["checksum"] = hash_json(record["attributes"])
     path.write_text(json.dumps(record))
 
 
@@ -214,7 +216,7 @@ def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Datas
         value = [value, *record[name][1:]]
     record[name] = value
     try:
-        record["checksum"] = metadata_module.hash_json(record)
+        record["checksum"] = hash_json(record)
     except ValueError:
         record["checksum"] = ""
     try:
@@ -231,7 +233,7 @@ def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Datas
         ("block_rows", 2**50),
         ("block_rows", 48),
         ("class_rows", [1, 2]),
-        ("mean", [1.0, 2.0, float("nan")]),
+        ("mean", [1.0, 2.0, None]),
         ("squares", [-1.0, 0.0, 0.0]),
         ("weight", 0.0),
         ("columns", [{"name": "a", "kind": "nominal", "categories": []}]),
@@ -248,7 +250,7 @@ def test_open__refuses_signed_nonsense(dataset: Dataset, field: str, value: Any)
         record = to_attributes(replace(dataset.metadata, **{field: value}))
     else:
         try:
-            record["checksum"] = metadata_module.hash_json(record)
+            record["checksum"] = hash_json(record)
         except ValueError:
             record["checksum"] = ""
     rewrite(dataset, lambda found: found.update(record))
@@ -313,6 +315,60 @@ def test_engine__reads_a_dataset_as_any_source(make_arrays: Make, dataset: Datas
     with thread_engine(2, 2**28) as engine:
         taken = engine.take(dataset, np.array([99, 0, 40]), ["features", "target"])
     np.testing.assert_array_equal(taken["features"], make_arrays(100)["features"][[99, 0, 40]])
+
+
+def _chunk(dataset: Dataset, array: str, number: int) -> Path:
+    folder = Path(dataset.path, array, "c", str(number))
+    return folder / "0" if array == "features" else folder
+
+
+@pytest.mark.parametrize("array", ["features", "target", "weight"])
+def test_read__notices_whole_chunks_in_each_others_place(dataset: Dataset, array: str) -> None:
+    one, other = (_chunk(dataset, array, number) for number in (0, 2))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    dataset.read(1)
+    for number in (0, 2):
+        with pytest.raises(FormatError, match="holds other rows than were written there. Ingest the data again"):
+            dataset.read(number)
+
+
+def test_read__notices_arrays_of_another_dataset(
+    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, tmp_path: Path
+) -> None:
+    other = write(make_arrays(100, seed=1), tmp_path / "other.zarr", block_rows=32)
+    shutil.rmtree(Path(dataset.path, "target"))
+    shutil.copytree(Path(other.path, "target"), Path(dataset.path, "target"))
+    with pytest.raises(FormatError, match="Ingest the data again"):
+        Dataset.open(dataset.path).read(0)
+
+
+def test_read__of_all_blocks_after_appends_of_parts_of_blocks(
+    make_arrays: Make, write: Callable[..., Dataset], all_rows: Callable[..., Any], tmp_path: Path
+) -> None:
+    arrays = make_arrays(150)
+    edges = [0, 20, 33, 64, 100, 150]
+    for first, last in pairwise(edges):
+        part = {name: values[first:last] for name, values in arrays.items()}
+        write(part, tmp_path / "d.zarr", **({"append": True} if first else {"block_rows": 32}))
+    found = all_rows(Dataset.open(tmp_path / "d.zarr"))
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+@pytest.mark.parametrize("place", ["zarr.json", "features", "features/zarr.json", "target/c/1", "features/c/1/0"])
+def test_open_or_read__follows_no_link_inside_a_dataset(dataset: Dataset, place: str, tmp_path: Path) -> None:
+    path = Path(dataset.path, place)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match="is a symbolic link.*links inside a store are not followed"):
+        Dataset.open(dataset.path).read(1)
+
+
+def test_open__through_a_link_to_a_dataset(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(dataset.path)
+    assert Dataset.open(tmp_path / "link").read(1).n_rows == 32
 
 
 def test_read__of_a_dataset_that_was_replaced_hands_out_no_row_of_the_other(

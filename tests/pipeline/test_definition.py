@@ -1,5 +1,8 @@
 """Pipeline files."""
 
+import os
+import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from protodask.errors import InputError, StorageError
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 from protodask.pipeline.definition import parse_settings, read_pipeline
 from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep
 
@@ -149,3 +152,59 @@ def test_settings__refused(settings: list[str], remedy: str) -> None:
 
 def test_settings__text_with_equals_signs() -> None:
     assert parse_settings(["where=a=b"]) == {"where": "a=b"}
+
+
+LETTERS = list(pairwise("abcdefghij"))
+NINE = ", ".join(["*?"] * 9)
+
+BOMBS = {
+    "aliases": "a: &a [x]\n" + "".join(f"{b}: &{b} [{NINE.replace('?', a)}]\n" for a, b in LETTERS),
+    "merges": "a: &a {x: 1}\n" + "".join(f"{b}: &{b} {{<<: [{NINE.replace('?', a)}]}}\n" for a, b in LETTERS),
+    "variables": "variables:\n  a: xxxxxxxx\n"
+    + "".join(f"  {b}: '{f'${{{a}}}' * 50}'\n" for a, b in LETTERS)
+    + "steps:\n- fit: {data: '${j}', out: y}",
+    "base 60": "steps: " + "1:" * 100_000 + "1",
+    "long number": "steps: " + "1" * 5000,
+    "hexadecimal": "steps: 0x" + "f" * 50_000,
+    "deep": "steps: " + "[" * 1100,
+    "large": "steps: " + "x" * 2**18,
+    "itself": "steps: &a [*a]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_read__refuses_files_that_stand_for_more_than_they_hold(name: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, BOMBS[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtodaskError, match="pipeline.yaml") as caught:
+            read_pipeline(path)
+        assert tracemalloc.get_traced_memory()[1] < 200 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["!!bool maybe", "!!int ''", "!!float ''", "2026-06-31", "!!timestamp x", "!!binary '*'", "? [a]", "!!set [1]"],
+)
+def test_read__of_values_that_do_not_fit_their_tag(value: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="pipeline.yaml"):
+        read_pipeline(_write(tmp_path, f"description: {value}\nsteps: []"))
+
+
+def test_settings__that_look_like_a_date_or_number_and_are_none() -> None:
+    assert parse_settings(["a=2026-06-31", "b=" + "1:" * 90 + "1"]) == {"a": "2026-06-31", "b": "1:" * 90 + "1"}
+
+
+def test_read__of_a_pipe_does_not_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipeline.yaml")
+    with pytest.raises(FormatError, match="not a regular file.*not a pipe"):
+        read_pipeline(str(tmp_path / "pipeline.yaml"))
+
+
+def test_read__through_a_link(tmp_path: Path) -> None:
+    path = _write(tmp_path, SAMPLE)
+    (tmp_path / "link.yaml").symlink_to(path)
+    assert read_pipeline(str(tmp_path / "link.yaml")).steps == read_pipeline(path).steps

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protodask.data.metadata import hash_json
+from protodask.data.records import hash_json
 from protodask.data.schema import Column
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, load_model
@@ -192,16 +192,18 @@ def test_load__finds_files_that_are_short_or_gone(
     make_model: MakeModel, assert_same_bits: SameBits, saved: Path
 ) -> None:
     original = make_model(0)
-    for file in files_of(saved):
+    # What says that the folder of a batch is a group is there for other readers of Zarr.
+    needed = [file for file in files_of(saved) if file.parent.parent != saved]
+    assert len(needed) == 1 + 2 * 16
+    for file in needed:
         content = file.read_bytes()
         for length in (0, 1, len(content) // 2, len(content) - 1):
             file.write_bytes(content[:length])
             with pytest.raises((FormatError, StorageError)):
                 load_model(saved)
         file.unlink()
-        if file != saved / "batch-1" / "zarr.json":
-            with pytest.raises((FormatError, StorageError)):
-                load_model(saved)
+        with pytest.raises((FormatError, StorageError)):
+            load_model(saved)
         file.write_bytes(content)
     assert_same_bits(load_model(saved), original)
 

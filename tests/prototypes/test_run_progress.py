@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from protodask import sample_data
 from protodask.data import Dataset
+from protodask.data.records import seal
 from protodask.engine import Engine
-from protodask.errors import FormatError, StorageError
+from protodask.errors import FormatError
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.history import BatchDone, FitEvent
 from protodask.prototypes.run_progress import read_progress
@@ -130,9 +131,10 @@ def test_progress__settings_of_another_kind(tmp_path: Path) -> None:
     RunDirectory.open(run, SETTINGS)
     settings_file = run / "run.json"
     kept = json.loads(settings_file.read_text())
+    kept.pop("checksum")
     others: list[object] = [None, [], {"n_batches": "3"}, {"n_batches": True}]
     for config in others:
-        settings_file.write_text(json.dumps({**kept, "config": config}))
+        settings_file.write_text(json.dumps(seal({**kept, "config": config}, "run")))
         assert read_progress(str(run)).n_batches is None
     settings_file.write_text("{")
     with pytest.raises(FormatError, match="start the run again"):
@@ -142,7 +144,7 @@ def test_progress__settings_of_another_kind(tmp_path: Path) -> None:
 def test_progress__a_log_that_is_no_file(tmp_path: Path) -> None:
     RunDirectory.open(tmp_path / "run", SETTINGS)
     (tmp_path / "run" / "batch-1-float32.log").mkdir()
-    with pytest.raises(StorageError, match="Check that the place exists"):
+    with pytest.raises(FormatError, match="is not a regular file. Restore it"):
         read_progress(str(tmp_path / "run"))
 
 

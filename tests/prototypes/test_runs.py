@@ -1,6 +1,5 @@
 """The run directory: whose it is, and what its log answers."""
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import fitting as fitting_module
 from protodask.prototypes import scores as scores_module
 from protodask.prototypes.persistence import model_fingerprint
-from protodask.prototypes.runs import RunDirectory, read_run
+from protodask.prototypes.runs import RunDirectory, read_history, read_run
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +79,9 @@ def test_fit__leaves_its_settings_and_history(dataset: Dataset, engine: Engine, 
     assert FitConfig(**record["config"]) == QUICK
     assert (record["dataset"], record["start"]) == (dataset.key, None)
     assert record["environment"]["numpy"] == np.__version__
-    (entry,) = json.loads((tmp_path / "run" / "history.json").read_text())
+    history = read_history(str(tmp_path / "run"), record)
+    assert history is not None
+    (entry,) = history
     assert (entry["value"], entry["candidates"]) == (run.history[0].value, len(run.history[0].candidates))
     assert run.model.provenance["fits"][0]["config"] == QUICK.as_dict()
 
@@ -113,7 +114,7 @@ def test_open__refuses_a_file(tmp_path: Path) -> None:
         ("[]", "folder that --run-dir named"),
         ('{"format": "other"}', "folder that --run-dir named"),
         ('{"format": "protodask-run", "version": 2}', "Upgrade protodask"),
-        ('{"format": "protodask-run", "version": "1"}', "Upgrade protodask"),
+        ('{"format": "protodask-run", "version": "1"}', "start the run again"),
     ],
 )
 def test_open__refuses_damaged_foreign_or_newer_settings(tmp_path: Path, content: str, remedy: str) -> None:
