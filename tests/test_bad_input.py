@@ -495,7 +495,10 @@ def test_fit__without_batches_is_the_marginals(example: Example, tmp_path: Path)
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "ingest"])
-def test_scheduler__that_cannot_be_reached(command: str, example: Example, tmp_path: Path) -> None:
+def test_scheduler__that_cannot_be_reached(
+    command: str, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protodask.engine.connect.CONNECT_SECONDS", 1)
     out = ("--out", tmp_path / "out.zarr")
     arguments: dict[str, tuple[object, ...]] = {
         "fit": (example.data, *out),
@@ -503,8 +506,8 @@ def test_scheduler__that_cannot_be_reached(command: str, example: Example, tmp_p
         "evaluate": (example.model, example.data),
         "ingest": (example.table, "--target", "outcome", "--categorical", "colour", *out),
     }
-    done = _call(command, *arguments[command], "--scheduler", "no-port")
-    _failed(done, FAILED, "No Dask scheduler answered at no-port", "Check that it runs")
+    done = _call(command, *arguments[command], "--scheduler", "localhost:1")
+    _failed(done, FAILED, "No Dask scheduler answered at localhost:1", "Check that it runs")
     assert _names(tmp_path) == set()
 
 

@@ -14,12 +14,12 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.bounded import read_json
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
-from protodask.data.json_files import replace_file
 from protodask.data.local_files import discard, flush, make_durable, place_aside, put_in_place, remove
 from protodask.data.locations import inside, is_url, locate, open_store, read_object, storage_errors
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
+from protodask.data.whole_files import replace_file
 from protodask.errors import FormatError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
 

@@ -11,15 +11,13 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.bounded import open_anew, open_inside
-from protodask.data.storage import flush
+from protodask.data.bounded import open_inside
 
 _HEAD = struct.Struct("<4sII")
 _MAGIC = b"arrs"
@@ -88,20 +86,3 @@ def _parse_list(listed: bytes) -> Shapes | None:
 
 def _total_bytes(shapes: Shapes) -> int:
     return sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in shapes)
-
-
-def write_aside(path: str, parts: Iterable[bytes]) -> None:
-    """Write a file under another name, flush it to the disk, and give it its name."""
-    partial = f"{path}.partial"
-    try:
-        with open_anew(partial) as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        flush(os.path.dirname(path))
-    except BaseException:
-        with suppress(OSError):
-            os.remove(partial)
-        raise

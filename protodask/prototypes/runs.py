@@ -13,7 +13,7 @@ import platform
 import struct
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,9 @@ from protodask._version import __version__
 from protodask.data.bounded import open_inside, open_to_append, read_json
 from protodask.data.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import flush, is_url, locate, make_durable, storage_errors
+from protodask.data.whole_files import write_whole
 from protodask.errors import FormatError, InputError, StorageError
-from protodask.prototypes.run_arrays import pack_arrays, read_arrays, write_aside
+from protodask.prototypes.run_arrays import pack_arrays, read_arrays
 from protodask.prototypes.solver import Function
 
 Floats = NDArray[np.float64]
@@ -49,6 +50,9 @@ MOST_PARAMETERS = 2**24
 
 NOT_SETTINGS = ("environment", CHECKSUM)
 """What a run's record says besides its settings."""
+
+PARTIAL = ".partial"
+"""Ending of a file that is being written: one name, because the run has one driver, so that the next one takes it."""
 
 FLUSH_SECONDS = 1.0
 """Evaluations of at most this long are lost when the machine fails; when only the process does, none are."""
@@ -79,7 +83,7 @@ class RunDirectory:
             if os.path.exists(file):
                 _check_settings(where, read_run(where), record)
             else:
-                known = f"{SETTINGS_FILE}.partial"  # left by a process that was killed at its first step
+                known = SETTINGS_FILE + PARTIAL  # left by a process that was killed at its first step
                 if any(not name.startswith(".") and name != known for name in os.listdir(where)):
                     raise InputError(
                         f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
@@ -106,7 +110,7 @@ class RunDirectory:
         if found is None:
             found = dict(make())
             with storage_errors(self.path, "writing"):
-                write_aside(path, pack_arrays(found, seal))
+                _write(path, pack_arrays(found, seal))
         return found
 
     def seal_of(self, name: str) -> int:
@@ -205,7 +209,11 @@ def _flatten(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _write_json(path: str, value: Any) -> None:
-    write_aside(path, [json.dumps(value, indent=2).encode()])
+    _write(path, [json.dumps(value, indent=2).encode()])
+
+
+def _write(path: str, parts: Iterable[bytes]) -> None:
+    write_whole(path, path + PARTIAL, parts)
 
 
 def environment() -> dict[str, str]:

@@ -216,7 +216,7 @@ class Training:
         if self.log is None:
             return self._draw(source, model, number)
         drawn = self.log.arrays(number, "candidates", lambda: vars(self._draw(source, model, number)))
-        return DrawnCandidates(**drawn)
+        return DrawnCandidates(drawn["features"], drawn["classes"], drawn["rows"], drawn["weight"])
 
     def _draw(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         config = self.config

@@ -104,7 +104,7 @@ def test_plan__has_the_settings_of_fit() -> None:
         return {option.name: (option.opts, option.help) for option in commands.commands[name].params}
 
     fit, plan = options("fit"), options("plan")
-    assert fit.keys() - plan.keys() == {"out", "run_dir", "overwrite"}
+    assert fit.keys() - plan.keys() == {"out", "run_dir", "overwrite", "detach"}
     assert plan.keys() - fit.keys() == {"calibrate"}
     for name in fit.keys() & plan.keys():
         assert fit[name] == plan[name]

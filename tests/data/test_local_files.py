@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from protodask.data import local_files as local_files_module
-from protodask.data.json_files import replace_file
 from protodask.data.local_files import discard, exchange, leftovers, lock_place, place_aside, put_in_place, recover
 from protodask.data.locks import sole_writer, sweep
+from protodask.data.whole_files import replace_file
 from protodask.errors import StorageError
 
 

@@ -12,9 +12,9 @@ from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
 from protodask.pipeline.steps import STEPS, FitStep
 from protodask.prototypes import FitConfig
 
-COMPUTING = {
+NOT_OF_STEPS = {
     *("memory_limit", "threads", "scheduler", "workers", "tls_ca", "tls_cert", "tls_key", "insecure"),
-    *("as_json", "debug", "help"),
+    *("detach", "as_json", "debug", "help"),
 }
 
 README = Path(__file__).parents[2] / "pipelines" / "README.md"
@@ -24,7 +24,7 @@ README = Path(__file__).parents[2] / "pipelines" / "README.md"
 def test_steps__have_the_options_of_their_commands(name: str) -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name for option in command.commands[name].params}
-    assert {field.name for field in fields(STEPS[name])} == options - COMPUTING
+    assert {field.name for field in fields(STEPS[name])} == options - NOT_OF_STEPS
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.prototypes.run_arrays import pack_arrays, read_arrays, write_aside
+from protodask.data.whole_files import write_whole
+from protodask.prototypes.run_arrays import pack_arrays, read_arrays
 
 EXAMPLE: dict[str, NDArray[Any]] = {
     "features": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
@@ -30,9 +32,13 @@ def same(found: dict[str, NDArray[Any]] | None, expected: dict[str, NDArray[Any]
     )
 
 
+def write_file(path: Path, parts: Iterable[bytes]) -> None:
+    write_whole(str(path), f"{path}.partial", parts)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    write_aside(str(tmp_path / "a.arrays"), pack_arrays(EXAMPLE, SEAL))
+    write_file(tmp_path / "a.arrays", pack_arrays(EXAMPLE, SEAL))
     return tmp_path / "a.arrays"
 
 
@@ -49,7 +55,7 @@ def test_read_arrays__of_no_file_or_another_seal(file: Path) -> None:
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_read_arrays__of_a_changed_file(file: Path, data: st.DataObject) -> None:
-    write_aside(str(file), pack_arrays(EXAMPLE, SEAL))
+    write_file(file, pack_arrays(EXAMPLE, SEAL))
     content = bytearray(file.read_bytes())
     match data.draw(st.sampled_from(["flip", "cut", "grow"])):
         case "flip":
@@ -88,12 +94,12 @@ def test_read_arrays__of_a_list_that_cannot_be_allocates_nothing(tmp_path: Path,
         tracemalloc.stop()
 
 
-def test_write_aside__that_fails_leaves_the_old_file(file: Path) -> None:
+def test_write_whole__that_fails_leaves_the_old_file(file: Path) -> None:
     def parts() -> Any:
         yield b"new"
         raise OSError
 
     with pytest.raises(OSError):  # noqa: PT011
-        write_aside(str(file), parts())
+        write_file(file, parts())
     assert same(read_arrays(str(file), SEAL), EXAMPLE)
     assert [path.name for path in file.parent.iterdir()] == [file.name]
