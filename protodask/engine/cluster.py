@@ -21,7 +21,7 @@ from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 from protodask.engine.sources import Source, ZippedSource, leaves
-from protodask.engine.submission import lost_scheduler, results_of, task_key, wait_for_worker, workers_of
+from protodask.engine.submission import lost_scheduler, results_of, submit_graph, task_key, wait_for_worker, workers_of
 from protodask.errors import ClusterError
 
 SHARE_BYTES = 64 * 2**10
@@ -83,7 +83,7 @@ class ClusterScheduler:
         return sum(self._threads.values())
 
     def _count_threads(self) -> dict[str, int]:
-        return dict(self._client.nthreads())
+        return {address: int(worker["nthreads"]) for address, worker in workers_of(self._client).items()}
 
     @property
     def n_tasks(self) -> int:
@@ -132,7 +132,11 @@ class ClusterScheduler:
         named = tuple(leaf for leaf in leaves(work.source) if not leaf.resident)
         held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
         # Unpickled by the task: what a worker cannot import is then an error of the task, and not the worker's end.
-        packed = pickle.dumps((named, work.map, work.merge, work.prepare, arguments))
+        packed: Any = pickle.dumps((named, work.map, work.merge, work.prepare, arguments))
+        if len(packed) > SHARE_BYTES:  # as with many thousands of blocks or features, which the dataset describes
+            name = f"protodask-{token}-work"
+            graph[name] = Task(name, _identity, packed)
+            packed = TaskRef(name)
         for key, group in groups.items():
             shipped = [self._ship(leaf, number) for leaf in held for number in group]
             graph[key] = Task(key, _run_on_worker, packed, group, len(inputs), *inputs, *shipped)
@@ -162,8 +166,10 @@ class ClusterScheduler:
     def share(self, value: Any) -> Any:
         """The value as the result of a task, which any worker fetches once and the scheduler can make again."""
         key = f"protodask-shared-{uuid.uuid4().hex}"
-        future = self._client.get({key: Task(key, _identity, value)}, [key], sync=False)[0]
-        return _Shared(future)
+        return _Shared(self._send(key, value))
+
+    def _send(self, key: str, value: Any) -> Future[Any]:
+        return submit_graph(self._client, {key: Task(key, _identity, value)}, [key])[0]
 
     def _reference(self, graph: dict[str, Any], key: str, value: Any) -> TaskRef | None:
         """The task whose result is an argument, where it does not go to the tasks as it is."""
@@ -177,8 +183,7 @@ class ClusterScheduler:
     def _ship(self, leaf: Source, number: int) -> TaskRef:
         futures = self._shipped.setdefault(leaf.key, {})
         if number not in futures:
-            key = f"protodask-block-{leaf.key}-{number}"
-            futures[number] = self._client.get({key: Task(key, _identity, leaf.read(number))}, [key], sync=False)[0]
+            futures[number] = self._send(f"protodask-block-{leaf.key}-{number}", leaf.read(number))
         return TaskRef(futures[number].key)
 
     def forget(self, key: str) -> None:

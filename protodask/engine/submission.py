@@ -89,7 +89,7 @@ class _Submission:
         # Preferred, not bound: the scheduler takes another worker where the preferred one is gone.
         workers = {key: list(preferred.get(key, [])) for key in graph}
         with dask.annotate(workers=workers.__getitem__, allow_other_workers=True):
-            futures = self._client.get(graph, keys, sync=False)
+            futures = submit_graph(self._client, graph, keys)
         self._task.update(zip(keys, tasks, strict=True))
         self._futures.update(zip(keys, futures, strict=True))
         self._preferred.update(key for key in keys if preferred[key])
@@ -139,6 +139,18 @@ class _Submission:
     def release(self) -> None:
         for future in self._futures.values():
             future.release()
+
+
+def submit_graph(client: Client, graph: dict[str, Any], keys: list[str]) -> list[Future[Any]]:
+    """The futures of some tasks of a graph."""
+    _require_connection(client)
+    try:
+        futures: list[Future[Any]] = client.get(graph, keys, sync=False)
+    except Exception as error:
+        if client.status == "running":
+            raise
+        raise lost_scheduler(error) from error
+    return futures
 
 
 def _check_workers(client: Client, patience: Patience) -> bool:

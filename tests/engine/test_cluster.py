@@ -1,4 +1,5 @@
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ from reference.passes import (
 )
 
 from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
+from protodask.engine import cluster as cluster_module
+from protodask.engine import submission as submission_module
 from protodask.errors import ClusterError, InputError
 
 StartCluster = Callable[[int], Any]
@@ -201,3 +204,20 @@ def test_reduce__whose_task_lost_too_many_workers_by_chance_tries_again(
         found = engine.reduce(source, KILL_TWICE, "noise", tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
     assert found == local.reduce(source, SUM, "noise")
+
+
+def test_reduce__of_a_source_with_much_to_say_sends_it_once_a_pass(
+    cluster: Engine, local: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = NoiseSource(Layout(333, 16), "long-" + "x" * 2 * cluster_module.SHARE_BYTES)
+    sizes: list[int] = []
+    submit = submission_module.submit_graph
+
+    def measured(client: Client, graph: dict[str, Any], keys: list[str]) -> Any:
+        sizes.append(sum(len(pickle.dumps(task)) for task in graph.values()))
+        return submit(client, graph, keys)
+
+    monkeypatch.setattr(submission_module, "submit_graph", measured)
+    assert cluster.reduce(source, SUM, "noise") == local.reduce(source, SUM, "noise")
+    assert len(sizes) == 1
+    assert 2 * cluster_module.SHARE_BYTES < sizes[0] < 3 * cluster_module.SHARE_BYTES, "for two tasks"

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 import pytest
-from reference.passes import SLOW_SUM, SUM, NoiseSource
+from reference.passes import LOOKUP, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Reduction, identity, open_engine, submission, thread_engine
 from protodask.engine.submission import WORKER_SECONDS_SETTING
@@ -84,7 +85,7 @@ def test_check_workers__counts_those_that_are_paused_as_gone(
 
 
 @contextlib.contextmanager
-def scheduler_process(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def scheduler_process(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Engine]]:
     """A scheduler with one worker, each a process."""
     file = folder / "scheduler.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -114,7 +115,7 @@ def scheduler_process(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], s
 
 
 @contextlib.contextmanager
-def open_engine_of_file(file: Path) -> Iterator[Any]:
+def open_engine_of_file(file: Path) -> Iterator[Engine]:
     import json
 
     with open_engine(json.loads(file.read_text())["address"]) as engine:
@@ -123,7 +124,6 @@ def open_engine_of_file(file: Path) -> Iterator[Any]:
 
 def test_reduce__whose_scheduler_dies_says_so(tmp_path: Path) -> None:
     with scheduler_process(tmp_path) as (scheduler, engine):
-        assert isinstance(engine, Engine)
         assert engine.scheduler.n_threads == 1
         with (
             after(1, lambda: os.kill(scheduler.pid, signal.SIGKILL)),
@@ -132,8 +132,17 @@ def test_reduce__whose_scheduler_dies_says_so(tmp_path: Path) -> None:
             engine.reduce(SOURCE, SLOW_SUM, "noise", 0.5)
 
 
-def _sum_here(block: Any, name: str) -> float:
-    return float(block[name].sum())
+def test_reduce__after_the_scheduler_died_between_two_passes_says_so(tmp_path: Path) -> None:
+    with scheduler_process(tmp_path) as (scheduler, engine):
+        shared = engine.share(np.arange(3.0))
+        assert engine.reduce(SOURCE, LOOKUP, shared) > 0
+        scheduler.kill()
+        scheduler.wait(30)
+        for _ in range(2):
+            with pytest.raises(ClusterError, match="connection to the scheduler was lost.*scheduler still runs"):
+                engine.reduce(SOURCE, SUM, "noise")
+        with pytest.raises(ClusterError, match="connection to the scheduler was lost"):
+            engine.share(np.arange(3.0))
 
 
 def test_reduce__of_functions_that_the_workers_cannot_import_fails(
