@@ -144,13 +144,28 @@ def delete(place: str) -> None:
 
 
 def make_durable(place: str) -> None:
-    """Have the system write a file, or everything below a folder, to the disk."""
+    """Have the system write a file, or everything below a folder, to the disk.
+
+    A late writer may rename a file between the look at its folder and the one at itself: a second walk finds it under
+    its new name.
+    """
     if not os.path.isdir(place):
         flush(place)
+    elif not _flush_below(place):
+        _flush_below(place)
+
+
+def _flush_below(place: str) -> bool:
+    """Whether all files were still there that were found."""
+    complete = True
     for folder, _, files in os.walk(place):
         for name in files:
-            flush(os.path.join(folder, name))
+            try:
+                flush(os.path.join(folder, name))
+            except FileNotFoundError:
+                complete = False
         flush(folder)
+    return complete
 
 
 def flush(path: str) -> None:

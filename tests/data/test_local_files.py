@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from protodask.data import local_files as local_files_module
-from protodask.data.local_files import discard, exchange, leftovers, lock_place, place_aside, put_in_place, recover
+from protodask.data.local_files import (
+    discard,
+    exchange,
+    flush,
+    leftovers,
+    lock_place,
+    make_durable,
+    place_aside,
+    put_in_place,
+    recover,
+)
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.whole_files import replace_file
 from protodask.errors import StorageError
@@ -164,6 +174,27 @@ def test_sole_writer__where_there_are_no_locks_removes_nothing(tmp_path: Path, m
     with sole_writer(str(tmp_path / "d")):
         assert left.exists()
     assert left.exists()
+
+
+def test_make_durable__finds_what_a_late_writer_renames_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = tmp_path / "d" / "c"
+    chunks.mkdir(parents=True)
+    (chunks / "0").write_text("a chunk")
+    (chunks / "1.partial").write_text("a chunk written twice")
+    flushed: list[str] = []
+
+    def flush_late(path: str) -> None:
+        if path.endswith(".partial"):
+            os.rename(path, path.removesuffix(".partial"))
+        flush(path)
+        flushed.append(os.path.relpath(path, chunks))
+
+    monkeypatch.setattr(local_files_module, "flush", flush_late)
+    make_durable(str(tmp_path / "d"))
+    assert {"0", "1", ".", ".."} <= set(flushed)
+    assert flushed.index("1") < len(flushed) - 1 - flushed[::-1].index("."), "the name follows the content"
 
 
 def test_discard__removes_at_once(tmp_path: Path) -> None:
