@@ -243,6 +243,32 @@ def test_writer__that_another_one_overtook_fails_and_says_so(
     assert len(generations(url)) == 1
 
 
+def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket}/d.zarr"
+    overtaken = generations_module.new_generation(url, "some format")
+    place = overtaken.__enter__()
+    for name in ("a", "zarr.json", "z"):
+        write_object(place, name, b"{}")
+    failures: list[str] = []
+
+    def publish_meanwhile(path: str, name: str) -> None:
+        if name == place.rpartition("/")[2] and not failures:  # the removal of all of it begins
+            failures.append("none")
+            with pytest.raises(StorageError, match="one at a time") as caught:
+                overtaken.__exit__(None, None, None)
+            failures.append(str(caught.value))
+        delete_below(path, name)
+
+    monkeypatch.setattr(generations_module, "delete_below", publish_meanwhile)
+    with generations_module.new_generation(url, "some format") as other:
+        write_object(other, "zarr.json", b"{}")
+    assert len(failures) == 2
+    assert generations(url) == {other.rpartition("/")[2]}
+    assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
+
+
 def test_open__of_a_place_whose_generation_was_lost(bucket: str, make_arrays: Make, write: Write) -> None:
     url = f"{bucket}/d.zarr"
     write(make_arrays(30), url)
