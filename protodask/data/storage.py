@@ -15,7 +15,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.bounded import read_json
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
-from protodask.data.local_files import discard, flush, make_durable, place_aside, put_in_place, remove
+from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
 from protodask.data.locations import inside, is_url, locate, open_store, read_object, storage_errors
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
@@ -32,6 +32,7 @@ __all__ = [
     "discard",
     "find_group",
     "flush",
+    "flush_handle",
     "group_exists",
     "is_url",
     "locate",
