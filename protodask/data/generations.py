@@ -27,8 +27,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from protodask.data.bounded import read_object
 from protodask.data.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
-from protodask.data.locations import delete_below, inside, list_names, read_object, write_object
+from protodask.data.locations import delete_below, inside, list_names, write_object
 from protodask.errors import StorageError
 from protodask.places import mask
 

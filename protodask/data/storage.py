@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.bounded import read_json
+from protodask.data.bounded import read_json, read_object
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
 from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
-from protodask.data.locations import inside, is_url, locate, open_store, read_object, storage_errors
+from protodask.data.locations import inside, is_url, locate, open_store, storage_errors
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
