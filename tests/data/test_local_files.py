@@ -176,6 +176,21 @@ def test_sole_writer__where_there_are_no_locks_removes_nothing(tmp_path: Path, m
     assert left.exists()
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_sole_writer__in_a_folder_that_may_not_be_written_says_which(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str, *_: object) -> int:
+        raise OSError(number, os.strerror(number), path)  # as it is for others than the superuser
+
+    monkeypatch.setattr(os, "open", fail)
+    with (
+        pytest.raises(StorageError, match=f"Locking .* failed .* Make the folder {tmp_path} writable"),
+        sole_writer(str(tmp_path / "d")),
+    ):
+        pass
+
+
 def test_make_durable__finds_what_a_late_writer_renames_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
