@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal
 
 from zarr.core.sync import sync
 
-from protodask.data.locations import open_store
+from protodask.data.locations import is_url, open_store, storage_errors
 from protodask.errors import FormatError
 
 MAX_JSON_BYTES = 64 * 2**20
@@ -109,24 +109,38 @@ def read_json(root: str, name: str) -> Any:
 
     What is no JSON, or is of a size or depth that nothing here has, is a `ValueError` (of which `FormatError` is one).
     """
-    path = f"{root}/{name}"
-    if "://" in root:
-        content = sync(_fetch(root, name, MAX_JSON_BYTES + 1))
-        if len(content) > MAX_JSON_BYTES:
-            raise FormatError(f"{path} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}")
-    else:
-        with open_inside(root, name) as file:
-            content = read_bounded(file, MAX_JSON_BYTES, path)
+    content = _read_remote(root, name) if is_url(root) else _read_local(root, name)
+    if content is None:
+        raise FileNotFoundError(f"{root}/{name}")
     return parse_json(content)
 
 
-async def _fetch(root: str, name: str, most: int) -> bytes:
+def read_object(root: str, name: str) -> bytes | None:
+    """The content of a file or object that `read_json` would parse, or None where there is none."""
+    if is_url(root):
+        with storage_errors(root, "reading"):
+            return _read_remote(root, name)
+    try:
+        return _read_local(root, name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _read_local(root: str, name: str) -> bytes:
+    with open_inside(root, name) as file:
+        return read_bounded(file, MAX_JSON_BYTES, f"{root}/{name}")
+
+
+def _read_remote(root: str, name: str) -> bytes | None:
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
 
-    content = await open_store(root, read_only=True).get(name, default_buffer_prototype(), RangeByteRequest(0, most))
+    store, within = open_store(root, read_only=True), RangeByteRequest(0, MAX_JSON_BYTES + 1)
+    content = sync(store.get(name, default_buffer_prototype(), within))
     if content is None:
-        raise FileNotFoundError(f"{root}/{name}")
+        return None
+    if len(content) > MAX_JSON_BYTES:
+        raise FormatError(f"{root}/{name} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}")
     return bytes(content.to_bytes())
 
 

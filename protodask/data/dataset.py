@@ -23,7 +23,7 @@ from protodask.data.storage import (
     group_exists,
     is_url,
     locate,
-    read_attributes,
+    own_attributes,
     read_stable,
     version_of,
 )
@@ -290,19 +290,28 @@ def _require_unreplaced(path: str, place: str, identity: str, failed: bool = Fal
         replaced = failed and not group_exists(place)
     else:
         version = version_of(place)
-        replaced = version is None or _identity_at(place, version) != identity
+        replaced = version is None or _identity_at(path, place, version) != identity
     if replaced:
-        raise StorageError(
-            f"The dataset {mask(path)} was replaced or removed while it was being read.",
-            "Repeat what you did, with the dataset that is there now.",
-        )
+        raise _replaced(path)
+
+
+def _replaced(path: str) -> StorageError:
+    return StorageError(
+        f"The dataset {mask(path)} was replaced or removed while it was being read.",
+        "Repeat what you did, with the dataset that is there now.",
+    )
 
 
 @lru_cache(maxsize=64)
-def _identity_at(place: str, version: object) -> str | None:
-    """The identity of the dataset at a place, looked up once for each version of its attributes."""
-    attributes = read_attributes(place) if os.path.exists(place) else None
-    return attributes.get("identity", "") if isinstance(attributes, dict) else None
+def _identity_at(path: str, place: str, version: object) -> object:
+    """The identity of the dataset at a place, looked up once for each version of its attributes.
+
+    Only what was found is kept: what is missing now, or cannot be read now, may be there at the next look.
+    """
+    attributes = own_attributes(place)
+    if not isinstance(attributes, dict):
+        raise _replaced(path)
+    return attributes.get("identity", "")
 
 
 def _load_arrays(dataset: Dataset) -> _Opened:
@@ -321,7 +330,7 @@ def _load_arrays(dataset: Dataset) -> _Opened:
         )
         try:
             arrays[variable.name] = form.open()
-        except FormatError:
+        except (FormatError, MemoryError):
             raise
         except PermissionError as error:
             raise StorageError(
@@ -330,10 +339,10 @@ def _load_arrays(dataset: Dataset) -> _Opened:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
         except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
-            if is_remote(error):
+            if is_remote(error) or isinstance(error, OSError):
                 raise StorageError(
                     f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
-                    "Check the network and the credentials, and repeat.",
+                    f"Check the {'network and the credentials' if is_remote(error) else 'storage'}, and repeat.",
                 ) from error
             raise FormatError(
                 f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN

@@ -9,6 +9,12 @@ object, which is replaced in one step; they name the generation that counts:
 Until that object is replaced the old state stays as it was; afterwards the old generation is removed, and who still
 reads it finds its objects missing. There are no locks: who begins to write removes every generation that does not
 count, so of two writers the one that began first fails, and says so.
+
+The object that is removed first is the one its writer looks for before it publishes and after, however long the rest
+takes. What remains are two moments between single requests, which only conditional writes could close. One is between
+the look whether a generation counts and the removal of that object: one published just then is removed even so, and
+if the one that removed it fails too, nothing is left. The other is between reading the attributes of the place and
+replacing them: of two that publish just then, the later one replaces an earlier one that it has not seen.
 """
 
 from __future__ import annotations
@@ -21,8 +27,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from protodask.data.bounded import read_object
 from protodask.data.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
-from protodask.data.locations import delete_below, inside, list_names, read_object, write_object
+from protodask.data.locations import delete_below, inside, list_names, write_object
 from protodask.errors import StorageError
 from protodask.places import mask
 
@@ -75,7 +82,13 @@ def remove_replaced(path: str) -> None:
     """
     replaced = _attributes(read_object(path, ROOT)).get("replaced")
     if isinstance(replaced, str) and GENERATION.fullmatch(replaced) and replaced in list_names(path):
-        delete_below(path, replaced)
+        _remove(path, replaced)
+
+
+def _remove(path: str, name: str) -> None:
+    """Remove a generation, beginning with the object by which its writer tells that it is there."""
+    delete_below(path, f"{name}/{ROOT}")
+    delete_below(path, name)
 
 
 def _give_up(path: str, name: str) -> None:
@@ -85,7 +98,7 @@ def _give_up(path: str, name: str) -> None:
     while calm < CALM_LOOKS and time.monotonic() < deadline:
         if name in list_names(path):
             calm = 0
-            delete_below(path, name)
+            _remove(path, name)
         else:
             calm += 1
             time.sleep(LOOK_SECONDS)
@@ -124,7 +137,7 @@ def _attributes(content: bytes | None) -> dict[str, Any]:
 def _remove_others(path: str, kept: str | None) -> None:
     for name in list_names(path):
         if GENERATION.fullmatch(name) and name not in (kept, _counting(path)):
-            delete_below(path, name)
+            _remove(path, name)
 
 
 def _remove_older_layout(path: str, kept: str) -> None:

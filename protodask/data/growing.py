@@ -9,9 +9,10 @@ from typing import Any
 
 import zarr
 
+from protodask.data.bounded import read_object
 from protodask.data.generations import ROOT
-from protodask.data.local_files import delete, flush, place_aside
-from protodask.data.locations import delete_below, is_url, list_names, read_object, write_object
+from protodask.data.local_files import delete, flush, flush_handle, place_aside
+from protodask.data.locations import delete_below, is_url, list_names, write_object
 from protodask.data.metadata import Metadata
 from protodask.data.schema import TARGET
 from protodask.errors import StorageError
@@ -90,7 +91,7 @@ def commit(place: str, where: str, attributes: Mapping[str, Any]) -> None:
         with open(aside, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            flush_handle(file.fileno())
         os.replace(aside, os.path.join(place, ROOT))
     except BaseException:
         delete(aside)

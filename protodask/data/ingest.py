@@ -22,9 +22,11 @@ from protodask.data.encoding import (
     table_rows,
 )
 from protodask.data.ingest_sources import open_table
+from protodask.data.metadata import Metadata, require_storable
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column, Label
 from protodask.data.storage import check_free, locate
+from protodask.data.summary import empty_summary
 from protodask.data.tables import Encoder, Partitions, TableSource
 from protodask.data.writer import write_dataset
 from protodask.engine import (
@@ -241,6 +243,7 @@ def ingest(
     roles = {"target": target, "weight": weight, "inclusion": inclusion}
     features = _feature_columns(table, roles, (*categorical, *orders))
     columns = tuple(_column(name, categorical, orders) for name in features)
+    _require_storable(columns, target, drop)
     closed = tuple(column for column in columns if column.kind != "nominal")
     tried = Encoder(closed, (), None, weight, inclusion, np.dtype(dtype).name)
     with open_engine(engine) as opened:
@@ -366,6 +369,27 @@ def _ingest_more(
             dtype=known.dtype,
             append=True,
         )
+
+
+def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[str]) -> None:
+    """Refuse more columns than a dataset can have; classes and categories, not known yet, only add to them."""
+    width = sum(len(column.feature_names) for column in columns)
+    require_storable(
+        Metadata(
+            n_rows=1,
+            block_rows=1,
+            dtype=FEATURES.dtypes[0],
+            classes=(),
+            columns=tuple(columns),
+            target_name=target,
+            weight_name=None,
+            inclusion_name=None,
+            dropped=tuple(dropped),
+            summary=empty_summary(width, 0),
+            content=0,
+            block_checks=b"",
+        )
+    )
 
 
 def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str]) -> list[str]:

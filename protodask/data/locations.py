@@ -91,19 +91,6 @@ def open_store(path: str, read_only: bool = False) -> Any:
         ) from error
 
 
-def read_object(path: str, name: str) -> bytes | None:
-    """The content of one file or object below a place, or None where there is none."""
-    if is_url(path):
-        with storage_errors(path, "reading"):
-            value = sync(open_store(path, read_only=True).get(name, default_buffer_prototype()))
-        return None if value is None else bytes(value.to_bytes())
-    try:
-        with open(os.path.join(path, *name.split("/")), "rb") as file:
-            return file.read()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-
-
 def write_object(path: str, name: str, content: bytes) -> None:
     """Put one object below a URL; who reads it finds the old one or the new one."""
     sync(open_store(path).set(name, default_buffer_prototype().buffer.from_bytes(content)))

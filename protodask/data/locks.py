@@ -19,6 +19,9 @@ except ImportError:  # not on Windows: there nothing tells a dead writer from a 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems say that know no locks."""
 
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What systems say where no lock file can be made."""
+
 
 @contextmanager
 def sole_writer(path: str) -> Iterator[None]:
@@ -34,7 +37,16 @@ def sole_writer(path: str) -> Iterator[None]:
     path = os.path.realpath(path)
     place = lock_place(path)
     with storage_errors(path, "locking"):
-        handle, locked = _take_lock(place, path)
+        try:
+            handle, locked = _take_lock(place, path)
+        except OSError as error:
+            if error.errno not in NOT_WRITABLE:
+                raise
+            raise StorageError(
+                f"Locking {path} failed ({error}).",
+                f"Make the folder {os.path.dirname(path)} writable: while someone writes to a place, a lock file lies "
+                "beside it.",
+            ) from error
     try:
         if locked:
             with storage_errors(path, "clearing what was left beside"):

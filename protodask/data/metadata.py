@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from protodask.data.bounded import MAX_JSON_BYTES
 from protodask.data.records import Fields, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.schema import (
     FEATURES,
@@ -209,6 +211,29 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         "fingerprint": metadata.fingerprint,
     }
     return seal(record, RECORD.name)
+
+
+def require_storable(metadata: Metadata) -> None:
+    """Refuse, before its rows are read, a dataset with attributes that `to_attributes` could refuse at the end.
+
+    Whatever the rows are: each statistic is taken to be as long as a number gets.
+    """
+    classes = len(metadata.classes)
+    # 23 characters each, 24 with the sign, and 23 for the deviations that follow from this weight.
+    longest = np.full(metadata.n_features, sys.float_info.min)
+    summary = Summary(
+        rows=metadata.n_rows,
+        class_rows=np.full(classes, metadata.n_rows),
+        class_weight=np.full(classes, sys.float_info.min),
+        weight=1.2345678901234567e-100,
+        mean=-longest,
+        squares=longest,
+        minimum=-longest,
+        maximum=-longest,
+    )
+    # Two hexadecimal digits a byte: more than this many are refused, and need not be made.
+    check_bytes = min(BLOCK_CHECK_BYTES * -(-metadata.n_rows // metadata.block_rows), MAX_JSON_BYTES // 2)
+    to_attributes(replace(metadata, summary=summary, block_checks=bytes(check_bytes)))
 
 
 def unfinished_attributes() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,10 +13,10 @@ from typing import Any, TypeVar
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.bounded import read_json
+from protodask.data.bounded import read_json, read_object
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
-from protodask.data.local_files import discard, flush, make_durable, place_aside, put_in_place, remove
-from protodask.data.locations import inside, is_url, locate, open_store, read_object, storage_errors
+from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
+from protodask.data.locations import inside, is_url, locate, open_store, storage_errors
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
@@ -31,6 +32,7 @@ __all__ = [
     "discard",
     "find_group",
     "flush",
+    "flush_handle",
     "group_exists",
     "is_url",
     "locate",
@@ -38,6 +40,7 @@ __all__ = [
     "make_durable",
     "make_group",
     "open_store",
+    "own_attributes",
     "published",
     "read_attributes",
     "read_marker",
@@ -69,39 +72,44 @@ def find_group(path: str) -> tuple[str, object]:
     """
     attributes: object = None
     for _ in range(LOOKS):
-        attributes = _own_attributes(path)
+        attributes = own_attributes(path)
         generation = named_generation(attributes)
         if generation is None:
+            if attributes is None and not is_url(path) and not os.path.exists(path):
+                raise StorageError(f"There is nothing at {path}.", "Check the path.")
             break
         place = inside(path, generation)
-        if is_url(path) or os.path.isdir(place):
-            found = _own_attributes(place)
-            if found is not None:
-                return place, found
+        found = own_attributes(place)
+        if found is not None:
+            return place, found
         # Replaced between the two looks, or its generation was lost.
-        if named_generation(_own_attributes(path)) == generation:
+        if named_generation(own_attributes(path)) == generation:
             break
     return path, attributes
 
 
-def _own_attributes(path: str) -> object:
-    if is_url(path):
-        if read_object(path, ROOT) is None:  # which tells what is not there from what cannot be reached
-            return None
-    elif not os.path.exists(path):
-        raise StorageError(f"There is nothing at {path}.", "Check the path.")
-    try:
-        record = read_json(path, ROOT)
-    except FormatError:  # a link or a pipe in place of the file, or a file too large
-        raise
-    except PermissionError as error:
-        raise StorageError(
-            f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
-        ) from error
-    except Exception:  # clients of object stores raise what they like, and it was there a moment ago
+def own_attributes(path: str) -> object:
+    """The attributes of the group at `path` itself, unchecked, or None where there is no group, or not in JSON.
+
+    What may pass, such as a disk that does not answer, is never taken for that: it is a `StorageError`.
+    """
+    if is_url(path) and read_object(path, ROOT) is None:  # which tells what is not there from what cannot be reached
         return None
+    with storage_errors(path, "reading"):
+        try:
+            record = read_json(path, ROOT)
+        except ProtodaskError:  # a link or a pipe in place of the file, or a file too large
+            raise
+        except PermissionError as error:
+            raise _forbidden(path, error) from error
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
     is_group = isinstance(record, dict) and (record.get("zarr_format"), record.get("node_type")) == (3, "group")
     return record.get("attributes") if is_group else None
+
+
+def _forbidden(path: str, error: PermissionError) -> StorageError:
+    return StorageError(f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it.")
 
 
 def version_of(path: str) -> object:
@@ -111,12 +119,18 @@ def version_of(path: str) -> object:
     try:
         # Opened, not only asked for: a network file system then looks at the server.
         handle = os.open(os.path.join(path, ROOT), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe
-    except OSError:
+        try:
+            found = os.fstat(handle)
+        finally:
+            os.close(handle)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        found = os.fstat(handle)
-    finally:
-        os.close(handle)
+    except PermissionError as error:
+        raise _forbidden(path, error) from error
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket: who reads it says that it is no file
+            return error.errno
+        raise StorageError(f"{path} cannot be read ({error}).", "Check the storage and repeat.") from error
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 
 from protodask.data.bounded import open_anew
-from protodask.data.local_files import delete, flush, place_aside
+from protodask.data.local_files import delete, flush, flush_handle, place_aside
 from protodask.data.locations import storage_errors
 from protodask.data.locks import sole_writer
 
@@ -18,7 +18,7 @@ def write_whole(path: str, aside: str, parts: Iterable[bytes]) -> None:
             for part in parts:
                 file.write(part)
             file.flush()
-            os.fsync(file.fileno())
+            flush_handle(file.fileno())
         os.replace(aside, path)
         flush(os.path.dirname(path))
     except BaseException:

@@ -23,6 +23,7 @@ from protodask.data.metadata import (
     Metadata,
     block_digest,
     check_of,
+    require_storable,
     to_attributes,
 )
 from protodask.data.rows import BlockNumbers, RelaidSource, check_finite
@@ -230,6 +231,7 @@ def write_dataset(
         if append:
             return _append(source, where, wanted, opened)
         wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows), identity=os.urandom(8).hex())
+        require_storable(wanted)
         return _create(source, where, wanted, opened, overwrite)
 
 
@@ -318,6 +320,7 @@ def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dat
         old = dataset.metadata
         check_same_schema(old, wanted)
         total = replace(old, n_rows=old.n_rows + wanted.n_rows)
+        require_storable(total)
         first = old.n_rows // old.block_rows
         content = old.content
         if old.n_rows % old.block_rows:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
+from protodask.data import bounded as bounded_module
 from protodask.data.bounded import (
     MAX_JSON_BYTES,
     MAX_JSON_DEPTH,
@@ -20,7 +22,9 @@ from protodask.data.bounded import (
     open_to_append,
     parse_json,
     read_json,
+    read_object,
 )
+from protodask.data.growing import require_writer
 from protodask.data.records import RecordKind, recognize, seal, unseal
 from protodask.errors import FormatError, InputError
 
@@ -75,6 +79,44 @@ def test_read__at_a_url() -> None:
         read_json("memory://bounded", "large.json")
     with pytest.raises(FileNotFoundError):
         read_json("memory://bounded", "gone.json")
+
+
+def test_read_object__tells_what_is_absent_and_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_module, "MAX_JSON_BYTES", 10)
+    fsspec.filesystem("memory").pipe({"/objects/a/b": b"x" * 10, "/objects/large": b"x" * 11})
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"x" * 10)
+    (tmp_path / "large").write_bytes(b"x" * 11)
+    for root in ("memory://objects", str(tmp_path)):
+        assert read_object(root, "a/b") == b"x" * 10
+        assert read_object(root, "gone") is None
+        assert read_object(root, "a/b/c") is None
+        with pytest.raises(FormatError, match="more than 10 bytes"):
+            read_object(root, "large")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_append__does_not_wait_at_what_is_no_file(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text('{"attributes": {"writer": "token"}}')
+    (tmp_path / "d" / "target").mkdir(parents=True)
+    (tmp_path / "d" / "zarr.json").write_text("{}")
+    place = tmp_path / "d" / "target" / "zarr.json"
+    _place(kind, place)
+    writers = [os.open(place, os.O_RDWR)] if kind == "pipe" else []
+
+    def close() -> None:
+        while writers:
+            os.close(writers.pop())
+
+    timer = threading.Timer(5, close)  # ends the wait, should there be one
+    timer.start()
+    try:
+        with pytest.raises(FormatError, match="not a regular file|symbolic link"):
+            require_writer(str(tmp_path / "d"), "token")
+    finally:
+        timer.cancel()
+        timer.join()
+        close()
 
 
 def _place(kind: str, path: Path) -> None:

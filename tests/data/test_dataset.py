@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
 import shutil
 import tracemalloc
@@ -424,3 +426,64 @@ def test_open__follows_a_generation_that_was_copied_to_a_disk(dataset: Dataset, 
     copy = Dataset.open(tmp_path / "copy")
     assert copy.key == dataset.key
     np.testing.assert_array_equal(copy.read(2)["features"], dataset.read(2)["features"])
+
+
+def break_once(monkeypatch: pytest.MonkeyPatch, place: Path, error: BaseException) -> None:
+    """Have the next look at a file fail, and no later one."""
+    look, errors = os.lstat, [error]
+
+    def lstat(path: Any, *rest: Any, **options: Any) -> os.stat_result:
+        if os.fspath(path) == str(place) and errors:
+            raise errors.pop()
+        return look(path, *rest, **options)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "disk"), OSError(errno.ESTALE, "stale"), MemoryError()])
+def test_read__after_a_failure_that_passed_reads(
+    error: Exception, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset.read(0)
+    place = Path(dataset.path, "zarr.json")
+    os.utime(place)  # so that it is looked at again
+    break_once(monkeypatch, place, error)
+    expected = MemoryError if isinstance(error, MemoryError) else StorageError
+    with pytest.raises(expected) as caught:
+        dataset.read(0)
+    assert "replaced" not in str(caught.value)
+    assert dataset.read(0).n_rows == 32
+    assert Dataset.open(dataset.path).key == dataset.key
+
+
+def test_read__after_the_attributes_were_missing_for_a_moment_reads(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Path(dataset.path, "zarr.json")
+    os.utime(place)
+    break_once(monkeypatch, place, FileNotFoundError(errno.ENOENT, "gone"))
+    with pytest.raises(StorageError, match="was replaced or removed"):
+        dataset.read(0)
+    assert dataset.read(0).n_rows == 32
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "disk"), PermissionError(errno.EACCES, "not yours")])
+def test_version_of__says_what_cannot_be_looked_at(
+    error: OSError, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(StorageError, match=r"cannot be read .* Check (the storage|that you may read it)"):
+        storage_module.version_of(dataset.path)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "features/zarr.json"])
+def test_open__of_a_disk_that_does_not_answer_does_not_advise_to_ingest_again(
+    name: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_once(monkeypatch, Path(dataset.path, name), OSError(errno.EIO, "disk"))
+    with pytest.raises(StorageError, match="disk.* Check"):
+        Dataset.open(dataset.path)
+    assert Dataset.open(dataset.path).n_rows == 100

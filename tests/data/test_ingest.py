@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import pickle
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protodask.data import Dataset, ingest, ingest_frames, table_source
+from protodask.data import records as records_module
 from protodask.data.ingest import ingest_arrays
 from protodask.engine import Arrays, Engine, Progress
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
@@ -579,3 +581,17 @@ def test_ingest__takes_what_was_persisted_in_this_process(engine: Engine, tmp_pa
     frame = pd.DataFrame({"a": features[:, 0], "y": labels})
     table = dask.dataframe.from_pandas(frame, npartitions=2).persist(scheduler="threads")
     assert ingest(table, tmp_path / "t", target="y", engine=engine).n_rows == 100
+
+
+def test_ingest__of_more_columns_than_a_dataset_can_have_reads_no_row(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("protodask.data.ingest")
+    scans: list[object] = []
+    monkeypatch.setattr(module, "_run_scan", lambda *arguments: scans.append(arguments))
+    monkeypatch.setattr(records_module, "MAX_JSON_ITEMS", records_module.HEAD + 200)
+    arrays = np.ones((10, 40)), np.arange(10) % 2
+    with pytest.raises(InputError, match="description of the dataset .* Use fewer features"):
+        ingest(arrays, tmp_path / "d", engine=engine)
+    assert scans == []
+    assert os.listdir(tmp_path) == []

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from protodask.data import local_files as local_files_module
-from protodask.data.local_files import discard, exchange, leftovers, lock_place, place_aside, put_in_place, recover
+from protodask.data.growing import commit
+from protodask.data.local_files import (
+    discard,
+    exchange,
+    flush,
+    leftovers,
+    lock_place,
+    make_durable,
+    place_aside,
+    put_in_place,
+    recover,
+)
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.whole_files import replace_file
 from protodask.errors import StorageError
@@ -154,8 +166,6 @@ def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
 
 
 def test_sole_writer__where_there_are_no_locks_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fcntl
-
     def fail(handle: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -164,6 +174,76 @@ def test_sole_writer__where_there_are_no_locks_removes_nothing(tmp_path: Path, m
     with sole_writer(str(tmp_path / "d")):
         assert left.exists()
     assert left.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_sole_writer__in_a_folder_that_may_not_be_written_says_which(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str, *_: object) -> int:
+        raise OSError(number, os.strerror(number), path)  # as it is for others than the superuser
+
+    monkeypatch.setattr(os, "open", fail)
+    with (
+        pytest.raises(StorageError, match=f"Locking .* failed .* Make the folder {tmp_path} writable"),
+        sole_writer(str(tmp_path / "d")),
+    ):
+        pass
+
+
+def test_make_durable__finds_what_a_late_writer_renames_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chunks = tmp_path / "d" / "c"
+    chunks.mkdir(parents=True)
+    (chunks / "0").write_text("a chunk")
+    (chunks / "1.partial").write_text("a chunk written twice")
+    flushed: list[str] = []
+
+    def flush_late(path: str) -> None:
+        if path.endswith(".partial"):
+            os.rename(path, path.removesuffix(".partial"))
+        flush(path)
+        flushed.append(os.path.relpath(path, chunks))
+
+    monkeypatch.setattr(local_files_module, "flush", flush_late)
+    make_durable(str(tmp_path / "d"))
+    assert {"0", "1", ".", ".."} <= set(flushed)
+    assert flushed.index("1") < len(flushed) - 1 - flushed[::-1].index("."), "the name follows the content"
+
+
+@pytest.mark.parametrize("answer", [None, errno.ENOTSUP, errno.EIO])
+def test_flush__empties_the_cache_of_the_drive_where_the_system_can(
+    answer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def full_flush(handle: int, command: int) -> int:
+        assert command == 51
+        calls.append("full")
+        if answer is not None:
+            raise OSError(answer, os.strerror(answer))
+        return 0
+
+    monkeypatch.setattr(local_files_module, "FULL_FLUSH", 51)
+    monkeypatch.setattr(fcntl, "fcntl", full_flush)
+    monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync"))
+    expected = {None: ["full"], errno.ENOTSUP: ["full", "fsync"], errno.EIO: ["full"]}
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) if answer == errno.EIO else nullcontext():
+        flush(str(tmp_path))
+    assert calls == expected[answer]
+
+
+@pytest.mark.parametrize("write", [replace_file, lambda path, text: commit(os.path.dirname(path), path, {})])
+def test_writers__flush_what_they_hold_in_the_same_way(
+    write: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[int] = []
+    (tmp_path / "zarr.json").write_text("{}")
+    monkeypatch.setattr(local_files_module, "FULL_FLUSH", 51)
+    monkeypatch.setattr(fcntl, "fcntl", lambda handle, command: commands.append(command))
+    write(str(tmp_path / "zarr.json"), "{}")
+    assert commands == [51, 51], "the content and the name"
 
 
 def test_discard__removes_at_once(tmp_path: Path) -> None:

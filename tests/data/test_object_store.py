@@ -21,8 +21,9 @@ from zarr.storage import FsspecStore
 from protodask.cli import app
 from protodask.data import Column, Dataset, ingest, write_dataset
 from protodask.data import generations as generations_module
+from protodask.data.bounded import read_object
 from protodask.data.generations import GENERATION
-from protodask.data.locations import delete_below, list_names, open_store, read_object, write_object
+from protodask.data.locations import delete_below, list_names, open_store, write_object
 from protodask.engine import Arrays, Engine, array_source
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
@@ -241,6 +242,32 @@ def test_writer__that_another_one_overtook_fails_and_says_so(
         write_dataset(Overtaken(), url, classes=("p", "q", "r"), columns=columns, engine=engine, block_rows=8)
     assert Dataset.open(url).n_rows == 30
     assert len(generations(url)) == 1
+
+
+def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket}/d.zarr"
+    overtaken = generations_module.new_generation(url, "some format")
+    place = overtaken.__enter__()
+    for name in ("a", "zarr.json", "z"):
+        write_object(place, name, b"{}")
+    failures: list[str] = []
+
+    def publish_meanwhile(path: str, name: str) -> None:
+        if name == place.rpartition("/")[2] and not failures:  # the removal of all of it begins
+            failures.append("none")
+            with pytest.raises(StorageError, match="one at a time") as caught:
+                overtaken.__exit__(None, None, None)
+            failures.append(str(caught.value))
+        delete_below(path, name)
+
+    monkeypatch.setattr(generations_module, "delete_below", publish_meanwhile)
+    with generations_module.new_generation(url, "some format") as other:
+        write_object(other, "zarr.json", b"{}")
+    assert len(failures) == 2
+    assert generations(url) == {other.rpartition("/")[2]}
+    assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
 
 
 def test_open__of_a_place_whose_generation_was_lost(bucket: str, make_arrays: Make, write: Write) -> None:

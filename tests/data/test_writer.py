@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,8 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protodask.data import Column, Dataset, DatasetSink, write_dataset
+from protodask.data import metadata as metadata_module
+from protodask.data import records as records_module
 from protodask.data import writer as writer_module
-from protodask.data.summary import Summary
+from protodask.data.bounded import MAX_JSON_BYTES
+from protodask.data.metadata import Metadata, require_storable, to_attributes
+from protodask.data.summary import Summary, empty_summary
 from protodask.engine import Arrays, ArraySource, Block, Engine, Layout, array_source
 from protodask.errors import InputError, OutputExistsError, StorageError
 
@@ -457,6 +462,79 @@ def test_write__refuses_settings_that_cannot_be(
     with pytest.raises(InputError, match=message):
         write_dataset(source, tmp_path / "d", engine=engine, **options(**changes))
     assert os.listdir(tmp_path) == []
+
+
+def test_write__refuses_what_its_attributes_cannot_hold_before_rows_are_read(
+    make_arrays: Make, write: Write, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(make_arrays(64), tmp_path / "d", block_rows=8)
+    monkeypatch.setattr(records_module, "MAX_JSON_ITEMS", records_module.HEAD + 20)
+    source = FailingSource(array_source(make_arrays(64), 8), 1, RuntimeError("a row was read"))
+    for place, append in (("other", False), ("d", True)):
+        with pytest.raises(InputError, match="description of the dataset .* Use fewer features"):
+            write_dataset(source, tmp_path / place, engine=engine, append=append, **options())
+    assert os.listdir(tmp_path) == ["d"]
+
+
+def test_write__with_a_block_check_for_each_of_too_many_rows_allocates_little(tmp_path: Path, engine: Engine) -> None:
+    rows = 2**40
+    source = ArraySource(
+        array_source({"features": np.ones((20, 3)), "target": np.zeros(20, int)}, 32).arrays, Layout(rows, 32)
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="larger blocks"):
+            write_dataset(source, tmp_path / "d", engine=engine, block_rows=1, **options())
+        assert tracemalloc.get_traced_memory()[1] < 10 * MAX_JSON_BYTES
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_require_storable__refuses_whatever_could_be_refused_at_the_end(data: st.DataObject) -> None:
+    def floats(size: int, least: float = -sys.float_info.max) -> Any:
+        elements = st.floats(least, sys.float_info.max, allow_nan=False)
+        return np.array(data.draw(st.lists(elements, min_size=size, max_size=size)))
+
+    columns = (Column("a"), Column("b", "nominal", ("x", "y")))
+    before = Metadata(
+        n_rows=data.draw(st.integers(1, 100)),
+        block_rows=8,
+        dtype="float64",
+        classes=("p", "q"),
+        columns=columns,
+        target_name="t",
+        weight_name=None,
+        inclusion_name=None,
+        dropped=(),
+        summary=empty_summary(3, 2),
+        content=0,
+        block_checks=b"",
+    )
+    summary = Summary(
+        rows=before.n_rows,
+        class_rows=np.array([before.n_rows, 0]),
+        class_weight=floats(2, 0),
+        weight=float(floats(1, 1)[0]),
+        mean=floats(3),
+        squares=floats(3, 0),
+        minimum=floats(3),
+        maximum=floats(3),
+    )
+    checks = data.draw(st.binary(min_size=8 * -(-before.n_rows // 8), max_size=8 * -(-before.n_rows // 8)))
+    lengths: list[int] = []
+
+    def measure(record: dict[str, Any], _: str) -> dict[str, Any]:
+        lengths.append(len(records_module._canonical(record)))
+        return record
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata_module, "seal", measure)
+        to_attributes(before.extended(before.n_rows, summary, 2**128 - 1, checks))
+        require_storable(before)
+    most, longest = lengths
+    assert most <= longest
 
 
 def test_write__refuses_weights_that_are_all_zero(make_arrays: Make, write: Write, tmp_path: Path) -> None:
