@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -52,7 +52,9 @@ class Seconds:
 class Remedy:
     """A change of one setting that makes a fit fit."""
 
-    setting: Literal["block_rows", "threads", "workers", "candidates", "precision", "feature_bytes", "memory"]
+    setting: Literal[
+        "block_rows", "threads", "workers", "candidates", "precision", "feature_bytes", "memory", "driver_memory"
+    ]
     value: int | str
     text: str
 
@@ -237,17 +239,26 @@ def applied(shape: Shape, processes: Processes, remedy: Remedy) -> tuple[Shape, 
         case "feature_bytes", int(size):
             return replace(shape, feature_bytes=size), processes
         case "threads", int(threads):
-            # A cluster gets more workers in return.
-            count = processes.count if processes.kind == "threads" else processes.n_threads // threads
-            return shape, replace(processes, threads=threads, count=max(1, count))
+            return shape, replace(processes, threads=threads)
         case "workers", int(workers):
-            return shape, replace(
-                processes, kind="workers", count=workers, threads=1, driver_bytes=process_memory_limit()
-            )
+            machine, limit = process_memory_limit(), worker_limit(processes, workers)
+            return shape, Processes("workers", workers, 1, limit, machine - workers * limit)
         case "memory", int(size):
-            driver = size if processes.kind == "threads" else processes.driver_bytes
+            driver = (
+                size if processes.kind == "threads" else max(processes.driver_bytes, _driver_need(shape, processes))
+            )
             return shape, replace(processes, memory_bytes=size, driver_bytes=driver)
+        case "driver_memory", int(size):
+            return shape, replace(processes, driver_bytes=size)
     raise ValueError(f"{remedy.setting} cannot be {remedy.value!r}")
+
+
+def worker_limit(processes: Processes, workers: int) -> int:
+    """What each of so many new worker processes may be given: the limit of this one, unless the machine, which is theirs
+    and that of the process which drives them, has less. Whole mebibytes.
+    """
+    share = process_memory_limit() // (workers + 1)
+    return max(1, min(processes.memory_bytes, share) // MIB) * MIB
 
 
 def remedies(shape: Shape, processes: Processes) -> Iterator[Remedy]:
@@ -256,14 +267,34 @@ def remedies(shape: Shape, processes: Processes) -> Iterator[Remedy]:
     def does(remedy: Remedy) -> bool:
         return fits(*applied(shape, processes, remedy))
 
-    here = processes.kind == "threads"
     for remedy in _candidates_for(shape, processes):
         if found := next(filter(does, remedy), None):
             yield found
-    if memory := _enough_memory(shape, processes):
-        kind = "--memory-limit" if here else "workers with a memory limit of"
-        rounded = -(-memory // MIB)
-        yield Remedy("memory", rounded * MIB, f"a limit of {rounded:,} MiB for each process ({kind} {rounded}MiB)")
+    yield _more_memory(shape, processes)
+
+
+def _more_memory(shape: Shape, processes: Processes) -> Remedy:
+    """The memory that the problem needs as it is, of the processes that have too little."""
+    if processes.kind == "threads":
+        need = _enough_memory(shape, processes)
+        text = f"a limit of {mebibytes(need)} for this process (--memory-limit {need // MIB}MiB)"
+        if need > process_memory_limit():
+            text += ", on a machine with more memory"
+        return Remedy("memory", need, text)
+    driver = _driver_need(shape, processes)
+    for_driver = f"{mebibytes(driver)} of memory for this process, which drives the workers"
+    short = driver > processes.driver_bytes
+    if short and fits(shape, replace(processes, driver_bytes=driver)):
+        return Remedy("driver_memory", driver, for_driver)
+    need = _enough_memory(shape, processes)
+    text = f"workers with a limit of {mebibytes(need)} each (--memory-limit {need // MIB}MiB, where they are started)"
+    return Remedy("memory", need, f"{text}, and {for_driver}" if short else text)
+
+
+def _driver_need(shape: Shape, processes: Processes) -> int:
+    """What the process that drives workers holds, in whole mebibytes."""
+    _, driver = memory_of(shape, processes, scores_stored(shape, processes))
+    return -(-driver.total // MIB) * MIB
 
 
 def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Remedy]]:
@@ -275,11 +306,13 @@ def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Rem
         )
         if processes.threads > 1:
             workers = processes.threads
-            text = f"{workers} worker processes, each with this limit (--workers {workers})"
+            limit = worker_limit(processes, workers)
+            options = f"--workers {workers} --memory-limit {limit // MIB}MiB"
+            text = f"{workers} worker processes with a limit of {mebibytes(limit)} each ({options})"
             yield iter([Remedy("workers", workers, text)])
     else:
         yield (
-            Remedy("threads", threads, f"more workers with fewer threads (dask worker --nthreads {threads})")
+            Remedy("threads", threads, f"workers with fewer threads (dask worker --nthreads {threads})")
             for threads in range(processes.threads - 1, 0, -1)
         )
     yield (
@@ -311,20 +344,11 @@ def _halves(rows: int) -> Iterator[int]:
         yield rows
 
 
-def _enough_memory(shape: Shape, processes: Processes) -> int | None:
-    """The smallest limit, in whole mebibytes, that the problem fits into; None where the driver's is too small."""
-
-    def does(size: int) -> bool:
-        return fits(*applied(shape, processes, Remedy("memory", size, "")))
-
-    return _smallest(does, max(1, processes.memory_bytes // MIB), LARGEST_MEMORY // MIB)
-
-
-def _smallest(does: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The smallest number of mebibytes above `low` at which `does` holds, in bytes; it holds from there on."""
-    if not does(high * MIB):
-        return None
+def _enough_memory(shape: Shape, processes: Processes) -> int:
+    """The smallest limit of a process that computes, in whole mebibytes, that the problem fits into."""
+    low, high = max(1, processes.memory_bytes // MIB), LARGEST_MEMORY // MIB
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if does(middle * MIB) else (middle, high)
+        enough = fits(*applied(shape, processes, Remedy("memory", middle * MIB, "")))
+        low, high = (low, middle) if enough else (middle, high)
     return high * MIB
