@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from protodask.data.dataset import Dataset
 from protodask.engine import Engine, EngineLike, Layout, open_engine
-from protodask.engine.costs import Memory, Processes, longest_share, processes_of
+from protodask.engine.costs import Memory, longest_share
 from protodask.engine.memory import process_memory_limit
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
@@ -140,7 +141,7 @@ def plan(
     settings = FitConfig() if config is None else config
     shape = shape_of(data, settings, _has_batches(start))
     with open_engine(engine) as opened:
-        processes = processes_of(opened)
+        processes = opened.scheduler.processes()
         found = plan_shape(shape, processes)
         if not calibrate or not found.fits:
             return found
@@ -199,7 +200,7 @@ def _has_batches(model: PrototypeSet | None) -> bool:
 
 def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
     """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
-    found = plan_shape(shape_of(data, config, _has_batches(start)), processes_of(engine))
+    found = plan_shape(shape_of(data, config, _has_batches(start)), engine.scheduler.processes())
     if not found.fits:
         raise misfit(found)
     return found
@@ -254,8 +255,8 @@ def applied(shape: Shape, processes: Processes, remedy: Remedy) -> tuple[Shape, 
 
 
 def worker_limit(processes: Processes, workers: int) -> int:
-    """What each of so many new worker processes may be given: the limit of this one, unless the machine, which is theirs
-    and that of the process which drives them, has less. Whole mebibytes.
+    """Whole mebibytes that each of so many new worker processes may be given: the limit of this process, unless an even
+    share of the machine, for the workers and for this process, is less.
     """
     share = process_memory_limit() // (workers + 1)
     return max(1, min(processes.memory_bytes, share) // MIB) * MIB

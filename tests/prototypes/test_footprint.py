@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protodask.engine import Layout, one_blas_thread
-from protodask.engine.costs import Processes
+from protodask.engine.memory import RESIDENT_SHARE
+from protodask.engine.scheduling import SHIPPED_BYTES, Processes
 from protodask.prototypes import tiles
 from protodask.prototypes.calibration import synthetic_block, synthetic_problem
 from protodask.prototypes.candidates import sample_block
@@ -231,3 +232,16 @@ def test_parts__are_not_below_what_scoring_allocates(name: str) -> None:
     assert traced(lambda: score_block(block, model)) <= bound
     scored = replace(block, arrays={**block.arrays, **score_block(block, model)})
     assert traced(lambda: add_batch_block(scored, batch, model)) <= bound
+
+
+def test_scores_stored__beyond_the_share_of_what_passes_leave() -> None:
+    shape = make_shape(n_batches=2)
+    memory = round(shape.score_bytes / RESIDENT_SHARE) + 8
+    here = Processes("threads", 1, 1, 2**40, 2**40)
+    assert not scores_stored(shape, here)
+    assert not scores_stored(replace(shape, layout=Layout(10**9, 2**14)), here)
+    assert scores_stored(shape, replace(here, memory_bytes=memory - 2 * 8))
+    workers = Processes("workers", 2, 1, 2**30, 2**30)
+    most = SHIPPED_BYTES // (8 * shape.n_classes)
+    assert not scores_stored(replace(shape, layout=Layout(most, 2**14)), workers)
+    assert scores_stored(replace(shape, layout=Layout(most + 1, 2**14)), workers)

@@ -16,9 +16,9 @@ from protodask import plan
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Block, Engine, Layout, array_source, thread_engine
-from protodask.engine.costs import Processes
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.prototypes import FitConfig, fit, planning
 from protodask.prototypes.footprint import Shape, fits
