@@ -21,10 +21,6 @@ ASSUMED_EVALUATIONS = 250
 
 EVALUATIONS_PER_ITERATION = 1.15
 
-PASS_FACTOR = 1.12
-"""What an evaluation takes over calls of the kernel on one block again and again, as the calibration makes them: 1.0 to
-1.3 on four problems, for threads that wait for each other at the end, and blocks that are new to the caches."""
-
 FEWEST_CANDIDATES = 10
 SMALLEST_BLOCK_ROWS = 64
 MIB = 2**20
@@ -36,11 +32,13 @@ class Seconds:
     """What a fit takes, by the calibration."""
 
     evaluation: float
-    """Of the objective, all features active, after the first of a batch; later ones are faster as features drop out."""
+    """Of the objective, all features active, after the first of a batch; later ones are faster as features drop out. If
+    there are several batches, of one that has the scores of others to read.
+    """
     batch: float
     """With the draw of candidates, and with the assumed number of evaluations."""
     pair_nanoseconds: float
-    """Of one thread's kernel, for each pair of row and candidate."""
+    """Of one thread, for each pair of row and candidate."""
     read_bytes_per_second: float
     """Of one thread."""
     read_warm: bool
@@ -147,21 +145,20 @@ def plan(
             return found
         from protodask.prototypes.calibration import calibrate as measure
 
-        measured = measure(opened, data, shape, processes.n_threads, processes.n_tasks)
-    share = longest_share(processes, shape.layout.n_blocks)
-    busiest = min(1.0, share / shape.layout.n_blocks)
-    candidates = max(1, sum(shape.drawn))
+        measured = measure(opened, data, shape, processes, found.scores_stored)
+    busiest = longest_share(processes, shape.layout.n_blocks) / shape.layout.n_blocks
     rows = busiest * shape.n_rows
     rate = measured.read_bytes_per_second
-    computing = PASS_FACTOR * 1e-9 * measured.pair_nanoseconds * rows * candidates
-    evaluation = measured.pass_seconds + measured.prepare_seconds + computing + busiest * found.evaluation_bytes / rate
+    computing = measured.row_seconds * rows
     reading = busiest * found.first_evaluation_bytes / rate
-    drawing = 2 * measured.pass_seconds + 1e-9 * measured.draw_nanoseconds * rows + 2 * reading
+    again = 0.0 if measured.reading_counted else busiest * found.evaluation_bytes / rate
+    evaluation = measured.pass_seconds + computing + again
+    drawing = 2 * measured.pass_seconds + measured.draw_row_seconds * rows + 2 * reading
     scoring = computing + reading if shape.scored else 0.0
     seconds = Seconds(
         evaluation=evaluation,
         batch=drawing + found.evaluations * evaluation + scoring,
-        pair_nanoseconds=measured.pair_nanoseconds,
+        pair_nanoseconds=1e9 * measured.row_seconds / max(1, sum(shape.drawn)),
         read_bytes_per_second=rate,
         read_warm=measured.read_warm,
         calibration=measured.seconds,
