@@ -130,7 +130,7 @@ def plan(
     """What `fit` with the same arguments will cost.
 
     Memory, tasks and bytes are arithmetic on the shapes in the dataset's attributes. With `calibrate` a second or two
-    of measuring, on the threads or workers that would compute, adds seconds; a block or two are read for it.
+    of measuring, on the threads or workers that would compute, adds seconds; a few blocks are read for it.
     """
     if not isinstance(data, Dataset):
         raise InputError(
