@@ -1,6 +1,7 @@
 """What a pass does when its workers or its scheduler are gone."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -105,21 +106,18 @@ def scheduler_process(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], E
 
         scheduler = start("dask_scheduler", "--port", "0", "--scheduler-file", str(file))
         start("dask_worker", "--scheduler-file", str(file), "--no-nanny", "--nthreads", "1")
-        waited = threading.Event()
-        for _ in range(300):
-            if file.exists():
-                break
-            waited.wait(0.1)
-        with open_engine_of_file(file) as engine:
+        with open_engine(address_in(file)) as engine:
             yield scheduler, engine
 
 
-@contextlib.contextmanager
-def open_engine_of_file(file: Path) -> Iterator[Engine]:
-    import json
-
-    with open_engine(json.loads(file.read_text())["address"]) as engine:
-        yield engine
+def address_in(file: Path) -> str:
+    """The address in a scheduler's file, once it is written."""
+    pause = threading.Event()
+    for _ in range(300):
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return str(json.loads(file.read_text())["address"])
+        pause.wait(0.1)
+    pytest.fail("the scheduler wrote no file")
 
 
 def test_reduce__whose_scheduler_dies_says_so(tmp_path: Path) -> None:
