@@ -20,18 +20,13 @@ from protodask.engine.graph import Task, TaskRef
 from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
+from protodask.engine.scheduling import TASKS_PER_WORKER_THREAD, Processes
 from protodask.engine.sources import Source, ZippedSource, leaves
 from protodask.engine.submission import lost_scheduler, results_of, submit_graph, task_key, wait_for_worker, workers_of
 from protodask.errors import ClusterError
 
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
-
-SHIPPED_BYTES = 64 * 2**20
-"""Rows in the driver's memory travel through the scheduler; beyond this a store that the workers read is better."""
-
-TASKS_PER_THREAD = 1
-"""A task costs 1.2 to 1.6 ms of scheduler time, so a pass has about as many as the cluster has threads."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +82,18 @@ class ClusterScheduler:
 
     @property
     def n_tasks(self) -> int:
-        return TASKS_PER_THREAD * self.n_threads
+        return TASKS_PER_WORKER_THREAD * self.n_threads
 
     @property
     def memory_bytes(self) -> int:
         limits = [int(worker["memory_limit"] or 0) for worker in workers_of(self._client).values()]
         return min((limit for limit in limits if limit > 0), default=process_memory_limit())
 
-    @property
-    def resident_bytes(self) -> int:
-        return SHIPPED_BYTES
+    def processes(self) -> Processes:
+        """The workers, as if all had the threads of the one with most and the limit of the one with least."""
+        total = self.n_threads  # waits for the first worker
+        most = max(self._threads.values(), default=1)
+        return Processes("workers", max(1, -(-total // most)), most, self.memory_bytes, process_memory_limit())
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         names = [(_cached_key(work.source), group[0], group[-1]) for group in groups]

@@ -1,4 +1,4 @@
-"""What the engine costs, as arithmetic on shapes: processes that compute, memory they hold, bytes they read.
+"""What the engine costs, as arithmetic on shapes: memory that processes hold, blocks they keep, what passes bring back.
 
 Nothing here looks at data. A process that runs tasks holds the interpreter, the blocks its threads work on, the cache,
 and what the system's allocator does not give back; what is computed on the blocks comes on top of that.
@@ -7,14 +7,11 @@ and what the system's allocator does not give back; what is computed on the bloc
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
-from typing import Literal
 
-from protodask.engine.engine import Engine
 from protodask.engine.groups import split_blocks
-from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_SHARE, cache_budget, process_memory_limit
-from protodask.engine.threads import TASKS_PER_THREAD
+from protodask.engine.memory import INTERPRETER_BYTES
+from protodask.engine.scheduling import Processes
 
 BLOCKS_AT_WORK = 2
 """For each thread: the one the kernel sees, and the next one, read ahead."""
@@ -29,13 +26,6 @@ and blocks of 31 MiB. Dask starts its workers with settings that return such mem
 
 MOST_UNRETURNED_BYTES = 48 * 2**20
 """For each thread; larger blocks are mapped one by one and returned at once (from 32 MiB on)."""
-
-TERMINATE_SHARE = 0.95
-"""Share of its limit at which Dask kills a worker."""
-
-LEAST_WORKING_BYTES = 64 * 2**20
-"""A limit on this process that leaves less than this beside the interpreter is taken to leave this: the libraries are
-loaded as it is, and refusing a problem that small would save nothing."""
 
 
 @dataclass(frozen=True)
@@ -62,67 +52,6 @@ class Memory:
     def needed(self) -> int:
         """Without cached blocks."""
         return self.total - self.kept_bytes
-
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes that run tasks: this one, or worker processes that are all alike."""
-
-    kind: Literal["threads", "workers"]
-    count: int
-    threads: int
-    """Of one process."""
-    memory_bytes: int
-    """Limit of one process."""
-    driver_bytes: int
-    """Limit of this process, which drives the others."""
-
-    @property
-    def n_threads(self) -> int:
-        return self.count * self.threads
-
-    @property
-    def n_tasks(self) -> int:
-        """Tasks a long pass is cut into."""
-        if self.kind == "workers":
-            return self.n_threads
-        return TASKS_PER_THREAD * self.threads if self.threads > 1 else 1
-
-    @property
-    def cache_bytes(self) -> int:
-        """Blocks that one process keeps at most."""
-        return cache_budget(self.memory_bytes, self.threads)
-
-    @property
-    def resident_bytes(self) -> int:
-        """Rows that may stay in the driver's memory between passes."""
-        if self.kind == "threads":
-            return int(RESIDENT_SHARE * self.memory_bytes)
-        from protodask.engine.cluster import SHIPPED_BYTES
-
-        return SHIPPED_BYTES
-
-    @property
-    def usable_bytes(self) -> int:
-        """What one process may hold."""
-        if self.kind == "workers":
-            return int(TERMINATE_SHARE * self.memory_bytes)
-        return max(self.memory_bytes, INTERPRETER_BYTES + LEAST_WORKING_BYTES)
-
-
-def processes_of(engine: Engine) -> Processes:
-    """The processes behind an engine, as they are now."""
-    scheduler = engine.scheduler
-    # A cluster's engine is told apart without importing `distributed`, which takes a third of a second.
-    module = sys.modules.get("protodask.engine.cluster")
-    if module is not None and isinstance(scheduler, module.ClusterScheduler):
-        total = scheduler.n_threads  # waits for the first worker
-        threads = [int(worker["nthreads"]) for worker in module.workers_of(scheduler._client).values()]
-        most = max(threads, default=1)
-        count = max(1, -(-total // most))
-        return Processes("workers", count, most, scheduler.memory_bytes, process_memory_limit())
-    memory = scheduler.memory_bytes
-    return Processes("threads", 1, scheduler.n_threads, memory, memory)
 
 
 def holding_parts(processes: Processes, block_bytes: int, chunk_bytes: int, data_bytes: int) -> tuple[Part, ...]:

@@ -1,12 +1,72 @@
-"""What the engine asks of a scheduler."""
+"""What the engine asks of a scheduler, and what a scheduler says of the processes that run its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 from protodask.engine.groups import Pass
+from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_SHARE, cache_budget
 from protodask.engine.reduction import Node
+
+TASKS_PER_THREAD = 4
+"""Of this process: a task costs about 40 microseconds here, and several a thread even out threads that were held up."""
+
+TASKS_PER_WORKER_THREAD = 1
+"""A task costs 1.2 to 1.6 ms of scheduler time, so a pass has about as many as the cluster has threads."""
+
+SHIPPED_BYTES = 64 * 2**20
+"""Rows in the driver's memory travel through the scheduler; beyond this a store that the workers read is better."""
+
+TERMINATE_SHARE = 0.95
+"""Share of its limit at which Dask kills a worker."""
+
+LEAST_WORKING_BYTES = 64 * 2**20
+"""A limit on this process that leaves less than this beside the interpreter is taken to leave this: the libraries are
+loaded as it is, and refusing a problem that small would save nothing."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that run tasks: this one, or worker processes that are all alike."""
+
+    kind: Literal["threads", "workers"]
+    count: int
+    threads: int
+    """Of one process."""
+    memory_bytes: int
+    """Limit of one process."""
+    driver_bytes: int
+    """Limit of this process, which drives the others."""
+
+    @property
+    def n_threads(self) -> int:
+        return self.count * self.threads
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks a long pass is cut into."""
+        if self.kind == "workers":
+            return TASKS_PER_WORKER_THREAD * self.n_threads
+        return TASKS_PER_THREAD * self.threads if self.threads > 1 else 1
+
+    @property
+    def cache_bytes(self) -> int:
+        """Blocks that one process keeps at most."""
+        return cache_budget(self.memory_bytes, self.threads)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Rows that may sensibly stay in the driver's memory between passes and still be read by every task."""
+        return int(RESIDENT_SHARE * self.memory_bytes) if self.kind == "threads" else SHIPPED_BYTES
+
+    @property
+    def usable_bytes(self) -> int:
+        """What one process may hold."""
+        if self.kind == "workers":
+            return int(TERMINATE_SHARE * self.memory_bytes)
+        return max(self.memory_bytes, INTERPRETER_BYTES + LEAST_WORKING_BYTES)
 
 
 class Scheduler(Protocol):
@@ -27,9 +87,8 @@ class Scheduler(Protocol):
         """Memory limit of one process that runs tasks."""
         ...
 
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes of rows that may sensibly stay in the driver's memory and still be read by every task."""
+    def processes(self) -> Processes:
+        """The processes that run tasks, as they are now."""
         ...
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:

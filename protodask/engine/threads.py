@@ -15,12 +15,10 @@ from protodask.engine.blas import one_blas_thread
 from protodask.engine.cache import BlockCache
 from protodask.engine.graph import Task
 from protodask.engine.groups import Pass, Reader, run_group
-from protodask.engine.memory import RESIDENT_SHARE, cache_budget, process_memory_limit
+from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
-
-TASKS_PER_THREAD = 4
-"""A task costs about 40 microseconds here, and several a thread even out threads that were held up."""
 
 
 def available_threads() -> int:
@@ -50,15 +48,14 @@ class ThreadScheduler:
 
     @property
     def n_tasks(self) -> int:
-        return TASKS_PER_THREAD * self._threads if self._threads > 1 else 1
+        return self.processes().n_tasks
 
     @property
     def memory_bytes(self) -> int:
         return self._memory
 
-    @property
-    def resident_bytes(self) -> int:
-        return int(RESIDENT_SHARE * self._memory)
+    def processes(self) -> Processes:
+        return Processes("threads", 1, self._threads, self._memory, self._memory)
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         if self._closed:

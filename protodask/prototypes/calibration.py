@@ -1,7 +1,7 @@
-"""A short calibration of the machine: the kernel at a problem's shape, reading from its storage, the engine's overhead.
+"""A short calibration of the machine: passes over a few blocks of the data, reading from its storage, empty passes.
 
-It runs through the engine, so on a cluster the workers are measured. Every thread measures at the same time as the
-others, because they share memory bandwidth, caches and the interpreter.
+Whole passes of the engine are measured, with as many tasks as those of the fit have, at a problem's shape: all threads
+are at work and wait for the slowest, and whatever else takes the processors, or has to travel, takes its share.
 """
 
 from __future__ import annotations
@@ -16,25 +16,36 @@ from typing import Any
 import numpy as np
 
 from protodask.data.dataset import Dataset
-from protodask.data.schema import FEATURES, TARGET
-from protodask.engine import Arrays, Block, Engine, Layout, Reduction, identity
-from protodask.prototypes.candidates import sample_block
-from protodask.prototypes.footprint import Shape
-from protodask.prototypes.kernel import Candidates, Standardization
-from protodask.prototypes.objective import BatchProblem, likelihood_block, make_problem, prepare_kernel
+from protodask.engine import Block, Engine, Layout, Reduction, Source, array_source, identity, zip_sources
+from protodask.engine.costs import kept_blocks, longest_share
+from protodask.engine.scheduling import Processes
+from protodask.prototypes.candidates import SCORES, sampling
+from protodask.prototypes.footprint import Shape, streamed_row_bytes
+from protodask.prototypes.kernel import (
+    Candidates,
+    Likelihood,
+    LikelihoodKernel,
+    Standardization,
+    merge_likelihoods,
+)
+from protodask.prototypes.objective import LIKELIHOOD, BatchProblem, make_problem, prepare_kernel
 from protodask.prototypes.tiles import Precision
 
-KERNEL_SECONDS = 0.5
-"""How long each thread calls the kernel: tens of calls where the problem is small, two where it is large."""
+PASS_SECONDS = 0.15
+"""About as long as a measured pass takes, by `GUESSED_NANOSECONDS`, if it can: a block of the data may take longer."""
 
-CALL_SECONDS = 0.1
-"""About as long as one call may take, by `GUESSED_NANOSECONDS`."""
+BLOCK_SECONDS = 0.3
+"""As long as a block may take, by the same guess; of longer ones the first rows are taken."""
 
 GUESSED_NANOSECONDS = (1.0, 0.04)
 """Of the kernel for each pair of row and candidate, and more for each feature: a third to three times the truth."""
 
 FEWEST_ROWS = 2048
 """A tile of the longest kind."""
+
+MEASURED_SECONDS = 0.8
+FEWEST_PASSES = 3
+"""Passes are repeated for so long, and so many times, after one that is not counted; the median counts."""
 
 WARM_RATIO = 1.5
 """A first reading that takes less than so many times a second one came from the system's memory already."""
@@ -43,26 +54,26 @@ READ_BLOCKS = 8
 READ_BYTES = 32 * 2**20
 """What each thread reads at most, but one block in any case: enough to tell the rate from the cost of a call."""
 
-PASSES = 5
-"""Passes of nothing, after one that is not counted."""
+DRAWING_PASSES = 2
+EMPTY_PASSES = 5
 
 
 @dataclass(frozen=True)
 class Calibration:
     """What was measured; all threads were at work at the same time."""
 
-    pair_nanoseconds: float
-    """Of one thread, for each pair of row and candidate, all features active."""
-    draw_nanoseconds: float
-    """Of one thread, for each row, while candidates are drawn."""
-    prepare_seconds: float
-    """Making the kernel's operands, once an evaluation."""
+    row_seconds: float
+    """Of an evaluation with all features active, for each row of the busiest thread."""
+    draw_row_seconds: float
+    """The same while candidates are drawn."""
+    pass_seconds: float
+    """What an evaluation takes besides: making the kernel's operands, sending them, and bringing back the results."""
+    reading_counted: bool
+    """Whether an evaluation's seconds include reading, because no block can be kept."""
     read_bytes_per_second: float
     """Of one thread."""
     read_warm: bool
     """Whether what was read came from the system's memory; from the storage itself it may be slower."""
-    pass_seconds: float
-    """What a pass takes in which nothing is computed."""
     seconds: float
     """That the calibration took."""
 
@@ -93,7 +104,81 @@ class Ticks:
         return Block(number, number, {"tick": np.zeros(1)})
 
 
-def synthetic_problem(shape: Shape) -> BatchProblem:
+@dataclass(frozen=True)
+class Excerpt:
+    """The first `rows` rows of some blocks of a dataset, all of one length or one alone."""
+
+    data: Dataset
+    numbers: tuple[int, ...]
+    rows: int
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(min(len(self.numbers) * self.rows, self.data.n_rows), self.rows)
+
+    @property
+    def key(self) -> str:
+        return f"{self.data.key}-excerpt-{self.rows}-{len(self.numbers)}"
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        block = self.data.read(self.numbers[number])
+        if block.n_rows == stop - start:
+            return Block(number, start, block.arrays)
+        # A copy, or the whole block would stay.
+        return Block(number, start, {name: array[: stop - start].copy() for name, array in block.arrays.items()})
+
+
+@dataclass(frozen=True)
+class EvenScores:
+    """Scores as they come from a store: the same for all classes."""
+
+    layout: Layout
+    n_classes: int
+
+    @property
+    def key(self) -> str:
+        return f"even-{self.layout.n_rows}-{self.layout.block_rows}-{self.n_classes}"
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, {SCORES: np.full((stop - start, self.n_classes), 1 / self.n_classes)})
+
+
+def excerpt(data: Dataset, shape: Shape, processes: Processes) -> Excerpt:
+    """Blocks for every thread: of about `PASS_SECONDS`, if their processes can keep so many."""
+    base, by_feature = GUESSED_NANOSECONDS
+    row_seconds = 1e-9 * max(1, sum(shape.drawn)) * (base + by_feature * shape.n_features)
+    rows = shape.layout.block_rows
+    while rows > FEWEST_ROWS and rows * row_seconds > BLOCK_SECONDS:
+        rows //= 2
+    kept = processes.cache_bytes // (processes.threads * rows * streamed_row_bytes(shape, stored=True))
+    each = max(1, min(int(PASS_SECONDS / (rows * row_seconds)), kept))
+    blocks = max(1, shape.layout.n_blocks - 1)  # the last one may be shorter
+    count = min(blocks, processes.n_threads * each)
+    return Excerpt(data, tuple(number * blocks // count for number in range(count)), rows)
+
+
+def with_scores(part: Excerpt, shape: Shape, stored: bool) -> Source:
+    """What passes of a batch read: where batches come before it, their scores as well."""
+    if not shape.scored:
+        return part
+    scores = EvenScores(part.layout, shape.n_classes)
+    if stored:
+        return zip_sources(part, scores)
+    held = np.full((part.layout.n_rows, shape.n_classes), 1 / shape.n_classes)
+    return zip_sources(part, array_source({SCORES: held}, part.rows))
+
+
+def synthetic_problem(shape: Shape, standardization: Standardization) -> BatchProblem:
     """Candidates drawn from a normal distribution, as many of each class as a first batch has."""
     random = np.random.default_rng(0)
     classes = np.repeat(np.arange(shape.n_classes), shape.drawn)
@@ -101,67 +186,30 @@ def synthetic_problem(shape: Shape) -> BatchProblem:
     candidates = Candidates(random.normal(size=(len(classes), shape.n_features)), classes, rows)
     weight = np.array(shape.class_rows, dtype=np.float64)
     precision: Precision = "float64" if shape.precision == "float64" else "float32"
-    standardization = Standardization(np.zeros(shape.n_features), np.ones(shape.n_features))
     return make_problem(candidates, np.ones(len(classes)), weight, standardization, precision)
 
 
-def block_rows_to_time(shape: Shape) -> int:
-    """Rows of a block for the calibration: the problem's own, unless one call would take too long."""
-    base, by_feature = GUESSED_NANOSECONDS
-    guess = 1e-9 * max(1, sum(shape.drawn)) * (base + by_feature * shape.n_features)
-    return min(shape.block_rows, max(FEWEST_ROWS, int(CALL_SECONDS / guess)))
+def _no_rows(tick: Block, problem: BatchProblem, kernel: LikelihoodKernel) -> Likelihood:
+    """A partial of the usual size."""
+    return Likelihood(0.0, np.zeros(problem.n_features), np.zeros(problem.n_candidates))
 
 
-def synthetic_block(shape: Shape, rows: int) -> Block:
-    """Rows like the candidates, of all classes in proportion."""
-    random = np.random.default_rng(1)
-    share = np.array(shape.class_rows) / sum(shape.class_rows)
-    arrays: Arrays = {
-        FEATURES.name: random.standard_normal((rows, shape.n_features), dtype=np.float32).astype(
-            f"float{8 * shape.feature_bytes}", copy=False
-        ),
-        TARGET.name: random.choice(shape.n_classes, rows, p=share).astype(np.int32),
-    }
-    return Block(0, 0, arrays)
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Seconds of several kinds of work, summed over tasks."""
-
-    tasks: int
-    kernel: float
-    draw: float
-    prepare: float
-
-
-def merge_timed(left: Timed, right: Timed) -> Timed:
-    """Both are sums."""
-    return Timed(
-        left.tasks + right.tasks, left.kernel + right.kernel, left.draw + right.draw, left.prepare + right.prepare
-    )
-
-
-def time_kernel(tick: Block, shape: Shape) -> Timed:
-    """Seconds for each row, of the kernel and of the draw, and for the operands."""
-    problem = synthetic_problem(shape)
-    block = synthetic_block(shape, block_rows_to_time(shape))
-    theta = np.concatenate([np.full(shape.n_features, 10 / shape.n_features), np.ones(problem.n_candidates)])
-    _, kernel = prepare_kernel(problem, theta)
-    likelihood_block(block, problem, kernel)
-    calls, seconds = 0, 0.0
-    while seconds < KERNEL_SECONDS or calls < 2:
-        seconds += _seconds(lambda: likelihood_block(block, problem, kernel))
-        calls += 1
-    prepare = min(_seconds(lambda: prepare_kernel(problem, theta)) for _ in range(3))
-    draw = min(_seconds(lambda: sample_block(block, problem.marginals, 0, 1, shape.n_candidates)) for _ in range(3))
-    return Timed(1, seconds / calls / block.n_rows, draw / block.n_rows, prepare)
+NO_ROWS: Reduction[Likelihood, Likelihood] = Reduction(_no_rows, merge_likelihoods, identity, prepare=prepare_kernel)
 
 
 def _seconds(function: Callable[[], object]) -> float:
     began = time.perf_counter()
     function()
     return time.perf_counter() - began
+
+
+def repeated(function: Callable[[], object], times: int, seconds: float = 0.0) -> float:
+    """Median seconds of so many calls, and of more until all took `seconds`, after one that is not counted."""
+    function()
+    taken: list[float] = []
+    while len(taken) < times or sum(taken) < seconds:
+        taken.append(_seconds(function))
+    return median(taken)
 
 
 @dataclass(frozen=True)
@@ -194,37 +242,36 @@ def time_reading(tick: Block, data: Dataset, ticks: int) -> Reading:
     return total
 
 
-def _nothing(tick: Block) -> int:
-    return 1
-
-
-def _add(left: int, right: int) -> int:
-    return left + right
-
-
-KERNEL: Reduction[Timed, Timed] = Reduction(time_kernel, merge_timed, identity)
 READING: Reduction[Reading, Reading] = Reduction(time_reading, merge_readings, identity)
-NOTHING: Reduction[int, int] = Reduction(_nothing, _add, identity)
 
 
-def calibrate(engine: Engine, data: Dataset, shape: Shape, n_threads: int, n_tasks: int) -> Calibration:
-    """Measure for a second or two."""
+def calibrate(engine: Engine, data: Dataset, shape: Shape, processes: Processes, stored: bool) -> Calibration:
+    """Measure for a second or two, with blocks of `data`; `stored` says where the scores between batches are."""
     began = time.perf_counter()
     quiet = engine.with_progress(None)
-    everyone = Ticks(n_threads)
-    reading = quiet.reduce(everyone, READING, data, n_threads)
-    timed = quiet.reduce(everyone, KERNEL, shape)
-    ticks = Ticks(min(n_tasks, shape.layout.n_blocks))
-    quiet.reduce(ticks, NOTHING)
-    empty = [_seconds(lambda: quiet.reduce(ticks, NOTHING)) for _ in range(PASSES)]
-    for source in (everyone, ticks):
-        quiet.forget(source)
+    everyone = Ticks(processes.n_threads)
+    reading = quiet.reduce(everyone, READING, data, processes.n_threads)
+    part = excerpt(data, shape, processes)
+    source = with_scores(part, shape, stored)
+    problem = synthetic_problem(shape, Standardization(data.summary.mean, data.summary.scale))
+    shared = quiet.share(problem)
+    theta = np.concatenate([np.full(shape.n_features, 10 / shape.n_features), np.ones(problem.n_candidates)])
+    wanted = shape.n_candidates
+    ticks = Ticks(min(processes.n_tasks, shape.layout.n_blocks))
+    evaluation = repeated(lambda: quiet.reduce(source, LIKELIHOOD, shared, theta), FEWEST_PASSES, MEASURED_SECONDS)
+    drawing = repeated(lambda: quiet.reduce(source, sampling(wanted), problem.marginals, 0, 1, wanted), DRAWING_PASSES)
+    empty = repeated(lambda: quiet.reduce(ticks, NO_ROWS, shared, theta), EMPTY_PASSES)
+    for done in (everyone, ticks, source):
+        quiet.forget(done)
+    share = longest_share(processes, part.layout.n_blocks)
+    rows = min(share * part.rows, part.layout.n_rows)
+    block_bytes = part.rows * streamed_row_bytes(shape, stored)
     return Calibration(
-        pair_nanoseconds=1e9 * timed.kernel / timed.tasks / max(1, sum(shape.drawn)),
-        draw_nanoseconds=1e9 * timed.draw / timed.tasks,
-        prepare_seconds=timed.prepare / timed.tasks,
+        row_seconds=max(evaluation - empty, 0.0) / rows,
+        draw_row_seconds=drawing / rows,
+        pass_seconds=empty,
+        reading_counted=kept_blocks(processes, part.layout.n_blocks, block_bytes) == 0,
         read_bytes_per_second=reading.bytes / max(reading.first, 1e-9),
         read_warm=reading.first < WARM_RATIO * reading.second or shape.layout.n_blocks == 1,
-        pass_seconds=median(empty),
         seconds=time.perf_counter() - began,
     )

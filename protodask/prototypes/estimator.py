@@ -26,6 +26,7 @@ from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import dataset_for_training, score_keeper
+from protodask.prototypes.footprint import scores_stored, shape_of
 from protodask.prototypes.history import Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper
@@ -199,7 +200,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             names = self._feature_names(given, dataset.n_features)
             columns = tuple(Column(name) for name in names)
             data = replace(dataset_for_training(dataset), feature_names=names, columns=columns)
-            self._train(data, score_keeper(dataset, engine, folder), config, engine, start)
+            shape = shape_of(dataset, config, start is not None and start.n_batches > 0)
+            stored = scores_stored(shape, engine.scheduler.processes())
+            self._train(data, score_keeper(dataset, folder, stored), config, engine, start)
         self.n_features_in_ = dataset.n_features
         if given is not None:
             self.feature_names_in_ = given

@@ -12,14 +12,14 @@ from typing import Any
 from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.storage import is_url, locate, sole_writer, storage_errors
-from protodask.engine import Engine, EngineLike, open_engine
+from protodask.engine import EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores, fits_memory
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import Training, TrainingData
 
 
@@ -65,7 +65,7 @@ def fit(
             dataset_for_training(data),
             settings,
             opened,
-            score_keeper(data, opened, folder, planned.scores_stored),
+            score_keeper(data, folder, planned.scores_stored),
             log=directory,
             callbacks=tuple(callbacks),
         )
@@ -107,11 +107,9 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     )
 
 
-def score_keeper(data: Dataset, engine: Engine, folder: str, stored: bool = False) -> ScoreKeeper:
-    """Scores in memory where they are few, unless they are to be `stored` all the same; else in `folder`."""
-    if not stored and fits_memory(engine, data.n_rows, len(data.classes)):
-        return MemoryScores()
-    return StoredScores(folder, len(data.classes))
+def score_keeper(data: Dataset, folder: str, stored: bool) -> ScoreKeeper:
+    """Scores in `folder` if they are to be `stored`, else in memory."""
+    return StoredScores(folder, len(data.classes)) if stored else MemoryScores()
 
 
 def batch_summary(record: BatchRecord) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import numpy as np
 from protodask.data.dataset import Dataset
 from protodask.data.metadata import MAX_CHUNK_BYTES
 from protodask.engine import Layout
-from protodask.engine.costs import Memory, Part, Processes, holding_parts, kept_blocks, most_partials
+from protodask.engine.costs import Memory, Part, holding_parts, kept_blocks, most_partials
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
+from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.kernel import LANES

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from protodask.data.dataset import Dataset
 from protodask.engine import Engine, EngineLike, Layout, open_engine
-from protodask.engine.costs import Memory, Processes, longest_share, processes_of
+from protodask.engine.costs import Memory, longest_share
 from protodask.engine.memory import process_memory_limit
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, scores_stored, shape_of
@@ -19,10 +20,6 @@ ASSUMED_EVALUATIONS = 250
 """Of a batch: between 90 and 850 on eight datasets of two to 784 features, with the default tolerance."""
 
 EVALUATIONS_PER_ITERATION = 1.15
-
-PASS_FACTOR = 1.12
-"""What an evaluation takes over calls of the kernel on one block again and again, as the calibration makes them: 1.0 to
-1.3 on four problems, for threads that wait for each other at the end, and blocks that are new to the caches."""
 
 FEWEST_CANDIDATES = 10
 SMALLEST_BLOCK_ROWS = 64
@@ -35,11 +32,13 @@ class Seconds:
     """What a fit takes, by the calibration."""
 
     evaluation: float
-    """Of the objective, all features active, after the first of a batch; later ones are faster as features drop out."""
+    """Of the objective, all features active, after the first of a batch; later ones are faster as features drop out. If
+    there are several batches, of one that has the scores of others to read.
+    """
     batch: float
     """With the draw of candidates, and with the assumed number of evaluations."""
     pair_nanoseconds: float
-    """Of one thread's kernel, for each pair of row and candidate."""
+    """Of one thread, for each pair of row and candidate."""
     read_bytes_per_second: float
     """Of one thread."""
     read_warm: bool
@@ -52,7 +51,9 @@ class Seconds:
 class Remedy:
     """A change of one setting that makes a fit fit."""
 
-    setting: Literal["block_rows", "threads", "workers", "candidates", "precision", "feature_bytes", "memory"]
+    setting: Literal[
+        "block_rows", "threads", "workers", "candidates", "precision", "feature_bytes", "memory", "driver_memory"
+    ]
     value: int | str
     text: str
 
@@ -129,7 +130,7 @@ def plan(
     """What `fit` with the same arguments will cost.
 
     Memory, tasks and bytes are arithmetic on the shapes in the dataset's attributes. With `calibrate` a second or two
-    of measuring, on the threads or workers that would compute, adds seconds; a block or two are read for it.
+    of measuring, on the threads or workers that would compute, adds seconds; a few blocks are read for it.
     """
     if not isinstance(data, Dataset):
         raise InputError(
@@ -138,27 +139,26 @@ def plan(
     settings = FitConfig() if config is None else config
     shape = shape_of(data, settings, _has_batches(start))
     with open_engine(engine) as opened:
-        processes = processes_of(opened)
+        processes = opened.scheduler.processes()
         found = plan_shape(shape, processes)
         if not calibrate or not found.fits:
             return found
         from protodask.prototypes.calibration import calibrate as measure
 
-        measured = measure(opened, data, shape, processes.n_threads, processes.n_tasks)
-    share = longest_share(processes, shape.layout.n_blocks)
-    busiest = min(1.0, share / shape.layout.n_blocks)
-    candidates = max(1, sum(shape.drawn))
+        measured = measure(opened, data, shape, processes, found.scores_stored)
+    busiest = longest_share(processes, shape.layout.n_blocks) / shape.layout.n_blocks
     rows = busiest * shape.n_rows
     rate = measured.read_bytes_per_second
-    computing = PASS_FACTOR * 1e-9 * measured.pair_nanoseconds * rows * candidates
-    evaluation = measured.pass_seconds + measured.prepare_seconds + computing + busiest * found.evaluation_bytes / rate
+    computing = measured.row_seconds * rows
     reading = busiest * found.first_evaluation_bytes / rate
-    drawing = 2 * measured.pass_seconds + 1e-9 * measured.draw_nanoseconds * rows + 2 * reading
+    again = 0.0 if measured.reading_counted else busiest * found.evaluation_bytes / rate
+    evaluation = measured.pass_seconds + computing + again
+    drawing = 2 * measured.pass_seconds + measured.draw_row_seconds * rows + 2 * reading
     scoring = computing + reading if shape.scored else 0.0
     seconds = Seconds(
         evaluation=evaluation,
         batch=drawing + found.evaluations * evaluation + scoring,
-        pair_nanoseconds=measured.pair_nanoseconds,
+        pair_nanoseconds=1e9 * measured.row_seconds / max(1, sum(shape.drawn)),
         read_bytes_per_second=rate,
         read_warm=measured.read_warm,
         calibration=measured.seconds,
@@ -197,7 +197,7 @@ def _has_batches(model: PrototypeSet | None) -> bool:
 
 def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
     """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
-    found = plan_shape(shape_of(data, config, _has_batches(start)), processes_of(engine))
+    found = plan_shape(shape_of(data, config, _has_batches(start)), engine.scheduler.processes())
     if not found.fits:
         raise misfit(found)
     return found
@@ -237,17 +237,26 @@ def applied(shape: Shape, processes: Processes, remedy: Remedy) -> tuple[Shape, 
         case "feature_bytes", int(size):
             return replace(shape, feature_bytes=size), processes
         case "threads", int(threads):
-            # A cluster gets more workers in return.
-            count = processes.count if processes.kind == "threads" else processes.n_threads // threads
-            return shape, replace(processes, threads=threads, count=max(1, count))
+            return shape, replace(processes, threads=threads)
         case "workers", int(workers):
-            return shape, replace(
-                processes, kind="workers", count=workers, threads=1, driver_bytes=process_memory_limit()
-            )
+            machine, limit = process_memory_limit(), worker_limit(processes, workers)
+            return shape, Processes("workers", workers, 1, limit, machine - workers * limit)
         case "memory", int(size):
-            driver = size if processes.kind == "threads" else processes.driver_bytes
+            driver = (
+                size if processes.kind == "threads" else max(processes.driver_bytes, _driver_need(shape, processes))
+            )
             return shape, replace(processes, memory_bytes=size, driver_bytes=driver)
+        case "driver_memory", int(size):
+            return shape, replace(processes, driver_bytes=size)
     raise ValueError(f"{remedy.setting} cannot be {remedy.value!r}")
+
+
+def worker_limit(processes: Processes, workers: int) -> int:
+    """Whole mebibytes that each of so many new worker processes may be given: the limit of this process, unless an even
+    share of the machine, for the workers and for this process, is less.
+    """
+    share = process_memory_limit() // (workers + 1)
+    return max(1, min(processes.memory_bytes, share) // MIB) * MIB
 
 
 def remedies(shape: Shape, processes: Processes) -> Iterator[Remedy]:
@@ -256,14 +265,34 @@ def remedies(shape: Shape, processes: Processes) -> Iterator[Remedy]:
     def does(remedy: Remedy) -> bool:
         return fits(*applied(shape, processes, remedy))
 
-    here = processes.kind == "threads"
     for remedy in _candidates_for(shape, processes):
         if found := next(filter(does, remedy), None):
             yield found
-    if memory := _enough_memory(shape, processes):
-        kind = "--memory-limit" if here else "workers with a memory limit of"
-        rounded = -(-memory // MIB)
-        yield Remedy("memory", rounded * MIB, f"a limit of {rounded:,} MiB for each process ({kind} {rounded}MiB)")
+    yield _more_memory(shape, processes)
+
+
+def _more_memory(shape: Shape, processes: Processes) -> Remedy:
+    """The memory that the problem needs as it is, of the processes that have too little."""
+    if processes.kind == "threads":
+        need = _enough_memory(shape, processes)
+        text = f"a limit of {mebibytes(need)} for this process (--memory-limit {need // MIB}MiB)"
+        if need > process_memory_limit():
+            text += ", on a machine with more memory"
+        return Remedy("memory", need, text)
+    driver = _driver_need(shape, processes)
+    for_driver = f"{mebibytes(driver)} of memory for this process, which drives the workers"
+    short = driver > processes.driver_bytes
+    if short and fits(shape, replace(processes, driver_bytes=driver)):
+        return Remedy("driver_memory", driver, for_driver)
+    need = _enough_memory(shape, processes)
+    text = f"workers with a limit of {mebibytes(need)} each (--memory-limit {need // MIB}MiB, where they are started)"
+    return Remedy("memory", need, f"{text}, and {for_driver}" if short else text)
+
+
+def _driver_need(shape: Shape, processes: Processes) -> int:
+    """What the process that drives workers holds, in whole mebibytes."""
+    _, driver = memory_of(shape, processes, scores_stored(shape, processes))
+    return -(-driver.total // MIB) * MIB
 
 
 def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Remedy]]:
@@ -275,11 +304,13 @@ def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Rem
         )
         if processes.threads > 1:
             workers = processes.threads
-            text = f"{workers} worker processes, each with this limit (--workers {workers})"
+            limit = worker_limit(processes, workers)
+            options = f"--workers {workers} --memory-limit {limit // MIB}MiB"
+            text = f"{workers} worker processes with a limit of {mebibytes(limit)} each ({options})"
             yield iter([Remedy("workers", workers, text)])
     else:
         yield (
-            Remedy("threads", threads, f"more workers with fewer threads (dask worker --nthreads {threads})")
+            Remedy("threads", threads, f"workers with fewer threads (dask worker --nthreads {threads})")
             for threads in range(processes.threads - 1, 0, -1)
         )
     yield (
@@ -311,20 +342,11 @@ def _halves(rows: int) -> Iterator[int]:
         yield rows
 
 
-def _enough_memory(shape: Shape, processes: Processes) -> int | None:
-    """The smallest limit, in whole mebibytes, that the problem fits into; None where the driver's is too small."""
-
-    def does(size: int) -> bool:
-        return fits(*applied(shape, processes, Remedy("memory", size, "")))
-
-    return _smallest(does, max(1, processes.memory_bytes // MIB), LARGEST_MEMORY // MIB)
-
-
-def _smallest(does: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The smallest number of mebibytes above `low` at which `does` holds, in bytes; it holds from there on."""
-    if not does(high * MIB):
-        return None
+def _enough_memory(shape: Shape, processes: Processes) -> int:
+    """The smallest limit of a process that computes, in whole mebibytes, that the problem fits into."""
+    low, high = max(1, processes.memory_bytes // MIB), LARGEST_MEMORY // MIB
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if does(middle * MIB) else (middle, high)
+        enough = fits(*applied(shape, processes, Remedy("memory", middle * MIB, "")))
+        low, high = (low, middle) if enough else (middle, high)
     return high * MIB

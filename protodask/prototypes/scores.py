@@ -65,8 +65,3 @@ class StoredScores:
             path = os.path.join(self.folder, name)
             if name.startswith("scores-") and path != kept:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def fits_memory(engine: Engine, n_rows: int, n_classes: int) -> bool:
-    """Whether the scores are small beside the memory of this process and of the workers."""
-    return n_rows * n_classes * 8 <= engine.scheduler.resident_bytes

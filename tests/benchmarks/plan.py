@@ -5,7 +5,7 @@ larger than the memory limit; two of them on two worker processes. For each, one
 one asks for the plan, with its calibration, and a third one trains for `--iterations` iterations a batch, with all that
 belongs to a fit: the draw of candidates, merging, and the scores between batches. Then a fourth one asks for the plan
 again, because machines drift; the mean of both plans counts. Measured seconds are the median of the evaluations of the
-first batch but the first, in which blocks are read for the first time. Peak memory is the largest resident size the
+last batch but the first, in which blocks are read for the first time. Peak memory is the largest resident size the
 system saw of a process.
 """
 
@@ -76,7 +76,7 @@ class Measured:
     """What happened."""
 
     seconds: list[float]
-    """Of the evaluations of the first batch but the first."""
+    """Of the evaluations of the last batch but the first."""
     driver_bytes: int
     worker_bytes: list[int]
 
@@ -137,7 +137,7 @@ def train(case: Case, place: str, iterations: int) -> Measured:
         fit(Dataset.open(place), config_of(case, iterations), engine=engine.with_progress(listen))
         workers = outofcore.worker_processes() if case.mode == "workers" else []
         peaks = [outofcore.peak_resident(process) for process in workers]
-    return Measured(seconds[0][1:], outofcore.peak_resident(os.getpid()), peaks)
+    return Measured(seconds[-1][1:], outofcore.peak_resident(os.getpid()), peaks)
 
 
 def in_fresh_process(step: str, number: int, place: str, settings: argparse.Namespace) -> Any:

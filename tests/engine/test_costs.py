@@ -10,21 +10,19 @@ from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.engine import Block, Engine, Layout, Reduction, identity, open_engine, thread_engine
+from protodask.engine import Block, Layout, Reduction, identity, open_engine, thread_engine
 from protodask.engine.costs import (
-    LEAST_WORKING_BYTES,
     Memory,
     Part,
-    Processes,
     holding_parts,
     kept_blocks,
     longest_share,
     most_partials,
-    processes_of,
 )
 from protodask.engine.groups import split_blocks
 from protodask.engine.memory import INTERPRETER_BYTES
 from protodask.engine.reduction import GroupFold
+from protodask.engine.scheduling import LEAST_WORKING_BYTES, Processes
 
 MIB = 2**20
 
@@ -119,33 +117,23 @@ def test_kept_blocks__is_what_a_second_pass_finds(memory: int) -> None:
         engine.reduce(source, COUNT)
         source.reads.clear()
         engine.reduce(source, COUNT)
-        processes = processes_of(engine)
+        processes = engine.scheduler.processes()
     assert len(source.reads) == 20 - kept_blocks(processes, 20, MIB)
 
 
-def test_processes_of__threads() -> None:
+def test_processes__threads() -> None:
     with thread_engine(3, 700 * MIB) as engine:
-        found = processes_of(engine)
+        found = engine.scheduler.processes()
         assert found == Processes("threads", 1, 3, 700 * MIB, 700 * MIB)
         assert found.n_tasks == engine.scheduler.n_tasks
-        assert found.resident_bytes == engine.scheduler.resident_bytes
         assert found.usable_bytes == 700 * MIB
     small = replace(found, memory_bytes=1)
     assert small.usable_bytes == INTERPRETER_BYTES + LEAST_WORKING_BYTES
 
 
-def test_processes_of__workers(start_cluster: Callable[[int], Any]) -> None:
+def test_processes__workers(start_cluster: Callable[[int], Any]) -> None:
     with Client(start_cluster(2), set_as_default=False) as client, open_engine(client) as engine:
-        found = processes_of(engine)
+        found = engine.scheduler.processes()
         assert (found.kind, found.count, found.threads, found.memory_bytes) == ("workers", 2, 1, 2**30)
         assert found.n_tasks == engine.scheduler.n_tasks
-        assert found.resident_bytes == engine.scheduler.resident_bytes
         assert found.usable_bytes < found.memory_bytes
-
-
-def test_processes_of__another_scheduler_counts_as_this_process() -> None:
-    class Wrapped:
-        n_threads, n_tasks, memory_bytes, resident_bytes = 5, 5, 2**30, 0
-
-    scheduler: Any = Wrapped()
-    assert processes_of(Engine(scheduler)) == Processes("threads", 1, 5, 2**30, 2**30)

@@ -35,6 +35,7 @@ from protodask.engine import (
 from protodask.engine.groups import Pass
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES, RESIDENT_SHARE, THREAD_BYTES
 from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
 
 
@@ -131,10 +132,13 @@ def test_reduce__keeps_within_its_memory_and_still_hits(tmp_path: Path) -> None:
 class RecordingScheduler:
     """Runs nothing; records what it was asked to."""
 
-    n_threads, n_tasks, memory_bytes, resident_bytes = 3, 3, 0, 0
+    n_threads, n_tasks, memory_bytes = 3, 3, 0
 
     def __init__(self) -> None:
         self.runs: list[tuple[Pass, list[list[int]]]] = []
+
+    def processes(self) -> Processes:
+        return Processes("threads", 1, self.n_threads, self.memory_bytes, self.memory_bytes)
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         self.runs.append((work, [list(group) for group in groups]))

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodask.engine import Layout, one_blas_thread
-from protodask.engine.costs import Processes
+from protodask.engine import Arrays, Block, Layout, one_blas_thread
+from protodask.engine.memory import RESIDENT_SHARE
+from protodask.engine.scheduling import SHIPPED_BYTES, Processes
 from protodask.prototypes import tiles
-from protodask.prototypes.calibration import synthetic_block, synthetic_problem
+from protodask.prototypes.calibration import synthetic_problem
 from protodask.prototypes.candidates import sample_block
 from protodask.prototypes.footprint import (
     Shape,
@@ -25,8 +26,9 @@ from protodask.prototypes.footprint import (
     scores_stored,
     tile_bytes,
 )
+from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.model import Batch, PrototypeSet
-from protodask.prototypes.objective import likelihood_block, prepare_kernel
+from protodask.prototypes.objective import BatchProblem, likelihood_block, prepare_kernel
 from protodask.prototypes.panels import arrange
 from protodask.prototypes.scoring import add_batch_block, score_block
 
@@ -56,6 +58,23 @@ def make_shape(
         precision=precision,
         scored=n_batches > 1,
     )
+
+
+def calibration_problem(shape: Shape) -> BatchProblem:
+    return synthetic_problem(shape, Standardization(np.zeros(shape.n_features), np.ones(shape.n_features)))
+
+
+def synthetic_block(shape: Shape, rows: int) -> Block:
+    """Rows like the candidates, of all classes in proportion."""
+    random = np.random.default_rng(1)
+    share = np.array(shape.class_rows) / sum(shape.class_rows)
+    arrays: Arrays = {
+        "features": random.standard_normal((rows, shape.n_features), dtype=np.float32).astype(
+            f"float{8 * shape.feature_bytes}", copy=False
+        ),
+        "target": random.choice(shape.n_classes, rows, p=share).astype(np.int32),
+    }
+    return Block(0, 0, arrays)
 
 
 shapes = st.builds(
@@ -184,7 +203,7 @@ SMALL_CHANGE = 2**16
 @pytest.mark.parametrize("name", SHAPES)
 def test_parts__are_not_below_what_an_evaluation_allocates(name: str) -> None:
     shape = SHAPES[name]
-    problem, block = synthetic_problem(shape), synthetic_block(shape, shape.block_rows)
+    problem, block = calibration_problem(shape), synthetic_block(shape, shape.block_rows)
     theta = np.ones(shape.n_features + problem.n_candidates)
     theta[: shape.n_features] = 10 / shape.n_features
     theta[-1] = theta[shape.n_features + 1] = 0  # so that there are idle panels, too
@@ -211,7 +230,7 @@ def test_parts__are_not_below_what_the_draw_allocates(name: str, all_rows: bool)
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.scored])
 def test_parts__are_not_below_what_scoring_allocates(name: str) -> None:
     shape = SHAPES[name]
-    problem, block = synthetic_problem(shape), synthetic_block(shape, shape.block_rows)
+    problem, block = calibration_problem(shape), synthetic_block(shape, shape.block_rows)
     features = shape.n_features
     batch = Batch(
         feature_index=np.arange(features),
@@ -231,3 +250,16 @@ def test_parts__are_not_below_what_scoring_allocates(name: str) -> None:
     assert traced(lambda: score_block(block, model)) <= bound
     scored = replace(block, arrays={**block.arrays, **score_block(block, model)})
     assert traced(lambda: add_batch_block(scored, batch, model)) <= bound
+
+
+def test_scores_stored__beyond_the_share_of_what_passes_leave() -> None:
+    shape = make_shape(n_batches=2)
+    memory = round(shape.score_bytes / RESIDENT_SHARE) + 8
+    here = Processes("threads", 1, 1, 2**40, 2**40)
+    assert not scores_stored(shape, here)
+    assert not scores_stored(replace(shape, layout=Layout(10**9, 2**14)), here)
+    assert scores_stored(shape, replace(here, memory_bytes=memory - 2 * 8))
+    workers = Processes("workers", 2, 1, 2**30, 2**30)
+    most = SHIPPED_BYTES // (8 * shape.n_classes)
+    assert not scores_stored(replace(shape, layout=Layout(most, 2**14)), workers)
+    assert scores_stored(replace(shape, layout=Layout(most + 1, 2**14)), workers)

@@ -16,11 +16,11 @@ from protodask import plan
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Block, Engine, Layout, array_source, thread_engine
-from protodask.engine.costs import Processes
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Processes
 from protodask.errors import InputError
-from protodask.prototypes import FitConfig, fit
+from protodask.prototypes import FitConfig, fit, planning
 from protodask.prototypes.footprint import Shape, fits
 from protodask.prototypes.planning import ASSUMED_EVALUATIONS, Plan, applied, misfit, plan_shape
 
@@ -204,12 +204,17 @@ shapes = st.builds(
     st.sampled_from(["float32", "float64"]),
 )
 computing = st.builds(
-    lambda kind, count, threads, memory: Processes(
-        kind, count if kind == "workers" else 1, threads, memory * MIB, memory * MIB if kind == "threads" else 2**37
+    lambda kind, count, threads, memory, driver: Processes(
+        kind,
+        count if kind == "workers" else 1,
+        threads,
+        memory * MIB,
+        memory * MIB if kind == "threads" else driver * MIB,
     ),
     st.sampled_from(["threads", "workers"]),
     st.integers(1, 4),
     st.integers(1, 16),
+    st.integers(256, 2**12),
     st.integers(256, 2**12),
 )
 
@@ -229,12 +234,61 @@ def test_remedies__each_makes_it_fit(shape: Shape, processes: Processes) -> None
         assert remedy.text in str(misfit(found))
 
 
+BIG_BLOCKS = Shape((10**7,) * 2, 32, 300, 1, Layout(2 * 10**7, 2**19), 8, 0, 0.5, "float64", False)
+"""130 MiB of float64."""
+
+MANY_CANDIDATES = Shape((10**6,) * 2, 100, 10**5, 1, Layout(2 * 10**6, 2**16), 4, 0, 0.5, "float32", False)
+"""A driver needs half a gibibyte for them and more."""
+
+
+@pytest.mark.parametrize("machine", [5 * 1130, 2**20])
+def test_remedies__workers_get_what_the_machine_has(machine: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "process_memory_limit", lambda: machine * MIB)
+    for limit in (1120, 2000):
+        processes = Processes("threads", 1, 4, limit * MIB, limit * MIB)
+        remedies = {remedy.setting: remedy for remedy in plan_shape(BIG_BLOCKS, processes).remedies}
+        assert ("workers" in remedies) == (limit > 1122)
+    _, workers = applied(BIG_BLOCKS, processes, remedies["workers"])
+    assert (workers.kind, workers.count, workers.threads) == ("workers", 4, 1)
+    assert workers.memory_bytes == min(2000, machine // 5) * MIB
+    assert workers.count * workers.memory_bytes + workers.driver_bytes <= machine * MIB
+    assert f"(--workers 4 --memory-limit {workers.memory_bytes // MIB}MiB)" in remedies["workers"].text
+
+
+def test_remedies__of_threads_say_when_the_machine_has_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = Processes("threads", 1, 4, 1280 * MIB, 1280 * MIB)
+    enough = plan_shape(BIG_BLOCKS, processes).remedies[-1]
+    assert enough.text.endswith(f"(--memory-limit {int(enough.value) // MIB}MiB)")
+    monkeypatch.setattr(planning, "process_memory_limit", lambda: 1280 * MIB)
+    short = plan_shape(BIG_BLOCKS, processes).remedies[-1]
+    assert (short.value, short.setting) == (enough.value, "memory")
+    assert short.text.endswith("MiB), on a machine with more memory")
+
+
+def test_remedies__fewer_threads_make_no_new_workers() -> None:
+    processes = Processes("workers", 3, 4, 1280 * MIB, 2**37)
+    (remedy,) = (remedy for remedy in plan_shape(BIG_BLOCKS, processes).remedies if remedy.setting == "threads")
+    assert applied(BIG_BLOCKS, processes, remedy)[1] == replace(processes, threads=int(remedy.value))
+
+
+@pytest.mark.parametrize(("worker", "settings"), [(2**16, "driver_memory"), (512, "memory")])
+def test_remedies__of_a_driver_with_too_little_memory(worker: int, settings: str) -> None:
+    found = plan_shape(MANY_CANDIDATES, Processes("workers", 2, 1, worker * MIB, 300 * MIB))
+    assert found.driver.total > 300 * MIB
+    remedy = found.remedies[-1]
+    assert remedy.setting == settings
+    assert f"{-(-found.driver.total // MIB):,} MiB of memory for this process, which drives" in remedy.text
+    assert str(misfit(found)).count(" do: ") == 1
+    assert ". ." not in str(misfit(found))
+    _, enough = applied(MANY_CANDIDATES, found.processes, remedy)
+    assert fits(MANY_CANDIDATES, enough)
+    assert not fits(MANY_CANDIDATES, replace(enough, driver_bytes=found.driver.total - 1))
+
+
 def test_remedies__name_every_setting_that_helps() -> None:
-    # Blocks of 130 MiB of float64, on four threads.
-    shape = Shape((10**7,) * 2, 32, 300, 1, Layout(2 * 10**7, 2**19), 8, 0, 0.5, "float64", False)
-    found = plan_shape(shape, Processes("threads", 1, 4, 1280 * MIB, 1280 * MIB))
+    found = plan_shape(BIG_BLOCKS, Processes("threads", 1, 4, 1280 * MIB, 1280 * MIB))
     assert {remedy.setting for remedy in found.remedies} == {"threads", "workers", "block_rows", "memory"}
-    nearly = plan_shape(replace(shape, layout=Layout(2 * 10**7, 2**18)), found.processes)
+    nearly = plan_shape(replace(BIG_BLOCKS, layout=Layout(2 * 10**7, 2**18)), found.processes)
     assert "feature_bytes" in {remedy.setting for remedy in nearly.remedies}
 
 

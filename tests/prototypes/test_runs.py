@@ -18,8 +18,7 @@ from protodask.data.storage import sole_writer
 from protodask.engine import Engine, Progress
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes import FitConfig, PrototypeSet, fit
-from protodask.prototypes import fitting as fitting_module
-from protodask.prototypes import scores as scores_module
+from protodask.prototypes import planning as planning_module
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory, read_history, read_run
 
@@ -268,7 +267,6 @@ def test_fit__refuses_a_run_directory_in_use_before_it_writes_to_it(
 def test_fit__leaves_no_scores_in_the_run_directory(
     dataset: Dataset, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores_module, "fits_memory", lambda *_: False)
-    monkeypatch.setattr(fitting_module, "fits_memory", lambda *_: False)
+    monkeypatch.setattr(planning_module, "scores_stored", lambda *_: True)
     fit(dataset, replace(QUICK, n_batches=2), run_dir=tmp_path / "run", engine=engine)
     assert [path.name for path in (tmp_path / "run").iterdir() if path.is_dir()] == []

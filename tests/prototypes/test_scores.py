@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Arrays, Block, Engine, array_source, thread_engine
-from protodask.engine.memory import RESIDENT_SHARE
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes import FitConfig, fit, fitting
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores, fits_memory
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.scoring import score_block
 
 MakeModel = Callable[..., PrototypeSet]
@@ -78,12 +77,6 @@ def test_stored_scores__where_nothing_can_be_written_say_so(engine: Engine, tmp_
     keeper = StoredScores(str(tmp_path / "file"), 3)
     with pytest.raises(StorageError, match="Check that the place exists"):
         keeper.keep(engine, array_source({"features": np.zeros((8, 1))}, 8), zeros)
-
-
-def test_fits_memory__up_to_the_share_of_what_passes_leave() -> None:
-    with thread_engine(1, round(8 * 1000 / RESIDENT_SHARE) + 8) as engine:
-        assert fits_memory(engine, 500, 2)
-        assert not fits_memory(engine, 501, 2)
 
 
 def test_fit__of_more_rows_than_fit_into_memory_gives_the_same_bits(
