@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from protodask.data import Dataset, ingest, sample_data
-from protodask.data.storage import check_free, discard, is_url, locate, sweep
+from protodask.data.storage import check_free, is_url, locate, sweep
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
@@ -16,11 +16,11 @@ from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitt
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config
 from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
-from protodask.prototypes.fitting import fit
+from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint, save_model
 from protodask.prototypes.prediction import PREDICTIONS, predict
-from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.runs import HISTORY_FILE
 
 
 def check(step: Step) -> None:
@@ -91,34 +91,28 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     run_dir = step.run_dir
     if run_dir is None and not is_url(where):
         run_dir = f"{where}.run"
-        sweep(run_dir)
+    if run_dir is not None:
+        sweep(locate(run_dir))
     published = None
     try:
         # Asked before the training, not after it.
         check_free(where, step.overwrite, MODEL)
     except OutputExistsError:
-        if step.run_dir is not None or run_dir is None or not _has_ended(run_dir):
+        if run_dir is None or not _has_ended(run_dir) or not MODEL.owns(where):
             raise
-        # The same command may have been killed when it had written the model and not yet removed the run directory.
+        # The same command may have been killed when it had written the model and not yet come to its end.
         published = model_fingerprint(load_model(where))
     start = None if step.start is None else load_model(step.start)
-    was_there = step.run_dir is not None or (run_dir is not None and os.path.exists(run_dir))
-    try:
-        run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
-    except BaseException:
-        # Only what this call made: another process may be at work in a directory that was there before.
-        if run_dir is not None and not was_there and os.path.isdir(run_dir) and RunDirectory(run_dir).untouched:
-            discard(run_dir)
-        raise
-    if model_fingerprint(run.model) != published:
-        save_model(run.model, where, overwrite=step.overwrite)
-    if step.run_dir is None and run_dir is not None:
-        discard(run_dir)
+    with fitted(
+        Dataset.open(step.data), config, run_dir, engine, callbacks, start, keep=step.run_dir is not None
+    ) as run:
+        if model_fingerprint(run.model) != published:
+            save_model(run.model, where, overwrite=step.overwrite)
     return ModelFitted(where, run.model, tuple(run.history))
 
 
 def _has_ended(run_dir: str) -> bool:
-    return os.path.exists(os.path.join(run_dir, "history.json"))
+    return os.path.exists(os.path.join(run_dir, HISTORY_FILE))
 
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:

@@ -26,6 +26,8 @@ from protodask.data.records import CHECKSUM, Fields, RecordKind, recognize, seal
 from protodask.data.storage import flush, is_url, locate, make_durable, storage_errors
 from protodask.data.whole_files import write_whole
 from protodask.errors import FormatError, InputError, StorageError
+from protodask.places import mask
+from protodask.prototypes.own_folder import make_folder
 from protodask.prototypes.run_arrays import pack_arrays, read_arrays
 from protodask.prototypes.solver import Function
 
@@ -73,12 +75,10 @@ class RunDirectory:
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
         """Make the directory, or take up the run in it if it has the same settings."""
-        where = locate(path)
-        if is_url(where):
-            raise InputError(f"The run directory {where} is a URL.", "Name a local folder.")
+        where = run_place(path)
         record = {"format": RUN_FORMAT, "version": RUN_VERSION, **json.loads(json.dumps(settings))}
         with storage_errors(where, "writing"):
-            os.makedirs(where, exist_ok=True)
+            make_folder(os.path.realpath(where))
             file = os.path.join(where, SETTINGS_FILE)
             if os.path.exists(file):
                 _check_settings(where, read_run(where), record)
@@ -128,6 +128,14 @@ class RunDirectory:
             _write_json(
                 os.path.join(self.path, HISTORY_FILE), seal({"run": self.seal, "batches": history}, RECORD.name)
             )
+
+
+def run_place(path: str | os.PathLike[str]) -> str:
+    """Where a run directory lies: it is locked and appended to, so a URL is refused."""
+    where = locate(path)
+    if is_url(where):
+        raise InputError(f"The run directory {mask(where)} is a URL.", "Name a local folder.")
+    return where
 
 
 def read_run(path: str) -> dict[str, Any]:
