@@ -24,6 +24,8 @@ fi
 
 scratch="$(mktemp -d)"
 export DASK_TEMPORARY_DIRECTORY="$scratch"
+# The working folder has data, perhaps of others, and is no place for modules.
+export PYTHONSAFEPATH=1
 started=()
 driver=""
 clean_up() {
@@ -58,7 +60,7 @@ if [[ ! -s "$scratch/scheduler.json" ]]; then
     cat "$scratch/scheduler.log" >&2
     exit 1
 fi
-address="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
+address="$(python3 -I -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
 
 # Should this script be killed without warning, an idle scheduler ends by itself, and so does a worker without one.
 for ((i = 0; i < workers; i++)); do

@@ -64,6 +64,8 @@ fi
 
 scratch="$(mktemp -d)"
 export DASK_TEMPORARY_DIRECTORY="$scratch"
+# The working folder has data, perhaps of others, and is no place for modules.
+export PYTHONSAFEPATH=1
 # A pipe to which nobody writes, kept open by this process alone, says "still wanted".
 mkfifo "$scratch/wanted"
 exec {wanted}<>"$scratch/wanted"
@@ -100,7 +102,7 @@ if [[ ! -s "$scratch/scheduler.json" ]]; then
     cat "$scratch/scheduler.log" >&2
     exit 1
 fi
-scheduler="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
+scheduler="$(python3 -I -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
 
 # The far shell keeps the worker for as long as its standard input is open, and that is closed however this end ends, also
 # when it is killed: no worker is left behind, and none has to be found again by name. (`cat` reads a copy of standard

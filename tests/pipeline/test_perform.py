@@ -10,8 +10,8 @@ import pytest
 from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
-from protodask.errors import OutputExistsError, StorageError
-from protodask.pipeline.perform import perform
+from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import ModelFitted
 from protodask.pipeline.steps import FitStep
 from protodask.prototypes import FitConfig, load_model, planning
@@ -133,3 +133,11 @@ def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tm
         with pytest.raises(OutputExistsError, match="--overwrite"):
             perform(replace(step, run_dir=str(tmp_path / "new")), engine)
     assert not (tmp_path / "new").exists()
+
+
+def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
+    step = FitStep(data="d.zarr", out="s3://me:secret@bucket/m.zarr")
+    with pytest.raises(InputError, match="Name one with --run-dir") as refused:
+        check(step)
+    assert "secret" not in str(refused.value)
+    check(replace(step, run_dir="run"))
