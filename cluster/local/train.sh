@@ -6,6 +6,11 @@
 #   cluster/local/train.sh --workers 4 --memory 2GiB fit data.zarr --out model.zarr
 #
 # Everything listens on loopback only. The exit code is that of the command.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+    echo "This is bash $BASH_VERSION, and the script needs 4.4 or later." >&2
+    echo "Install a newer one, and call the script with it: /path/to/bash $0 ..." >&2
+    exit 2
+fi
 set -euo pipefail
 
 workers=2 threads=1 memory=auto

@@ -15,6 +15,11 @@
 # --ssh-option    handed to ssh, such as --ssh-option=-p --ssh-option=2222
 #
 # A host that does not answer is named and left out; the exit code is that of the command.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+    echo "This is bash $BASH_VERSION, and the script needs 4.4 or later." >&2
+    echo "Install a newer one, and call the script with it: /path/to/bash $0 ..." >&2
+    exit 2
+fi
 set -euo pipefail
 
 hosts="" address=127.0.0.1 port=0 threads=1 memory=auto certs="" remote_certs="" remote_dask=dask insecure=""
