@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from protodask.data.dataset import Dataset
@@ -15,7 +14,7 @@ from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
-from protodask.prototypes.own_folder import own_folder
+from protodask.prototypes.own_folder import own_folder, temporary_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment, run_place
@@ -76,9 +75,8 @@ def fitted(
         open_engine(engine) as opened,
         nullcontext(require_fit(data, settings, start, opened)) as planned,
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
-        TemporaryDirectory(prefix="protodask-") as temporary,
+        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
-        folder = temporary if directory is None else directory.path
         training = Training(
             dataset_for_training(data),
             settings,

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import stat
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +27,11 @@ CAN_LOCK = bool(fcntl)
 LOCK = ".lock"
 """Inside the folder, so that nothing beside it needs to be writable; there while someone is at work."""
 
+TEMPORARY = re.compile(r"\.?protodask-fit-[0-9a-f]{16}(\.partial-[0-9a-f]{8})?")
+
+YOUNG_SECONDS = 60.0
+"""A temporary folder as young as this may not be locked yet although its process lives."""
+
 
 @dataclass
 class OwnFolder:
@@ -35,7 +45,7 @@ class OwnFolder:
 
 
 @contextmanager
-def own_folder(path: str) -> Iterator[OwnFolder]:
+def own_folder(path: str, mode: int = 0o777) -> Iterator[OwnFolder]:
     """Make a folder where it is missing and keep others out of it until this process ends; who comes second is refused.
 
     The system drops the lock with the process that holds it. Only who holds it removes the folder, and who locked a
@@ -43,7 +53,7 @@ def own_folder(path: str) -> Iterator[OwnFolder]:
     """
     place = os.path.realpath(path)
     with storage_errors(path, "writing"):
-        made, handle = _make_and_lock(place)
+        made, handle = _make_and_lock(place, mode)
     folder = OwnFolder(path, made)
     try:
         yield folder
@@ -73,14 +83,43 @@ def _end(place: str, unwanted: bool) -> str | None:
     return aside
 
 
-def make_folder(path: str) -> bool:
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder in the system's place for such, for this user alone. Those of dead processes are removed first."""
+    above = tempfile.gettempdir()
+    with suppress(PermissionError):  # one may be allowed to write there and not to look
+        _remove_dead(above)
+    with own_folder(os.path.join(above, f"protodask-fit-{secrets.token_hex(8)}"), 0o700) as folder:
+        folder.unwanted = True
+        yield folder.path
+
+
+def _remove_dead(above: str) -> None:
+    if not CAN_LOCK:
+        return
+    for name in filter(TEMPORARY.fullmatch, os.listdir(above)):
+        place = os.path.join(above, name)
+        with suppress(OSError):  # locked by a living process, for one
+            found = os.lstat(place)
+            old = time.time() - found.st_mtime > YOUNG_SECONDS
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or not old:
+                continue
+            handle = os.open(os.path.join(place, LOCK), os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                delete(place)
+            finally:
+                os.close(handle)
+
+
+def make_folder(path: str, mode: int = 0o777) -> bool:
     """Make a folder and those above it, so that a power failure does not undo it; whether it was missing."""
     if os.path.isdir(path):
         return False
     above = os.path.dirname(path)
     make_folder(above)
     try:
-        os.mkdir(path)
+        os.mkdir(path, mode)
     except FileExistsError:
         if not os.path.isdir(path):
             raise
@@ -90,9 +129,9 @@ def make_folder(path: str) -> bool:
     return True
 
 
-def _make_and_lock(folder: str) -> tuple[bool, int | None]:
+def _make_and_lock(folder: str, mode: int) -> tuple[bool, int | None]:
     while True:
-        made = make_folder(folder)
+        made = make_folder(folder, mode)
         if not CAN_LOCK:
             return made, None
         try:

@@ -1,8 +1,11 @@
 """A folder of one process: who holds it, who is refused, and who removes it."""
 
 import os
+import stat
 import subprocess
 import sys
+import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 
 from protodask.errors import StorageError
 from protodask.prototypes import own_folder as own_folder_module
-from protodask.prototypes.own_folder import LOCK, make_folder, own_folder
+from protodask.prototypes.own_folder import LOCK, make_folder, own_folder, temporary_folder
 
 HOLDS = """
 import sys
@@ -103,3 +106,33 @@ def test_make_folder__survives_a_power_failure(tmp_path: Path, monkeypatch: pyte
     assert make_folder(str(tmp_path / "runs" / "one"))
     assert flushed == [str(tmp_path), str(tmp_path / "runs")]
     assert not make_folder(str(tmp_path / "runs" / "one"))
+
+
+def test_temporary_folder__those_of_dead_processes_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def left(name: str, lock: bool = True, age: float = 1e4) -> Path:
+        place = tmp_path / name
+        place.mkdir()
+        (place / "scores.zarr").mkdir()
+        if lock:
+            (place / LOCK).touch()
+        os.utime(place, (time.time() - age,) * 2)
+        return place
+
+    dead = [left(f"protodask-fit-{'a' * 16}"), left(f".protodask-fit-{'a' * 16}.partial-{'b' * 8}")]
+    kept = [
+        left(f"protodask-fit-{'c' * 16}", lock=False),
+        left(f"protodask-fit-{'d' * 16}", age=1.0),
+        left(f"protodask-fitting-{'e' * 16}"),
+    ]
+    (tmp_path / f"protodask-fit-{'f' * 16}").symlink_to(kept[-1])
+    with temporary_folder() as living:
+        os.utime(living, (0, 0))
+        assert stat.S_IMODE(os.stat(living).st_mode) == 0o700
+        with temporary_folder() as other:
+            assert os.path.isdir(living)
+            assert other != living
+        assert not any(place.exists() for place in dead)
+    assert not os.path.exists(living)
+    assert all((place / "scores.zarr").is_dir() for place in kept)
