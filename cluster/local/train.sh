@@ -6,6 +6,11 @@
 #   cluster/local/train.sh --workers 4 --memory 2GiB fit data.zarr --out model.zarr
 #
 # Everything listens on loopback only. The exit code is that of the command.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+    echo "This is bash $BASH_VERSION, and the script needs 4.4 or later." >&2
+    echo "Install a newer one, and call the script with it: /path/to/bash $0 ..." >&2
+    exit 2
+fi
 set -euo pipefail
 
 workers=2 threads=1 memory=auto
@@ -24,6 +29,8 @@ fi
 
 scratch="$(mktemp -d)"
 export DASK_TEMPORARY_DIRECTORY="$scratch"
+# The working folder has data, perhaps of others, and is no place for modules.
+export PYTHONSAFEPATH=1
 started=()
 driver=""
 clean_up() {
@@ -58,7 +65,7 @@ if [[ ! -s "$scratch/scheduler.json" ]]; then
     cat "$scratch/scheduler.log" >&2
     exit 1
 fi
-address="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
+address="$(python3 -I -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
 
 # Should this script be killed without warning, an idle scheduler ends by itself, and so does a worker without one.
 for ((i = 0; i < workers; i++)); do

@@ -81,7 +81,8 @@ def main() -> int:
     with SLURMCluster(scheduler_options={"dashboard_address": "127.0.0.1:0"}, **arguments) as cluster:
         # Not scale(): it does not replace jobs that are lost.
         cluster.adapt(minimum_jobs=1, maximum_jobs=options.jobs)
-        command = [sys.executable, "-m", "protodask", *options.command, "--scheduler", cluster.scheduler_address]
+        # -P: the working folder has data, perhaps of others, and is no place for modules.
+        command = [sys.executable, "-P", "-m", "protodask", *options.command, "--scheduler", cluster.scheduler_address]
         return subprocess.run([*command, *driver], check=False).returncode
 
 

@@ -15,6 +15,11 @@
 # --ssh-option    handed to ssh, such as --ssh-option=-p --ssh-option=2222
 #
 # A host that does not answer is named and left out; the exit code is that of the command.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+    echo "This is bash $BASH_VERSION, and the script needs 4.4 or later." >&2
+    echo "Install a newer one, and call the script with it: /path/to/bash $0 ..." >&2
+    exit 2
+fi
 set -euo pipefail
 
 hosts="" address=127.0.0.1 port=0 threads=1 memory=auto certs="" remote_certs="" remote_dask=dask insecure=""
@@ -64,6 +69,8 @@ fi
 
 scratch="$(mktemp -d)"
 export DASK_TEMPORARY_DIRECTORY="$scratch"
+# The working folder has data, perhaps of others, and is no place for modules.
+export PYTHONSAFEPATH=1
 # A pipe to which nobody writes, kept open by this process alone, says "still wanted".
 mkfifo "$scratch/wanted"
 exec {wanted}<>"$scratch/wanted"
@@ -100,7 +107,7 @@ if [[ ! -s "$scratch/scheduler.json" ]]; then
     cat "$scratch/scheduler.log" >&2
     exit 1
 fi
-scheduler="$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
+scheduler="$(python3 -I -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler.json")"
 
 # The far shell keeps the worker for as long as its standard input is open, and that is closed however this end ends, also
 # when it is killed: no worker is left behind, and none has to be found again by name. (`cat` reads a copy of standard

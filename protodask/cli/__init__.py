@@ -41,7 +41,7 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 the answer is no, 130 stopped.")
+@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 the answer is no, 130 stopped, 143 ended.")
 def protodask(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)

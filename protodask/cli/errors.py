@@ -1,6 +1,7 @@
 """From exceptions to messages and exit codes.
 
-0: done. 1: it failed. 2: the command was used wrongly. 130: the user stopped it.
+0: done. 1: it failed. 2: the command was used wrongly. 3: a command that was asked whether something is so says no.
+130: the user stopped it. 143: it was ended from outside.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def fit(
         typer.Option(
             "--run-dir",
             metavar="DIR",
-            help="Keep the record from which the same command goes on here [default: MODEL.run, removed at the end].",
+            help="Keep the record from which the same command goes on in this local folder [default: MODEL.run, "
+            "removed at the end; needed if MODEL is a URL].",
             rich_help_panel=RUN,
         ),
     ] = None,

@@ -13,10 +13,12 @@ from typing import Any, Literal
 
 import yaml
 
-from protodask.data.storage import check_free, is_url, locate, storage_errors
+from protodask.data.storage import check_free, locate, storage_errors
 from protodask.errors import ClusterError, InputError
+from protodask.pipeline.settings import run_directory
 from protodask.pipeline.steps import FitStep
 from protodask.pipeline.yaml_file import read_mapping
+from protodask.prototypes.own_folder import make_folder
 from protodask.prototypes.persistence import MODEL
 from protodask.prototypes.run_progress import DRIVER_LOG
 
@@ -41,6 +43,13 @@ class Work:
     """Whom to ask for progress; None for work that keeps no such directory."""
     output: str
     """File for what the driver prints, where the platform has no place of its own for it."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a driver that is lost with its machine may start again: a fit goes on from its record. The steps of a
+        pipeline would find what they made themselves, and refuse to write over it.
+        """
+        return self.run_dir is not None
 
 
 @dataclass(frozen=True)
@@ -91,16 +100,8 @@ def fit_work(step: FitStep, arguments: Sequence[str], platform: Platform) -> Wor
     here = platform != "kubernetes"
     if here:
         check_free(locate(step.out), step.overwrite, MODEL)
-    run_dir = step.run_dir
-    added: list[str] = []
-    if run_dir is None:
-        if is_url(step.out):
-            raise InputError(
-                f"The model goes to the URL {step.out}, and a detached job needs a folder to ask for progress.",
-                "Name one with --run-dir.",
-            )
-        run_dir = f"{step.out.rstrip('/')}.run"
-        added = ["--run-dir", run_dir]
+    run_dir = run_directory(step.out, step.run_dir)
+    added = [] if step.run_dir is not None else ["--run-dir", run_dir]
     if here:
         run_dir = locate(run_dir)
     return Work(_with_options(arguments, added), run_dir, os.path.join(run_dir, DRIVER_LOG))
@@ -128,12 +129,13 @@ def submit(platform: Platform, work: Work, variables: Mapping[str, str] = os.env
 
 
 def _driver(work: Work) -> list[str]:
-    return [sys.executable, "-m", "protodask", *work.arguments]
+    # Without the working folder among the places of modules: it has data, perhaps of others.
+    return [sys.executable, "-P", "-m", "protodask", *work.arguments]
 
 
 def _prepare_output(work: Work) -> str:
     with storage_errors(work.output, "writing"):
-        os.makedirs(os.path.dirname(work.output), exist_ok=True)
+        make_folder(os.path.realpath(os.path.dirname(work.output)))
         # What one attempt printed stays when the same command is given again.
         open(work.output, "ab").close()
     return work.output
@@ -170,7 +172,7 @@ def _submit_slurm(work: Work, variables: Mapping[str, str]) -> Job:
         f"--chdir={os.getcwd()}",
         f"--output={place.replace('%', '%%')}",
         "--open-mode=append",
-        "--requeue",  # a driver that is lost with its node starts again elsewhere, and goes on from its record
+        "--requeue" if work.goes_on else "--no-requeue",
         *options,
     ]
     answer = _ask(command, f"#!/bin/sh\nexec {shlex.join(_driver(work))}\n", "Slurm")
@@ -193,7 +195,7 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
             "Let it name the manifest of a Job with the image, the volumes and the certificates of your cluster; "
             "cluster/kubernetes/driver-job.yaml in protodask's source is one.",
         )
-    manifest = job_manifest(read_mapping(template), template, work.arguments, variables.get(IMAGE))
+    manifest = job_manifest(read_mapping(template), template, work, variables.get(IMAGE))
     kubectl = _program("kubectl", "Install it, or choose another platform.")
     if variables.get(NAMESPACE):
         base = [kubectl, "--namespace", variables[NAMESPACE]]
@@ -206,16 +208,14 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
     return Job("kubernetes", name, logs, ask, shlex.join([*shown, "delete", name]))
 
 
-def job_manifest(
-    template: Mapping[str, Any], path: str, arguments: Sequence[str], image: str | None = None
-) -> dict[str, Any]:
-    """The manifest of a Job like `template`, read from `path`, whose first container gets these arguments."""
+def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str | None = None) -> dict[str, Any]:
+    """The manifest of a Job like `template`, read from `path`, whose first container does this work."""
     try:
         if template["kind"] != "Job":
             raise InputError(f"{path} is the manifest of a {template['kind']}.", "Give that of a Job.")
         pod = template["spec"]["template"]["spec"]
         first, *others = pod["containers"]
-        driver = {**first, "args": list(arguments), **({} if image is None else {"image": image})}
+        driver = {**first, "args": list(work.arguments), **({} if image is None else {"image": image})}
         metadata = dict(template["metadata"])
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
@@ -228,8 +228,14 @@ def job_manifest(
     name = metadata.pop("name", None)
     if name is not None:
         metadata.setdefault("generateName", f"{name}-")
-    inner = {**template["spec"]["template"], "spec": {**pod, "containers": [driver, *others]}}
-    return {**template, "metadata": metadata, "spec": {**template["spec"], "template": inner}}
+    pod = {**pod, "containers": [driver, *others]}
+    job = dict(template["spec"])
+    if not work.goes_on:
+        # Failure policies have exceptions from the limit: pods that are evicted, for one.
+        job.pop("podFailurePolicy", None)
+        job["backoffLimit"] = 0
+        pod["restartPolicy"] = "Never"
+    return {**template, "metadata": metadata, "spec": {**job, "template": {**job["template"], "spec": pod}}}
 
 
 def _program(name: str, remedy: str) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from protodask.data import Dataset, ingest, sample_data
-from protodask.data.storage import check_free, discard, is_url, locate, sweep
+from protodask.data.storage import check_free, locate, sweep
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
@@ -14,13 +14,13 @@ from protodask.pipeline.json_file import check_file_free, write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
-from protodask.pipeline.settings import fit_config
+from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
-from protodask.prototypes.fitting import fit
+from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint, save_model
 from protodask.prototypes.prediction import PREDICTIONS, predict
-from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.runs import HISTORY_FILE
 
 
 def check(step: Step) -> None:
@@ -33,6 +33,7 @@ def check(step: Step) -> None:
                 raise InputError("Both append and overwrite are asked for.", "Choose one.")
         case FitStep():
             fit_config(step)
+            run_directory(step.out, step.run_dir)
         case PredictStep() | EvaluateStep():
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
@@ -88,37 +89,28 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
 def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelFitted:
     config = fit_config(step)
     where = locate(step.out)
-    run_dir = step.run_dir
-    if run_dir is None and not is_url(where):
-        run_dir = f"{where}.run"
-        sweep(run_dir)
+    run_dir = locate(run_directory(where, step.run_dir))
+    sweep(run_dir)
     published = None
     try:
         # Asked before the training, not after it.
         check_free(where, step.overwrite, MODEL)
     except OutputExistsError:
-        if step.run_dir is not None or run_dir is None or not _has_ended(run_dir):
+        if not _has_ended(run_dir) or not MODEL.owns(where):
             raise
-        # The same command may have been killed when it had written the model and not yet removed the run directory.
+        # The same command may have been killed when it had written the model and not yet come to its end.
         published = model_fingerprint(load_model(where))
     start = None if step.start is None else load_model(step.start)
-    was_there = step.run_dir is not None or (run_dir is not None and os.path.exists(run_dir))
-    try:
-        run = fit(Dataset.open(step.data), config, run_dir=run_dir, engine=engine, callbacks=callbacks, start=start)
-    except BaseException:
-        # Only what this call made: another process may be at work in a directory that was there before.
-        if run_dir is not None and not was_there and os.path.isdir(run_dir) and RunDirectory(run_dir).untouched:
-            discard(run_dir)
-        raise
-    if model_fingerprint(run.model) != published:
-        save_model(run.model, where, overwrite=step.overwrite)
-    if step.run_dir is None and run_dir is not None:
-        discard(run_dir)
+    with fitted(
+        Dataset.open(step.data), config, run_dir, engine, callbacks, start, keep=step.run_dir is not None
+    ) as run:
+        if model_fingerprint(run.model) != published:
+            save_model(run.model, where, overwrite=step.overwrite)
     return ModelFitted(where, run.model, tuple(run.history))
 
 
 def _has_ended(run_dir: str) -> bool:
-    return os.path.exists(os.path.join(run_dir, "history.json"))
+    return os.path.exists(os.path.join(run_dir, HISTORY_FILE))
 
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from protodask.data.storage import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.steps import FitStep
 from protodask.pipeline.values import key_of, parse_record
 from protodask.pipeline.yaml_file import read_mapping
+from protodask.places import mask
 from protodask.prototypes.config import FitConfig
 
 CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates"}
@@ -68,3 +70,15 @@ def chosen_config(said: object, path: str | None) -> FitConfig:
         if value is not None:
             chosen[CONFIG_NAMES.get(name, name)] = value
     return FitConfig(**chosen)
+
+
+def run_directory(out: str, run_dir: str | None) -> str:
+    """Where the record goes from which a fit goes on. Refused: none is named, and there is no place beside `out`."""
+    if run_dir is not None:
+        return run_dir
+    if is_url(locate(out)):
+        raise InputError(
+            f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
+            "Name one with --run-dir, or `run-dir` in a pipeline file.",
+        )
+    return f"{out.rstrip('/')}.run"

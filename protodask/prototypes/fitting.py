@@ -6,19 +6,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.data.storage import is_url, locate, sole_writer, storage_errors
 from protodask.engine import EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.own_folder import own_folder, temporary_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
-from protodask.prototypes.runs import RunDirectory, environment
+from protodask.prototypes.runs import RunDirectory, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import Training, TrainingData
 
@@ -48,6 +47,24 @@ def fit(
     memory. A fit that would not keep the memory limit of the engine's processes is refused before a row is read, with
     what would make it fit; `plan` gives the whole account.
     """
+    with fitted(data, config, run_dir, engine, callbacks, start) as run:
+        return run
+
+
+@contextmanager
+def fitted(
+    data: Dataset,
+    config: FitConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    callbacks: Sequence[Callback] = (),
+    start: PrototypeSet | None = None,
+    keep: bool = True,
+) -> Iterator[FitRun]:
+    """What `fit` returns, while nobody else may use the run directory; unless to `keep`, it goes when the body is done.
+
+    If the body fails the run directory stays in any case.
+    """
     settings = FitConfig() if config is None else config
     record = {
         "config": settings.as_dict(),
@@ -57,10 +74,9 @@ def fit(
     with (
         open_engine(engine) as opened,
         nullcontext(require_fit(data, settings, start, opened)) as planned,
-        nullcontext() if run_dir is None else own_directory(run_dir, record) as directory,
-        TemporaryDirectory(prefix="protodask-") as temporary,
+        nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
+        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
-        folder = temporary if directory is None else directory.path
         training = Training(
             dataset_for_training(data),
             settings,
@@ -74,18 +90,24 @@ def fit(
         model = replace(model, provenance=_provenance(data, settings, history, start))
         if directory is not None:
             directory.finish([batch_summary(entry) for entry in history])
-    return FitRun(model, history)
+        yield FitRun(model, history)
 
 
 @contextmanager
-def own_directory(path: str | os.PathLike[str], record: Mapping[str, Any]) -> Iterator[RunDirectory]:
-    """The run directory at `path`, which nobody else may use meanwhile."""
-    where = locate(path)
-    if not is_url(where):
-        with storage_errors(where, "writing"):
-            os.makedirs(os.path.dirname(where), exist_ok=True)
-    with sole_writer(where):
-        yield RunDirectory.open(where, record)
+def own_directory(path: str | os.PathLike[str], record: Mapping[str, Any], keep: bool = True) -> Iterator[RunDirectory]:
+    """The run directory at `path`, which nobody else may use meanwhile.
+
+    Unless to `keep`, it is removed when the body is done. Where the body fails before its first evaluation, a directory
+    that was made for it is removed.
+    """
+    with own_folder(run_place(path)) as folder:
+        try:
+            directory = RunDirectory.open(folder.path, record)
+            yield directory
+        except BaseException:
+            folder.unwanted = folder.made and os.path.isdir(folder.path) and RunDirectory(folder.path).untouched
+            raise
+        folder.unwanted = not keep
 
 
 def dataset_for_training(data: Dataset) -> TrainingData:

@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 from protodask._version import __version__
 from protodask.data.bounded import open_inside, open_to_append, read_json
 from protodask.data.records import CHECKSUM, Fields, RecordKind, recognize, seal, unseal
-from protodask.data.storage import flush, is_url, locate, make_durable, storage_errors
+from protodask.data.storage import flush, flush_handle, is_url, locate, make_durable, storage_errors
 from protodask.data.whole_files import write_whole
 from protodask.errors import FormatError, InputError, StorageError
+from protodask.places import mask
+from protodask.prototypes.own_folder import make_folder
 from protodask.prototypes.run_arrays import pack_arrays, read_arrays
 from protodask.prototypes.solver import Function
 
@@ -73,12 +75,10 @@ class RunDirectory:
     @classmethod
     def open(cls, path: str | os.PathLike[str], settings: Mapping[str, Any]) -> RunDirectory:
         """Make the directory, or take up the run in it if it has the same settings."""
-        where = locate(path)
-        if is_url(where):
-            raise InputError(f"The run directory {where} is a URL.", "Name a local folder.")
+        where = run_place(path)
         record = {"format": RUN_FORMAT, "version": RUN_VERSION, **json.loads(json.dumps(settings))}
         with storage_errors(where, "writing"):
-            os.makedirs(where, exist_ok=True)
+            make_folder(os.path.realpath(where))
             file = os.path.join(where, SETTINGS_FILE)
             if os.path.exists(file):
                 _check_settings(where, read_run(where), record)
@@ -128,6 +128,14 @@ class RunDirectory:
             _write_json(
                 os.path.join(self.path, HISTORY_FILE), seal({"run": self.seal, "batches": history}, RECORD.name)
             )
+
+
+def run_place(path: str | os.PathLike[str]) -> str:
+    """Where a run directory lies: it is locked and appended to, so a URL is refused."""
+    where = locate(path)
+    if is_url(where):
+        raise InputError(f"The run directory {mask(where)} is a URL.", "Name a local folder.")
+    return where
 
 
 def read_run(path: str) -> dict[str, Any]:
@@ -269,7 +277,7 @@ class _RecordedFunction:
         """Drop what follows the last entry that could be used."""
         with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
             file.truncate(self._good_bytes)
-            os.fsync(file.fileno())
+            flush_handle(file.fileno())
         flush(os.path.dirname(self._path))
 
     def _append(self, record: bytes) -> None:
@@ -277,7 +285,7 @@ class _RecordedFunction:
             file.write(record)
             file.flush()
             if time.monotonic() - self._flushed > FLUSH_SECONDS:
-                os.fsync(file.fileno())
+                flush_handle(file.fileno())
                 self._flushed = time.monotonic()
 
 

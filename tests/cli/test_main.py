@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from protodask._version import __version__
+from protodask.cli import TERMINATED, errors
+from protodask.cli.cluster import PROBLEMS_FOUND
+from protodask.cli.plan import DOES_NOT_FIT
 
 COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run", "cluster")
 
@@ -34,7 +37,11 @@ def test_help__names_every_command() -> None:
     assert done.returncode == 0
     for command in COMMANDS:
         assert re.search(rf"\b{command}\b", done.stdout)
-    assert "Exit codes" in done.stdout
+    codes = " ".join(done.stdout.split("Exit codes", 1)[1].split())
+    stated = (errors.__doc__ or "").split("\n\n", 1)[1]
+    for code in (0, errors.FAILED, errors.WRONG_USE, DOES_NOT_FIT, PROBLEMS_FOUND, errors.INTERRUPTED, TERMINATED):
+        assert re.search(rf"\b{code} ", codes)
+        assert re.search(rf"\b{code}: ", stated)
     assert done.stderr == ""
 
 

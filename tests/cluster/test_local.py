@@ -25,6 +25,8 @@ def test_train__same_model_and_nothing_left(problem: Problem, tmp_path: Path) ->
     model = tmp_path / "model.zarr"
     scratch = tmp_path / "scratch"
     scratch.mkdir()
+    for name in ("json", "rich", "typer", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('somebody put this beside the data')\n")
     done = run(
         [SCRIPT, "--workers", 2, "--memory", "700MiB", "fit", problem.data, "--out", model, *FIT],
         tmp_path,

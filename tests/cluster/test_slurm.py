@@ -50,6 +50,7 @@ def test_jobqueue__workers_are_jobs(secure: bool, slurm: Slurm, problem: Problem
     certificates = ["--certs", make_certificates(tmp_path)] if secure else []
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed: the extra `slurm` brings it")
     model = tmp_path / "model.zarr"
+    (tmp_path / "rich.py").write_text("raise SystemExit('somebody put this beside the data')\n")
     settings = tmp_path / "jobqueue.yaml"
     text = (CLUSTER / "slurm" / "jobqueue.yaml").read_text()
     for before, after in (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from protodask.pipeline.detached import Work, fit_work, job_manifest, pipeline_w
 from protodask.pipeline.steps import FitStep
 
 TEMPLATE = Path(__file__).parents[2] / "cluster" / "kubernetes" / "driver-job.yaml"
+FIT = Work(("fit",), "run", "run/.driver.log")
 WORDS = st.lists(st.text(min_size=1).filter(lambda word: not word.startswith("--detach") and word != "--"))
 
 
@@ -84,14 +87,29 @@ def work(tmp_path: Path) -> Work:
     return Work(("fit", "a b", "--out", "m"), str(run), str(run / ".driver.log"))
 
 
+def test_local__modules_beside_the_data_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rich", "typer", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('somebody put this beside the data')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    job = submit("local", Work(("--version",), None, str(tmp_path / "log")))
+    deadline = time.monotonic() + 60
+    while os.waitpid(int(job.name), os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(int(job.name), signal.SIGKILL)
+        time.sleep(0.02)
+    assert (tmp_path / "log").read_text().startswith("protodask ")
+
+
 def test_slurm__what_sbatch_is_given(tmp_path: Path, stand_in: Stand) -> None:
     told = stand_in("sbatch", "42;far")
     job = submit("slurm", work(tmp_path), {"PROTODASK_SBATCH_OPTIONS": "--mem=4G --comment 'two words'"})
     arguments = json.loads(told["arguments"].read_text())
     assert {"--parsable", "--requeue", "--open-mode=append", "--mem=4G", "two words"} <= set(arguments)
+    assert "--no-requeue" not in arguments
     # Slurm replaces what follows a per cent sign.
     assert f"--output={tmp_path}/runs 100%%/.driver.log" in arguments
-    assert told["text"].read_text().endswith("-m protodask fit 'a b' --out m\n")
+    assert told["text"].read_text().endswith("-P -m protodask fit 'a b' --out m\n")
     assert (tmp_path / "runs 100%" / ".driver.log").exists()
     assert job.name == "42"
     assert job.stop == "scancel --clusters=far 42"
@@ -99,8 +117,12 @@ def test_slurm__what_sbatch_is_given(tmp_path: Path, stand_in: Stand) -> None:
 
 
 def test_slurm__pipelines_are_asked_for_at_the_queue(tmp_path: Path, stand_in: Stand) -> None:
-    stand_in("sbatch", "7")
+    told = stand_in("sbatch", "7")
     job = submit("slurm", pipeline_work(str(tmp_path / "p.yaml"), ["run", "p.yaml"]), {})
+    # Begun again, it would stop at what it made itself.
+    arguments = json.loads(told["arguments"].read_text())
+    assert "--no-requeue" in arguments
+    assert "--requeue" not in arguments
     assert job.progress == "squeue --job 7"
     assert job.output == f"tail -f {tmp_path}/p.yaml.log"
 
@@ -133,10 +155,24 @@ def test_kubernetes__what_kubectl_is_given(tmp_path: Path, stand_in: Stand) -> N
     assert not (tmp_path / "runs 100%").exists()
 
 
+def test_kubernetes__a_pipeline_is_not_begun_again() -> None:
+    template = yaml.safe_load(TEMPLATE.read_text())
+    template["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    fitted = job_manifest(template, "t", FIT)["spec"]
+    assert fitted["backoffLimit"] == template["spec"]["backoffLimit"] > 0
+    assert fitted["template"]["spec"]["restartPolicy"] == "OnFailure"
+    once = job_manifest(template, "t", pipeline_work("p.yaml", ["run", "p.yaml"]))["spec"]
+    assert once["backoffLimit"] == 0
+    assert once["template"]["spec"]["restartPolicy"] == "Never"
+    # It lets pods that are evicted begin again whatever the limit says.
+    assert "podFailurePolicy" in fitted
+    assert "podFailurePolicy" not in once
+
+
 def test_kubernetes__each_submission_has_a_name_of_its_own() -> None:
     template = yaml.safe_load(TEMPLATE.read_text())
     template["metadata"] = {"name": "mine"}
-    made = job_manifest(template, "t", ["fit"])
+    made = job_manifest(template, "t", FIT)
     assert made["metadata"] == {"generateName": "mine-"}
     assert template["metadata"] == {"name": "mine"}
 
@@ -153,7 +189,7 @@ def test_kubernetes__each_submission_has_a_name_of_its_own() -> None:
 )
 def test_kubernetes__templates_that_are_none(template: Any, remedy: str) -> None:
     with pytest.raises(InputError, match=remedy):
-        job_manifest(template, "t.yaml", ["fit"])
+        job_manifest(template, "t.yaml", FIT)
 
 
 def test_kubernetes__without_a_template(tmp_path: Path) -> None:

@@ -1,16 +1,23 @@
+import os
 import shutil
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protodask.data import sample_data
-from protodask.data.storage import sole_writer
+from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
-from protodask.errors import OutputExistsError, StorageError
-from protodask.pipeline import perform as perform_module
-from protodask.pipeline.perform import perform
+from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.pipeline.perform import check, perform
+from protodask.pipeline.results import ModelFitted
 from protodask.pipeline.steps import FitStep
-from protodask.prototypes import FitConfig, load_model
+from protodask.prototypes import FitConfig, load_model, planning
+from protodask.prototypes import fitting as fitting_module
+from protodask.prototypes import own_folder as own_folder_module
+from protodask.prototypes.own_folder import own_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory
 
@@ -22,12 +29,53 @@ def test_fit__that_finds_its_run_directory_in_use_leaves_it_alone(tmp_path: Path
     directory = RunDirectory.open(f"{model}.run", settings)
     assert directory.untouched, "the other process has evaluated nothing yet"
     with (
-        sole_writer(directory.path),
+        own_folder(directory.path),
         thread_engine(1) as engine,
         pytest.raises(StorageError, match="wait for the other one"),
     ):
         perform(FitStep(data=data.path, out=str(model)), engine)
     assert (tmp_path / "model.zarr.run" / "run.json").exists()
+
+
+def test_fit__refused_between_another_drivers_look_and_lock_leaves_the_other_one_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = sample_data("checker", 400, tmp_path / "data.zarr")
+    run_dir = f"{tmp_path / 'model.zarr'}.run"
+    settings = {"config": FitConfig().as_dict(), "dataset": data.key, "start": None}
+    plain = planning.require_fit
+    with ExitStack() as first, thread_engine(1) as engine:
+
+        def overtaken(*arguments: Any) -> Any:
+            # The last thing before the directory is locked; until now there was none.
+            first.enter_context(own_folder(run_dir))
+            assert RunDirectory.open(run_dir, settings).untouched
+            return plain(*arguments)
+
+        monkeypatch.setattr(fitting_module, "require_fit", overtaken)
+        with pytest.raises(StorageError, match="wait for the other one"):
+            perform(FitStep(data=data.path, out=str(tmp_path / "model.zarr")), engine)
+        assert RunDirectory.existing(run_dir).untouched
+
+
+def test_fit__holds_its_run_directory_until_the_model_is_written_and_the_directory_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = sample_data("checker", 400, tmp_path / "data.zarr")
+    run_dir = f"{tmp_path / 'model.zarr'}.run"
+    refused = []
+
+    def second(path: str) -> str:
+        with pytest.raises(StorageError, match="wait for the other one"), own_folder(run_dir):
+            pass
+        refused.append(path)
+        return place_aside(path)
+
+    monkeypatch.setattr(own_folder_module, "place_aside", second)
+    with thread_engine(1) as engine:
+        perform(FitStep(data=data.path, out=str(tmp_path / "model.zarr"), candidates=20, tolerance=1e-2), engine)
+    assert refused == [run_dir]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.zarr", "model.zarr"]
 
 
 def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
@@ -37,12 +85,12 @@ def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
     model, run_dir = tmp_path / "model.zarr", tmp_path / "model.zarr.run"
     step = FitStep(data=data.path, out=str(model), candidates=20, tolerance=1e-2)
 
-    def die(path: str) -> None:
+    def die(path: str) -> str:
         raise KeyboardInterrupt
 
     with thread_engine(1) as engine:
         with monkeypatch.context() as patch:
-            patch.setattr(perform_module, "discard", die)
+            patch.setattr(own_folder_module, "place_aside", die)
             with pytest.raises(KeyboardInterrupt):
                 perform(step, engine)
         written = model_fingerprint(load_model(model))
@@ -60,3 +108,36 @@ def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
             perform(step, engine)
     assert model_fingerprint(load_model(model)) != written
     assert run_dir.exists()
+
+
+def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tmp_path: Path) -> None:
+    data = sample_data("checker", 400, tmp_path / "data.zarr")
+    step = FitStep(
+        data=data.path, out=str(tmp_path / "m.zarr"), run_dir=str(tmp_path / "run"), candidates=20, tolerance=1e-2
+    )
+    with thread_engine(1) as engine:
+        first = perform(step, engine)
+        written = (tmp_path / "m.zarr" / "zarr.json").stat()
+        # As a job does that was lost after its last word was written and before it had ended.
+        again = perform(step, engine)
+        assert isinstance(first, ModelFitted)
+        assert isinstance(again, ModelFitted)
+        assert model_fingerprint(again.model) == model_fingerprint(first.model)
+        assert os.path.samestat(written, (tmp_path / "m.zarr" / "zarr.json").stat())
+        # Neither a model of another run nor anything else counts as its own.
+        perform(replace(step, run_dir=str(tmp_path / "other"), seed=1, overwrite=True), engine)
+        with pytest.raises(OutputExistsError, match="--overwrite"):
+            perform(step, engine)
+        with pytest.raises(OutputExistsError, match="--overwrite"):
+            perform(replace(step, out=data.path), engine)
+        with pytest.raises(OutputExistsError, match="--overwrite"):
+            perform(replace(step, run_dir=str(tmp_path / "new")), engine)
+    assert not (tmp_path / "new").exists()
+
+
+def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
+    step = FitStep(data="d.zarr", out="s3://me:secret@bucket/m.zarr")
+    with pytest.raises(InputError, match="Name one with --run-dir") as refused:
+        check(step)
+    assert "secret" not in str(refused.value)
+    check(replace(step, run_dir="run"))

@@ -1,5 +1,6 @@
 """The run directory: whose it is, and what its log answers."""
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 
 from protodask import sample_data
 from protodask.data import Dataset
-from protodask.data.storage import sole_writer
 from protodask.engine import Engine, Progress
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import planning as planning_module
+from protodask.prototypes import runs as runs_module
+from protodask.prototypes.own_folder import own_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory, read_history, read_run
 
@@ -257,11 +259,30 @@ def test_fit__refuses_a_run_directory_in_use_before_it_writes_to_it(
     dataset: Dataset, engine: Engine, tmp_path: Path
 ) -> None:
     with (
-        sole_writer(str(tmp_path / "run")),
+        own_folder(str(tmp_path / "run")),
         pytest.raises(StorageError, match="Someone else is writing.*wait for the other one"),
     ):
         fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
-    assert not (tmp_path / "run").exists()
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_fit__refused_leaves_nothing_of_the_run_directory_it_made(
+    dataset: Dataset, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs_module, "write_whole", full)
+        with pytest.raises(StorageError, match="Free some space"):
+            fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    assert list(tmp_path.iterdir()) == []
+    # What others made stays.
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("precious")
+    with pytest.raises(InputError, match="empty or new folder"):
+        fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
 def test_fit__leaves_no_scores_in_the_run_directory(
