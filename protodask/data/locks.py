@@ -79,7 +79,7 @@ def _take_lock(place: str, path: str) -> tuple[int, bool]:
     while True:
         handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            locked = _lock_file(handle, path)
+            locked = lock_handle(handle, path)
             if os.path.samestat(os.fstat(handle), os.stat(place)):
                 return handle, locked
         except FileNotFoundError:
@@ -90,7 +90,8 @@ def _take_lock(place: str, path: str) -> tuple[int, bool]:
         os.close(handle)
 
 
-def _lock_file(handle: int, path: str) -> bool:
+def lock_handle(handle: int, path: str) -> bool:
+    """Lock an open file for whoever writes to `path`; False where the file system knows no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from protodask.prototypes.fitting import dataset_for_training, score_keeper
 from protodask.prototypes.footprint import scores_stored, shape_of
 from protodask.prototypes.history import Callback
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
@@ -193,7 +193,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.data.ingest import ingest_arrays
 
         given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
-        with TemporaryDirectory(prefix="protodask-") as folder:
+        with temporary_folder() as folder:
             dataset = ingest_arrays(
                 X, y, f"{folder}/data.zarr", weight=sample_weight, dtype=_feature_dtype(X), engine=engine
             )

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from protodask.data.local_files import delete, flush, place_aside
 from protodask.data.locations import storage_errors
-from protodask.data.locks import NO_LOCKS
-from protodask.errors import StorageError
+from protodask.data.locks import lock_handle
 
 try:
     import fcntl
@@ -139,7 +138,7 @@ def _make_and_lock(folder: str, mode: int) -> tuple[bool, int | None]:
         except FileNotFoundError:  # its holder has just removed the folder
             continue
         try:
-            _lock(handle, folder)
+            lock_handle(handle, folder)
         except BaseException:
             os.close(handle)
             raise
@@ -156,15 +155,3 @@ def _has_lock(handle: int | None, folder: str) -> bool:
         return os.path.samestat(os.fstat(handle), os.lstat(os.path.join(folder, LOCK)))
     except FileNotFoundError:
         return False
-
-
-def _lock(handle: int, folder: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StorageError(
-            f"Someone else is writing to {folder}.", "Write to it one at a time: wait for the other one, and repeat."
-        ) from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
