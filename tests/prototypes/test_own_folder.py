@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from protodask.data.locks import lock_handle
 from protodask.errors import StorageError
 from protodask.prototypes import own_folder as own_folder_module
 from protodask.prototypes.own_folder import LOCK, make_folder, own_folder, temporary_folder
@@ -63,14 +64,13 @@ def test_own_folder__removed_while_the_next_one_waits_at_its_door(
     place = str(tmp_path / "run")
     first = ExitStack()
     first.enter_context(own_folder(place)).unwanted = True
-    plain = own_folder_module._lock
 
-    def late(handle: int, folder: str) -> None:
+    def late(handle: int, folder: str) -> bool:
         # It has opened the first one's lock, and the first one ends before it asks for it.
         first.close()
-        plain(handle, folder)
+        return lock_handle(handle, folder)
 
-    monkeypatch.setattr(own_folder_module, "_lock", late)
+    monkeypatch.setattr(own_folder_module, "lock_handle", late)
     with own_folder(place) as second:
         monkeypatch.undo()
         assert second.made
