@@ -104,13 +104,14 @@ def table(tmp_path: Path) -> str:
 def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str, tmp_path: Path) -> None:
     places = {"disk": str(tmp_path), "store": f"{bucket}/deep"}
     fingerprints = {}
-    for place in places.values():
+    for name, place in places.items():
+        run_dir = str(tmp_path / f"run-{name}")
         data, model, scores = f"{place}/data.zarr", f"{place}/model.zarr", f"{place}/scores.zarr"
         run("ingest", table, "--target", "kind", "--out", data)
         run("ingest", table, "--out", data, "--append")
         assert run("info", data)["rows"] == 240
         assert "--overwrite" in refused("ingest", table, "--target", "kind", "--out", data)
-        run("fit", data, "--out", model, "--candidates", "40", "--max-iterations", "5")
+        run("fit", data, "--out", model, "--run-dir", run_dir, "--candidates", "40", "--max-iterations", "5")
         run("predict", model, data, "--out", scores)
         assert run("info", scores)["rows"] == 240
         assert "--overwrite" in refused("predict", model, data, "--out", scores)
