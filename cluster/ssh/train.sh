@@ -25,7 +25,7 @@ set -euo pipefail
 hosts="" address=127.0.0.1 port=0 threads=1 memory=auto certs="" remote_certs="" remote_dask=dask insecure=""
 ssh_options=(-o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=4)
 usage() {
-    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 while [[ $# -gt 0 ]]; do

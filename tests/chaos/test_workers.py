@@ -206,21 +206,15 @@ def under_fire(work: Work, folder: Path, expected: Any, seed: int, kills: int) -
 
 
 @pytest.mark.parametrize("name", ["ingest", "predict", "evaluate"])
-def test_passes__while_workers_are_killed(works: dict[str, Work], name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "kills", "in_mid_pass"), [(7, 2, 1), pytest.param(8, 12, 6, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_passes__while_workers_are_killed(
+    works: dict[str, Work], name: str, seed: int, kills: int, in_mid_pass: int, tmp_path: Path
+) -> None:
     (tmp_path / "expected").mkdir()
     with thread_engine(2) as engine:
         expected = works[name](engine, tmp_path / "expected")
-    killer = under_fire(works[name], tmp_path, expected, seed=7, kills=2)
-    assert killer.killed == 2
-    assert killer.in_mid_pass >= 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ingest", "predict", "evaluate"])
-def test_passes__while_many_workers_are_killed(works: dict[str, Work], name: str, tmp_path: Path) -> None:
-    (tmp_path / "expected").mkdir()
-    with thread_engine(2) as engine:
-        expected = works[name](engine, tmp_path / "expected")
-    killer = under_fire(works[name], tmp_path, expected, seed=8, kills=12)
-    assert killer.killed == 12
-    assert killer.in_mid_pass >= 6
+    killer = under_fire(works[name], tmp_path, expected, seed, kills)
+    assert killer.killed == kills
+    assert killer.in_mid_pass >= in_mid_pass
