@@ -1,0 +1,1 @@
+"""Choosing hyperparameters: folds, searches whose fits share their passes, and the one-standard-error rule."""
