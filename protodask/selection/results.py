@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-
-from protodask.data.records import Fields
-from protodask.errors import FormatError
 
 Strategy = Literal["joint", "two-stage"]
 
