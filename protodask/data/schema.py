@@ -37,6 +37,7 @@ FEATURES = Variable("features", ("row", "feature"), ("float32", "float64"), np.n
 TARGET = Variable("target", ("row",), ("int32",), -1, True, "index into the classes")
 WEIGHT = Variable("weight", ("row",), ("float64",), np.nan, False, "sample weight, >= 0")
 INCLUSION = Variable("inclusion", ("row",), ("float64",), np.nan, False, "probability that the row was kept, in (0, 1]")
+GROUP = Variable("group", ("row",), ("int64",), -1, False, "code of the group the row belongs to, >= 0")
 VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION)
 
 
