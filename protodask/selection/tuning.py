@@ -94,7 +94,15 @@ def tuned(
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
-        found = _search_dataset(data, settings, wanted, opened, folder, directory is not None, listen)
+        found = search_rows(
+            opened,
+            dataset_for_training(data),
+            settings,
+            wanted,
+            grouped=data.has_group,
+            stored=StoredRows(data, folder, directory is not None),
+            listen=listen,
+        )
         chosen = found.trials[found.selected]
         run = fit(
             data,
@@ -113,53 +121,63 @@ def with_search(model: PrototypeSet, found: SearchResult) -> PrototypeSet:
     return replace(model, provenance={**model.provenance, SEARCH: found.describe()})
 
 
-def _search_dataset(
-    data: Dataset,
+@dataclass(frozen=True)
+class StoredRows:
+    """Where rows lie that are not in memory, and what a search of them may write to."""
+
+    dataset: Dataset
+    folder: str
+    recorded: bool
+    """Whether the folder is a run directory that keeps evaluations."""
+
+
+def search_rows(
+    engine: Engine,
+    data: TrainingData,
     config: FitConfig,
     search: SearchConfig,
-    engine: Engine,
-    folder: str,
-    recorded: bool,
-    listen: Listener | None,
+    *,
+    grouped: bool,
+    stored: StoredRows | None,
+    listen: Listener | None = None,
 ) -> SearchResult:
-    shape = shape_of(data, config.with_batches(search.max_batches))
-    company = choose_company(engine, shape.data_bytes + shape.n_rows)
-    most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
-    if company == "side by side" and shape.n_rows * sum(shape.drawn) < SMALL_PAIRS:
+    """Cross-validate on rows in memory, or on `stored` ones."""
+    processes = engine.scheduler.processes()
+    if stored is None:
+        company, most = choose_company(engine, 0), MOST_TOGETHER
+        keep_stored = False
+    else:
+        shape = shape_of(stored.dataset, config.with_batches(search.max_batches))
+        company = choose_company(engine, shape.data_bytes + shape.n_rows)
+        most = min(MOST_TOGETHER, most_together(shape, processes))
+        # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
+        keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
+    n_rows = data.source.layout.n_rows
+    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
         most = 1
-    # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
-    stored = most * search.n_folds * shape.score_bytes > engine.scheduler.processes().resident_bytes
 
     def place_for(assignment: FoldAssignment) -> Place:
         def scores(name: str) -> ScoreKeeper:
-            if not stored:
+            if stored is None or not keep_stored:
                 return MemoryScores()
-            return StoredScores(_made(os.path.join(folder, FITS, name)), len(data.classes))
+            return StoredScores(_made(os.path.join(stored.folder, FITS, name)), len(data.classes))
 
         def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
-            if not recorded:
+            if stored is None or not stored.recorded:
                 return None
-            fitted = replace(config, n_batches=0, tolerance=search.tolerance)
+            fast = replace(config, n_batches=0, tolerance=search.tolerance)
             record = {
-                "config": replace(fitted, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w).as_dict(),
-                "dataset": data.key,
+                "config": replace(fast, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w).as_dict(),
+                "dataset": stored.dataset.key,
                 "folds": assignment.key,
                 "fold": fold,
             }
-            return RunDirectory.open(_made(os.path.join(folder, FITS, name)), record)
+            return RunDirectory.open(_made(os.path.join(stored.folder, FITS, name)), record)
 
         return Place(scores, log)
 
     return find_settings(
-        engine,
-        dataset_for_training(data),
-        config,
-        search,
-        place_for,
-        grouped=False,
-        company=company,
-        most=most,
-        listen=listen,
+        engine, data, config, search, place_for, grouped=grouped, company=company, most=most, listen=listen
     )
 
 
