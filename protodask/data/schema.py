@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from protodask.engine.blocks import Block
 
 FORMAT_NAME = "protodask-dataset"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest form of a dataset: 2 has groups. What has none is written as version 1, which older readers know."""
 
 Label = str | int | bool
 """A class as the user wrote it."""
@@ -38,7 +39,7 @@ TARGET = Variable("target", ("row",), ("int32",), -1, True, "index into the clas
 WEIGHT = Variable("weight", ("row",), ("float64",), np.nan, False, "sample weight, >= 0")
 INCLUSION = Variable("inclusion", ("row",), ("float64",), np.nan, False, "probability that the row was kept, in (0, 1]")
 GROUP = Variable("group", ("row",), ("int64",), -1, False, "code of the group the row belongs to, >= 0")
-VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION)
+VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION, GROUP)
 
 
 @dataclass(frozen=True, slots=True)

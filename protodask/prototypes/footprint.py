@@ -66,12 +66,14 @@ class Shape:
     feature_bytes: int
     """Bytes of a stored feature."""
     weight_columns: int
-    """Columns besides features and target."""
+    """Columns of weights: the row's, and the probability of its inclusion."""
     max_fraction: float
     precision: str
     scored: bool
     """Whether the scores of earlier batches are needed: there is more than one batch in the end."""
     max_iterations: int = 5000
+    group_columns: int = 0
+    """Columns that training does not look at, but that a block has."""
 
     @property
     def n_rows(self) -> int:
@@ -83,7 +85,7 @@ class Shape:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features * self.feature_bytes + 4 + DOUBLE * self.weight_columns
+        return self.n_features * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.group_columns)
 
     @property
     def data_bytes(self) -> int:
@@ -137,6 +139,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         precision=config.precision,
         scored=config.n_batches > 1 or (started and config.n_batches > 0),
         max_iterations=config.max_iterations,
+        group_columns=int(data.has_group),
     )
 
 

@@ -187,7 +187,7 @@ def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
 
 def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
     rewrite(dataset, lambda found: found.update(version=7))
-    with pytest.raises(FormatError, match=r"version 7, .* up to 1\. Upgrade protodask"):
+    with pytest.raises(FormatError, match=r"version 7, .* up to 2\. Upgrade protodask"):
         Dataset.open(dataset.path)
 
 
