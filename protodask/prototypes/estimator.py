@@ -241,9 +241,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         data = TrainingData(source, names, summary, classes, features, columns)
         return TrainingRows(data, labels, groups is not None)
 
-    def train(
-        self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None
-    ) -> None:
+    def train(self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None) -> None:
         """Fit to rows that `training_rows` gave: for estimators around this one."""
         scores = rows.score_keeper(config, engine, start is not None and start.n_batches > 0)
         training = Training(rows.data, config, engine, scores, callbacks=tuple(self.callbacks))
@@ -405,7 +403,7 @@ def _group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
     check_consistent_length(values, np.empty(n_rows))
     codes, problem = encode_group(values, "groups")
     if problem is not None:
-        raise InputError(f"Row {problem.row} of the groups {problem.text}.", "Say for every row which group it is of.")
+        raise problem.error()
     return codes
 
 

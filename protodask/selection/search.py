@@ -195,11 +195,11 @@ def fit_name(setting: Setting, fold: int) -> str:
 
 def _goes_on(losses: NDArray[np.float64], limits: Limits) -> bool:
     """Whether another batch is worth a try, after the losses by fold and number of batches (F, B + 1)."""
-    n_folds, n_counts = losses.shape
+    n_folds, n_counts = len(losses), len(losses[0])
     if n_counts > limits.max_batches:
         return False
-    means = losses.mean(axis=0)
-    noise = losses.std(axis=0, ddof=1) / n_folds**0.5
+    means = losses.mean(axis=0).tolist()
+    noise = (losses.std(axis=0, ddof=1) / n_folds**0.5).tolist()
     best = 0
     for count in range(1, n_counts):
         if means[count] < means[best] - limits.least_gain * noise[count]:

@@ -81,7 +81,7 @@ def tuned(
     listen: Listener | None = None,
     keep: bool = True,
 ) -> Iterator[TuneRun]:
-    """What `tune` returns, while nobody else may use the run directory; it goes when the body is done, unless to `keep`.
+    """What `tune` returns, while nobody else may use the run directory; without `keep`, it goes when the body is done.
 
     If the body fails the run directory stays in any case.
     """
