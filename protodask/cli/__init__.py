@@ -20,6 +20,7 @@ from protodask.cli.plan import plan
 from protodask.cli.predict import predict
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
+from protodask.cli.tune import tune
 
 TERMINATED = 143
 """Exit code after SIGTERM, as shells have it."""
@@ -55,6 +56,7 @@ app.command("sample-data")(sample_data)
 app.command("info")(info)
 app.command("plan")(plan)
 app.command("fit")(fit)
+app.command("tune")(tune)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("run")(run)

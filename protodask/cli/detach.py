@@ -15,7 +15,7 @@ from protodask.cli.show import show_json
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.detached import Platform, Work
-    from protodask.pipeline.steps import FitStep
+    from protodask.pipeline.steps import FitStep, TuneStep
 
 Detach = Annotated[
     Literal["local", "slurm", "kubernetes"] | None,
@@ -29,8 +29,8 @@ Detach = Annotated[
 ]
 
 
-def detach_fit(platform: Platform, step: FitStep, computing: Computing, as_json: bool) -> None:
-    """Submit the `fit` of this command line."""
+def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
+    """Submit the `fit` or `tune` of this command line."""
     from protodask.pipeline.detached import fit_work, without_detach
     from protodask.pipeline.perform import check
 

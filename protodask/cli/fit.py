@@ -11,7 +11,7 @@ from protodask.cli.detach import Detach, detach_fit
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
-from protodask.cli.training import NOTHING_SAID, RUN, Data, TrainingOptions
+from protodask.cli.training import NOTHING_SAID, Data, RunDir, TrainingOptions
 
 
 @grouped
@@ -19,16 +19,7 @@ def fit(
     data: Data,
     out: Annotated[str, typer.Option("--out", metavar="MODEL", help="Where to write the model.")],
     training: TrainingOptions = NOTHING_SAID,
-    run_dir: Annotated[
-        str | None,
-        typer.Option(
-            "--run-dir",
-            metavar="DIR",
-            help="Keep the record from which the same command goes on in this local folder [default: MODEL.run, "
-            "removed at the end; needed if MODEL is a URL].",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    run_dir: RunDir = None,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     detach: Detach = None,

@@ -16,7 +16,9 @@ from protodask.cli.console import is_terminal, plain
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from protodask.cli.search_progress import SearchTally
     from protodask.engine.progress import Progress
+    from protodask.pipeline.tuning import SearchNews
     from protodask.prototypes.history import BatchRecord, FitEvent, IterationDone
 
 BAR_AFTER_SECONDS = 0.5
@@ -38,6 +40,9 @@ WORDS = {
     "score": "scoring the training rows",
     "predict": "predicting",
     "metrics": "evaluating",
+    "folds": "assigning folds",
+    "groups": "assigning folds by group",
+    "hold out": "scoring held-out rows",
 }
 """What a pass does, by its label."""
 
@@ -48,6 +53,8 @@ class Reporter(Protocol):
     def on_progress(self, progress: Progress) -> None: ...
 
     def on_fit(self, event: FitEvent) -> None: ...
+
+    def on_search(self, event: SearchNews) -> None: ...
 
     def line(self, text: str) -> None:
         """Show a line that stays."""
@@ -150,6 +157,21 @@ class LogReporter:
             case BatchDone():
                 self.line(describe_batch(event.record))
 
+    def on_search(self, event: SearchNews) -> None:
+        from protodask.cli.search_progress import describe_done, describe_start, describe_step
+        from protodask.pipeline.tuning import SearchStarted
+        from protodask.selection.search import FoldStep, SettingDone
+
+        match event:
+            case SearchStarted():
+                self.line(describe_start(event))
+            case FoldStep():
+                with self._lock:
+                    if self._is_time():
+                        self._write(describe_step(event))
+            case SettingDone():
+                self.line(describe_done(event))
+
     def line(self, text: str) -> None:
         with self._lock:
             self._write(text)
@@ -169,6 +191,7 @@ class TerminalReporter:
         self._console = console
         self._pass: Progress | None = None
         self._fit: str | None = None
+        self._search: SearchTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         self._pass = None if progress.finished else progress
@@ -178,12 +201,23 @@ class TerminalReporter:
 
         match event:
             case BatchStarted():
+                self._search = None  # what it chose is being trained
                 self._fit = f"batch {event.batch} of {event.n_batches}  {event.candidates} candidates"
             case IterationDone():
                 self._fit = describe_iteration(event)
             case BatchDone():
                 self._fit = None
                 self.line(describe_batch(event.record))
+
+    def on_search(self, event: SearchNews) -> None:
+        from protodask.cli.search_progress import SearchTally, describe_start
+        from protodask.pipeline.tuning import SearchStarted
+
+        if isinstance(event, SearchStarted):
+            self.line(describe_start(event))
+            self._search = SearchTally()
+        if self._search is not None:
+            self._search.hear(event)
 
     def line(self, text: str) -> None:
         from rich.text import Text
@@ -195,8 +229,10 @@ class TerminalReporter:
         from rich.console import Group
         from rich.text import Text
 
-        running, fit = self._pass, self._fit
+        running, fit, search = self._pass, self._fit, self._search
         parts: list[RenderableType] = []
+        if search is not None:
+            parts.append(Text(plain(search.describe()), no_wrap=True, overflow="ellipsis"))
         if fit is not None:
             parts.append(Text(plain(fit), no_wrap=True, overflow="ellipsis"))
         if running is not None and running.seconds >= BAR_AFTER_SECONDS:

@@ -40,6 +40,7 @@ def run(
                 definition,
                 engine,
                 callbacks=(reporter.on_fit,),
+                listen=reporter.on_search,
                 started=lambda number, step: reporter.line(f"step {number} of {total}: {describe_step(step)}"),
             )
         show_pipeline(definition, results, as_json)

@@ -17,15 +17,19 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
-    from protodask.pipeline.results import ModelEvaluated, ModelFitted, Result
+    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, Result
+    from protodask.selection.results import SearchResult
 
 MOST_LINES = 20
 """Lines of a list that are shown; --json has all."""
 
+MOST_TRIALS = 10
+"""Trials of a search that are shown."""
+
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
-    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, ModelTuned, PredictionsWritten
 
     if as_json:
         show_json(result.describe())
@@ -37,6 +41,8 @@ def show_result(result: Result, as_json: bool) -> None:
                 say(f"Note: {note}")
         case ModelEvaluated():
             _show_scores(result)
+        case ModelTuned():
+            _show_tuned(result)
         case ModelFitted() | PredictionsWritten():
             say(summarize_result(result))
 
@@ -50,7 +56,7 @@ def show_json(value: Any) -> None:
 
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
-    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, ModelTuned, PredictionsWritten
 
     match result:
         case DatasetWritten(dataset):
@@ -58,7 +64,7 @@ def summarize_result(result: Result) -> str:
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
-        case ModelFitted():
+        case ModelFitted() | ModelTuned():
             return _summarize_fit(result)
         case PredictionsWritten():
             return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
@@ -66,7 +72,7 @@ def summarize_result(result: Result) -> str:
             return _summarize_scores(result.scores, result.data)
 
 
-def _summarize_fit(result: ModelFitted) -> str:
+def _summarize_fit(result: ModelFitted | ModelTuned) -> str:
     model = result.model
     seconds = math.fsum(record.seconds for record in result.history)
     return (
@@ -74,6 +80,27 @@ def _summarize_fit(result: ModelFitted) -> str:
         f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
         f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}."
     )
+
+
+def _show_tuned(result: ModelTuned) -> None:
+    chosen = result.chosen
+    _show_search(result.search)
+    say()
+    say(_summarize_fit(result))
+    say(
+        f"It is fitted to all {result.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
+        f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}."
+    )
+    if result.table is not None:
+        say(f"All trials are in {shorten(result.table)}.")
+    for note in result.notes:
+        say(f"Note: {note}")
+
+
+def _show_search(search: SearchResult) -> None:
+    from protodask.selection.results import as_text
+
+    say(as_text(search, MOST_TRIALS))
 
 
 def _summarize_scores(scores: ModelScores, data: str) -> str:
@@ -142,6 +169,8 @@ def show_description(description: Mapping[str, Any], as_json: bool) -> None:
             _show_model(description)
         case "run":
             _show_run(description)
+        case "search":
+            _show_search_run(description)
         case _:
             say_pairs([(name, _value(value)) for name, value in description.items()])
 
@@ -172,6 +201,8 @@ def _show_dataset(found: Mapping[str, Any]) -> None:
 
 
 def _show_model(found: Mapping[str, Any]) -> None:
+    from protodask.selection.results import read_search
+
     say_pairs(
         [
             ("model", shorten(found["path"])),
@@ -185,6 +216,10 @@ def _show_model(found: Mapping[str, Any]) -> None:
     )
     say()
     _say_some(["class", "share"], [[str(entry["label"]), f"{entry['share']:.4f}"] for entry in found["classes"]])
+    search = read_search(found["provenance"])
+    if search is not None:
+        say()
+        _show_search(search)
     for batch in found["batches"]:
         say()
         say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
@@ -215,14 +250,60 @@ def _show_run(found: Mapping[str, Any]) -> None:
         )
 
 
+def _show_search_run(found: Mapping[str, Any]) -> None:
+    begun = f"{found['fits_begun']:,} of {found['fits']:,} have recorded evaluations, {found['evaluations']:,} in all"
+    refit = found["refit"]
+    say_pairs(
+        [
+            ("run", shorten(found["path"])),
+            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
+            ("dataset", _value(found["dataset"])),
+            ("fits", begun if found["fits"] else "none yet"),
+            *_recorded_pairs(found["last_recorded"]),
+            *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
+        ]
+    )
+    for settings in (found["search"], found["config"]):
+        if isinstance(settings, Mapping):
+            say()
+            say_pairs([(str(name), _value(value)) for name, value in settings.items()])
+    if found["settings"]:
+        say()
+        begun_first = sorted(found["settings"], key=lambda entry: (-len(entry["losses"]), -entry["evaluations"]))
+        _say_some(
+            ["lambda_v", "lambda_w", "folds begun", "evaluations", "batches", "log-loss"],
+            [
+                [
+                    f"{entry['lambda_v']:.3g}",
+                    f"{entry['lambda_w']:.3g}",
+                    f"{entry['folds_begun']} of {entry['folds']}",
+                    f"{entry['evaluations']:,}",
+                    str(len(entry["losses"])),
+                    f"{entry['losses'][-1]:.5f}" if entry["losses"] else "",
+                ]
+                for entry in begun_first
+            ],
+        )
+    if refit is not None:
+        say()
+        say("Final fit")
+        say_pairs(_progress_pairs(refit))
+
+
+def _recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
+    if last_recorded is None:
+        return []
+    recorded = datetime.fromisoformat(last_recorded)
+    ago = max(0.0, (datetime.now(UTC) - recorded).total_seconds())
+    return [("last recorded", f"{recorded:%Y-%m-%d %H:%M:%S} UTC, {describe_seconds(ago)} ago")]
+
+
 def _progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
     if progress["batch"] is None:
         return [("evaluations", "none yet")]
     place = f"batch {progress['batch']}, {progress['stage']}"
     if progress["of_batches"] is not None:
         place += f"; {progress['position']} of the run's {count(progress['of_batches'], 'batch', 'batches')}"
-    recorded = datetime.fromisoformat(progress["last_recorded"])
-    ago = max(0.0, (datetime.now(UTC) - recorded).total_seconds())
     here = (
         ""
         if progress["stage_evaluations"] == progress["evaluations"]
@@ -232,7 +313,7 @@ def _progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("at", place),
         ("evaluations", f"{progress['evaluations']:,}{here}"),
         ("objective", f"{_value(progress['last_value'])}, the lowest so far {_value(progress['lowest_value'])}"),
-        ("last recorded", f"{recorded:%Y-%m-%d %H:%M:%S} UTC, {describe_seconds(ago)} ago"),
+        *_recorded_pairs(progress["last_recorded"]),
     ]
 
 

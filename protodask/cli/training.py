@@ -1,4 +1,4 @@
-"""The options on the training that `fit` and `plan` share."""
+"""The options on the training that `fit`, `plan` and `tune` share."""
 
 from __future__ import annotations
 
@@ -19,44 +19,62 @@ def _setting(name: str, default: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
+Candidates = Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each batch.")]
+MaxFraction = Annotated[
+    float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
+]
+AlphaV = Annotated[
+    float | None, _setting("--alpha-v", "0.95", "Share of the l2 part in the penalty on feature weights.")
+]
+AlphaW = Annotated[
+    float | None, _setting("--alpha-w", "0.95", "Share of the l2 part in the penalty on prototype weights.")
+]
+Standardize = Annotated[
+    bool | None, _setting("--standardize/--raw-units", "standardize", "What the feature weights refer to.")
+]
+Precision = Annotated[
+    Literal["float32", "float64"] | None,
+    _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
+]
+MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
+Config = Annotated[
+    str | None,
+    typer.Option(
+        "--config", metavar="FILE", help="YAML file with such settings; the command line wins.", rich_help_panel=RUN
+    ),
+]
+RunDir = Annotated[
+    str | None,
+    typer.Option(
+        "--run-dir",
+        metavar="DIR",
+        help="Keep the record from which the same command goes on in this local folder. Without it, that is MODEL.run, "
+        "and removed at the end; needed if MODEL is a URL.",
+        rich_help_panel=RUN,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class TrainingOptions:
     """The settings of a fit, None where nothing was said, and what it starts from."""
 
     batches: Annotated[int | None, _setting("--batches", "1", "Batches of prototypes to add.")] = None
-    candidates: Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each batch.")] = (
-        None
-    )
-    max_fraction: Annotated[
-        float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
-    ] = None
+    candidates: Candidates = None
+    max_fraction: MaxFraction = None
     lambda_v: Annotated[float | None, _setting("--lambda-v", "0.001", "Penalty on the feature weights.")] = None
     lambda_w: Annotated[float | None, _setting("--lambda-w", "1e-08", "Penalty on the prototype weights.")] = None
-    alpha_v: Annotated[
-        float | None, _setting("--alpha-v", "0.95", "Share of the l2 part in the penalty on feature weights.")
-    ] = None
-    alpha_w: Annotated[
-        float | None, _setting("--alpha-w", "0.95", "Share of the l2 part in the penalty on prototype weights.")
-    ] = None
-    standardize: Annotated[
-        bool | None, _setting("--standardize/--raw-units", "standardize", "What the feature weights refer to.")
-    ] = None
-    precision: Annotated[
-        Literal["float32", "float64"] | None,
-        _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
-    ] = None
+    alpha_v: AlphaV = None
+    alpha_w: AlphaW = None
+    standardize: Standardize = None
+    precision: Precision = None
     tolerance: Annotated[
         float | None,
         _setting("--tolerance", "2.22e-09", "Stop when an iteration improves by less, as a share of the objective."),
     ] = None
-    max_iterations: Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")] = None
+    max_iterations: MaxIterations = None
     seed: Annotated[int | None, _setting("--seed", "0", "Of the draw of candidates.")] = None
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config", metavar="FILE", help="YAML file with such settings; the command line wins.", rich_help_panel=RUN
-        ),
-    ] = None
+    config: Config = None
     start: Annotated[
         str | None,
         typer.Option("--start", metavar="MODEL", help="Add the batches to this model.", rich_help_panel=RUN),

@@ -13,6 +13,7 @@ from protodask.data.records import recognize, unseal
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.errors import FormatError, StorageError
+from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
@@ -86,6 +87,8 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
 def describe_run(path: str) -> dict[str, Any]:
     """What a run directory records: settings, data, how far the run has come, and the batches if it has ended."""
     record = read_run(path)
+    if is_search(record):
+        return describe_search_run(path, record)
     progress = read_progress(path)
     history = read_history(path, record)
     driver_log = os.path.join(path, DRIVER_LOG)

@@ -15,8 +15,9 @@ import yaml
 
 from protodask.data.storage import check_free, locate, storage_errors
 from protodask.errors import ClusterError, InputError
+from protodask.pipeline.json_file import check_file_free
 from protodask.pipeline.settings import run_directory
-from protodask.pipeline.steps import FitStep
+from protodask.pipeline.steps import FitStep, TuneStep
 from protodask.pipeline.yaml_file import read_mapping
 from protodask.prototypes.own_folder import make_folder
 from protodask.prototypes.persistence import MODEL
@@ -92,14 +93,16 @@ def without_detach(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def fit_work(step: FitStep, arguments: Sequence[str], platform: Platform) -> Work:
-    """The job of a fit. Its run directory stays, also if it is the default one: it is asked for progress.
+def fit_work(step: FitStep | TuneStep, arguments: Sequence[str], platform: Platform) -> Work:
+    """The job of a fit or a search. Its run directory stays, also if it is the default one: it is asked for progress.
 
     On this machine's file system, an output that is taken is refused now, not by the job.
     """
     here = platform != "kubernetes"
     if here:
         check_free(locate(step.out), step.overwrite, MODEL)
+        if isinstance(step, TuneStep) and step.table is not None:
+            check_file_free(step.table, step.overwrite)
     run_dir = run_directory(step.out, step.run_dir)
     added = [] if step.run_dir is not None else ["--run-dir", run_dir]
     if here:

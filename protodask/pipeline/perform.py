@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from protodask.data import Dataset, ingest, sample_data
-from protodask.data.storage import check_free, locate, sweep
+from protodask.data.storage import check_free, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
-from protodask.errors import InputError, OutputExistsError
+from protodask.errors import InputError
 from protodask.pipeline.json_file import check_file_free, write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
+from protodask.pipeline.published import published_model
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
-from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
+from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step, TuneStep
+from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
 from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
-from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint, save_model
+from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
 from protodask.prototypes.prediction import PREDICTIONS, predict
-from protodask.prototypes.runs import HISTORY_FILE
 
 
 def check(step: Step) -> None:
@@ -34,13 +34,20 @@ def check(step: Step) -> None:
         case FitStep():
             fit_config(step)
             run_directory(step.out, step.run_dir)
+        case TuneStep():
+            check_tuning(step)
         case PredictStep() | EvaluateStep():
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
 
 
-def perform(step: Step, engine: Engine, callbacks: Sequence[Callback] = ()) -> Result:
-    """Do what a step says; `callbacks` hear how training goes. Passes over data report to the engine's listener."""
+def perform(
+    step: Step, engine: Engine, callbacks: Sequence[Callback] = (), listen: SearchListener | None = None
+) -> Result:
+    """Do what a step says; `callbacks` hear how training goes, `listen` how a search goes.
+
+    Passes over data report to the engine's listener.
+    """
     match step:
         case SampleDataStep():
             return _make_sample_data(step, engine)
@@ -48,6 +55,8 @@ def perform(step: Step, engine: Engine, callbacks: Sequence[Callback] = ()) -> R
             return _ingest(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
+        case TuneStep():
+            return tune_dataset(step, engine, callbacks, listen)
         case PredictStep():
             return _predict(step, engine)
         case EvaluateStep():
@@ -91,16 +100,7 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     config = fit_config(step)
     where = locate(step.out)
     run_dir = locate(run_directory(where, step.run_dir))
-    sweep(run_dir)
-    published = None
-    try:
-        # Asked before the training, not after it.
-        check_free(where, step.overwrite, MODEL)
-    except OutputExistsError:
-        if not _has_ended(run_dir) or not MODEL.owns(where):
-            raise
-        # The same command may have been killed when it had written the model and not yet come to its end.
-        published = model_fingerprint(load_model(where))
+    published = published_model(where, run_dir, step.overwrite)
     start = None if step.start is None else load_model(step.start)
     with fitted(
         Dataset.open(step.data), config, run_dir, engine, callbacks, start, keep=step.run_dir is not None
@@ -108,10 +108,6 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
         if model_fingerprint(run.model) != published:
             save_model(run.model, where, overwrite=step.overwrite)
     return ModelFitted(where, run.model, tuple(run.history))
-
-
-def _has_ended(run_dir: str) -> bool:
-    return os.path.exists(os.path.join(run_dir, HISTORY_FILE))
 
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:

@@ -11,6 +11,7 @@ from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.model import PrototypeSet
+from protodask.selection.results import SearchResult, Trial
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,42 @@ class ModelFitted:
 
 
 @dataclass(frozen=True)
+class ModelTuned:
+    """A model whose hyperparameters were searched for lies at `path`, and all trials at `table` if that is one."""
+
+    path: str
+    model: PrototypeSet
+    history: tuple[BatchRecord, ...]
+    """A record for each batch of the final model."""
+    search: SearchResult
+    rows: int
+    """Of the data."""
+    group: str | None
+    """Column whose rows of one value stayed in one fold."""
+    table: str | None
+    notes: tuple[str, ...] = ()
+    """Where a wider search may find better."""
+
+    @property
+    def chosen(self) -> Trial:
+        """The trial whose settings the model has."""
+        return self.search.trials[self.search.selected]
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        chosen = self.chosen
+        return {
+            **ModelFitted(self.path, self.model, self.history).describe(),
+            "kind": "tune",
+            "group": self.group,
+            "table": None if self.table is None else mask(self.table),
+            "chosen": {"lambda_v": chosen.lambda_v, "lambda_w": chosen.lambda_w, "batches": chosen.n_batches},
+            "search": self.search.describe(),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
 class PredictionsWritten:
     """Predictions for `rows` rows lie at `path`."""
 
@@ -73,4 +110,4 @@ class ModelEvaluated:
         return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
 
 
-Result = DatasetWritten | ModelFitted | PredictionsWritten | ModelEvaluated
+Result = DatasetWritten | ModelFitted | ModelTuned | PredictionsWritten | ModelEvaluated

@@ -16,8 +16,10 @@ from protodask.pipeline.steps import (
     PredictStep,
     SampleDataStep,
     Step,
+    TuneStep,
     step_name,
 )
+from protodask.pipeline.tuning import SearchListener
 from protodask.places import mask
 from protodask.prototypes.history import Callback
 
@@ -38,6 +40,7 @@ def run_pipeline(
     engine: Engine,
     *,
     callbacks: Sequence[Callback] = (),
+    listen: SearchListener | None = None,
     started: StepStarted | None = None,
 ) -> list[Result]:
     """Carry out the steps in order; the first that fails ends the run, and what was done before stays."""
@@ -47,7 +50,7 @@ def run_pipeline(
         if started is not None:
             started(number, step)
         try:
-            results.append(perform(step, engine, callbacks))
+            results.append(perform(step, engine, callbacks, listen))
         except ProtodaskError as error:
             raise _at_step(pipeline, number, step, error) from error
     return results
@@ -73,6 +76,8 @@ def describe_step(step: Step) -> str:
             return f"ingest, {', '.join(map(mask, step.sources))} into {mask(step.out)}"
         case FitStep():
             return f"fit, {mask(step.data)} into {mask(step.out)}"
+        case TuneStep():
+            return f"tune, {mask(step.data)} into {mask(step.out)}"
         case PredictStep():
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():

@@ -1,17 +1,20 @@
-"""The settings of a fit: from a file, from what was said besides, and from the defaults."""
+"""The settings of a fit or a search: from a file, from what was said besides, and from the defaults."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from protodask.data.storage import is_url, locate
 from protodask.errors import InputError
-from protodask.pipeline.steps import FitStep
+from protodask.pipeline.steps import FitStep, TuneStep
 from protodask.pipeline.values import key_of, parse_record
 from protodask.pipeline.yaml_file import read_mapping
 from protodask.places import mask
 from protodask.prototypes.config import FitConfig
+from protodask.selection.choice import Rule
+from protodask.selection.config import SearchConfig
 
 CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates"}
 """Settings with a shorter name outside than in `FitConfig`."""
@@ -62,14 +65,67 @@ def chosen_config(said: object, path: str | None) -> FitConfig:
 
     `said` is anything with the fields of `FitSettings`, such as a step or the options of a command.
     """
-    filed = FitSettings() if path is None else read_settings(path)
+    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(path))
+
+
+def _filed(path: str | None) -> FitSettings:
+    return FitSettings() if path is None else read_settings(path)
+
+
+def _merged(said: Mapping[str, Any], filed: FitSettings) -> FitConfig:
     chosen = {}
     for name in SETTINGS:
-        own = getattr(said, name)
+        own = said[name]
         value = getattr(filed, name) if own is None else own
         if value is not None:
             chosen[CONFIG_NAMES.get(name, name)] = value
     return FitConfig(**chosen)
+
+
+SEARCH_NAMES = {
+    "trials": "n_trials",
+    "lambda_v_range": "lambda_v",
+    "lambda_w_range": "lambda_w",
+    "folds": "n_folds",
+    "search_tolerance": "tolerance",
+}
+"""Settings of a search with another name outside than in `SearchConfig`."""
+
+SEARCH_SETTINGS = (
+    *("strategy", "method", "trials", "lambda_v_range", "lambda_w_range", "max_batches", "patience", "least_gain"),
+    *("folds", "rule", "search_tolerance"),
+)
+
+RULES: dict[str, Rule] = {rule.replace(" ", "-"): rule for rule in get_args(Rule)}
+"""The rules by their names outside, which have no spaces."""
+
+
+def search_config(step: TuneStep) -> SearchConfig:
+    """The checked settings of a search."""
+    said = {SEARCH_NAMES.get(name, name): getattr(step, name) for name in SEARCH_SETTINGS}
+    if step.rule is not None:
+        said["rule"] = RULES[step.rule]
+    return SearchConfig(**{name: value for name, value in said.items() if value is not None})
+
+
+def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
+    """The checked settings of the fits of a search; refused are those that the search chooses."""
+    joint = search.strategy == "joint"
+    if joint and step.lambda_w_range is not None:
+        raise InputError(
+            "A range of lambda_w is given for the joint strategy, which keeps to one value.",
+            "Give lambda-w instead, or choose the strategy two-stage.",
+        )
+    searched = ("lambda_v", "batches") if joint else ("lambda_v", "lambda_w", "batches")
+    if not joint and step.lambda_w is not None:
+        raise InputError("A value of lambda_w is given, and two stages search for one.", "Give lambda-w-range instead.")
+    filed = _filed(step.config)
+    if fixed := [name for name in searched if getattr(filed, name) is not None]:
+        raise InputError(
+            f"The file {step.config} sets {key_of(fixed[0])}, which the search chooses.",
+            "Leave it out there; the ranges to try are options of the search.",
+        )
+    return _merged({name: None if name in searched else getattr(step, name) for name in SETTINGS}, filed)
 
 
 def run_directory(out: str, run_dir: str | None) -> str:

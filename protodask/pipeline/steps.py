@@ -66,6 +66,43 @@ class FitStep:
 
 
 @dataclass(frozen=True)
+class TuneStep:
+    """Choose penalties and the number of batches by cross-validation, and train a model with them.
+
+    Settings of the search that are None are its defaults, those of the training those of the file `config`, or the
+    defaults. `lambda_w` is for the joint strategy, which does not search for it.
+    """
+
+    data: str
+    out: str
+    strategy: Literal["joint", "two-stage"] | None = None
+    method: Literal["grid", "random"] | None = None
+    trials: int | None = None
+    lambda_v_range: tuple[float, float] | None = None
+    lambda_w_range: tuple[float, float] | None = None
+    max_batches: int | None = None
+    patience: int | None = None
+    least_gain: float | None = None
+    folds: int | None = None
+    rule: Literal["one-standard-error", "best"] | None = None
+    search_tolerance: float | None = None
+    candidates: int | None = None
+    max_fraction: float | None = None
+    lambda_w: float | None = None
+    alpha_v: float | None = None
+    alpha_w: float | None = None
+    standardize: bool | None = None
+    precision: Literal["float32", "float64"] | None = None
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    seed: int | None = None
+    config: str | None = None
+    run_dir: str | None = None
+    table: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class PredictStep:
     """Write a model's predictions for a dataset or for raw tables."""
 
@@ -95,12 +132,13 @@ class EvaluateStep:
     overwrite: bool = False
 
 
-Step = SampleDataStep | IngestStep | FitStep | PredictStep | EvaluateStep
+Step = SampleDataStep | IngestStep | FitStep | TuneStep | PredictStep | EvaluateStep
 
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
     "fit": FitStep,
+    "tune": TuneStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
 }

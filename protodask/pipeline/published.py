@@ -1,0 +1,31 @@
+"""Whether a model may be written to its place, asked before it is trained."""
+
+from __future__ import annotations
+
+import os
+
+from protodask.data.storage import check_free, sweep
+from protodask.errors import OutputExistsError
+from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
+from protodask.prototypes.runs import HISTORY_FILE
+
+
+def published_model(where: str, run_dir: str, overwrite: bool) -> str | None:
+    """Refuse a place that is taken, unless the run in `run_dir` has ended and a model is there.
+
+    The same command may have been killed when it had written the model and not yet come to its end: the fingerprint of
+    that model is returned, to be compared with what the run leads to.
+    """
+    sweep(run_dir)
+    try:
+        check_free(where, overwrite, MODEL)
+    except OutputExistsError:
+        if not run_has_ended(run_dir) or not MODEL.owns(where):
+            raise
+        return model_fingerprint(load_model(where))
+    return None
+
+
+def run_has_ended(run_dir: str) -> bool:
+    """Whether the run in a directory came to its end."""
+    return os.path.exists(os.path.join(run_dir, HISTORY_FILE))

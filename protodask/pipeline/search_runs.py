@@ -1,0 +1,127 @@
+"""How far a search has come, from its run directory alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from protodask.data.storage import storage_errors
+from protodask.places import mask
+from protodask.prototypes.run_arrays import read_arrays
+from protodask.prototypes.run_progress import DRIVER_LOG, RunProgress, read_progress
+from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory, read_run
+from protodask.selection.search import LOSS
+from protodask.selection.tuning import FITS, REFIT
+
+
+@dataclass(frozen=True)
+class FoldProgress:
+    """How far the fit of one setting that holds one fold out has come."""
+
+    lambda_v: float
+    lambda_w: float
+    fold: int
+    evaluations: int
+    losses: tuple[float, ...]
+    """Held-out log-loss by number of batches, from 1."""
+    recorded: datetime | None
+    """When the last evaluation was written down, in UTC."""
+
+
+def is_search(record: Mapping[str, Any]) -> bool:
+    """Whether a run directory with these settings (what `read_run` gives) is that of a search."""
+    return isinstance(record.get("search"), dict)
+
+
+def describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run directory of a search records: settings, data, and how far each setting and the final fit are."""
+    fits = list(_read_fits(os.path.join(path, FITS)))
+    refit = _read_refit(os.path.join(path, REFIT))
+    times = [fit.recorded for fit in fits if fit.recorded is not None]
+    if refit is not None:
+        times += [stage.recorded for stage in refit.stages]
+    driver_log = os.path.join(path, DRIVER_LOG)
+    return {
+        "kind": "search",
+        "path": mask(path),
+        "finished": os.path.exists(os.path.join(path, HISTORY_FILE)),
+        "dataset": record.get("dataset"),
+        "config": record.get("config"),
+        "search": record.get("search"),
+        "environment": record.get("environment"),
+        "fits": len(fits),
+        "fits_begun": sum(fit.evaluations > 0 for fit in fits),
+        "evaluations": sum(fit.evaluations for fit in fits),
+        "last_recorded": max(times).isoformat(timespec="seconds") if times else None,
+        "settings": _by_setting(fits),
+        "refit": None if refit is None else refit.describe(),
+        "driver_log": driver_log if os.path.exists(driver_log) else None,
+    }
+
+
+def _read_fits(folder: str) -> Iterable[FoldProgress]:
+    if not os.path.isdir(folder):
+        return
+    with storage_errors(folder, "reading"):
+        names = sorted(os.listdir(folder))
+    for name in names:
+        path = os.path.join(folder, name)
+        # A folder that is only just being made has no settings yet.
+        if os.path.exists(os.path.join(path, SETTINGS_FILE)):
+            fit = _read_fit(path)
+            if fit is not None:
+                yield fit
+
+
+def _read_fit(path: str) -> FoldProgress | None:
+    record = read_run(path)
+    config, fold = record.get("config"), record.get("fold")
+    penalties = [config.get(name) for name in ("lambda_v", "lambda_w")] if isinstance(config, dict) else []
+    numbers = [float(value) for value in penalties if isinstance(value, int | float)]
+    if len(numbers) != 2 or not isinstance(fold, int):
+        return None
+    progress = read_progress(path)
+    current = progress.current
+    return FoldProgress(
+        *numbers,
+        fold=fold,
+        evaluations=progress.evaluations,
+        losses=tuple(_read_losses(RunDirectory.existing(path))),
+        recorded=None if current is None else current.recorded,
+    )
+
+
+def _read_losses(directory: RunDirectory) -> Iterable[float]:
+    batch = 1
+    while True:
+        name = f"batch-{batch}-{LOSS}.arrays"
+        found = read_arrays(os.path.join(directory.path, name), directory.seal_of(name))
+        if found is None or found.keys() != {LOSS} or found[LOSS].shape != (1,):
+            return
+        yield float(found[LOSS][0])
+        batch += 1
+
+
+def _read_refit(path: str) -> RunProgress | None:
+    return read_progress(path) if os.path.exists(os.path.join(path, SETTINGS_FILE)) else None
+
+
+def _by_setting(fits: Sequence[FoldProgress]) -> list[dict[str, Any]]:
+    settings: dict[tuple[float, float], list[FoldProgress]] = {}
+    for fit in fits:
+        settings.setdefault((fit.lambda_v, fit.lambda_w), []).append(fit)
+    return [
+        {
+            "lambda_v": lambda_v,
+            "lambda_w": lambda_w,
+            "folds": len(folds),
+            "folds_begun": sum(fit.evaluations > 0 for fit in folds),
+            "evaluations": sum(fit.evaluations for fit in folds),
+            # Of the numbers of batches that all folds have come to, from 1.
+            "losses": [sum(losses) / len(losses) for losses in zip(*(fit.losses for fit in folds), strict=False)],
+        }
+        for (lambda_v, lambda_w), folds in sorted(settings.items())
+    ]
