@@ -263,10 +263,9 @@ def _show_search_run(found: Mapping[str, Any]) -> None:
             *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
         ]
     )
-    for settings in (found["search"], found["config"]):
-        if isinstance(settings, Mapping):
-            say()
-            say_pairs([(str(name), _value(value)) for name, value in settings.items()])
+    if isinstance(found["search"], Mapping) and isinstance(found["config"], Mapping):
+        say()
+        say_pairs(_search_settings(found["search"], found["config"]))
     if found["settings"]:
         say()
         begun_first = sorted(found["settings"], key=lambda entry: (-len(entry["losses"]), -entry["evaluations"]))
@@ -288,6 +287,24 @@ def _show_search_run(found: Mapping[str, Any]) -> None:
         say()
         say("Final fit")
         say_pairs(_progress_pairs(refit))
+
+
+def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """By the names that the command line gives them, without those that do not count."""
+    from protodask.pipeline.settings import CONFIG_NAMES, SEARCH_NAMES
+
+    joint = search.get("strategy") == "joint"
+    unused = {"lambda_w"} if joint else set()
+    searched = {"n_batches", "lambda_v"} | ({"lambda_w"} if not joint else set())
+    names = {long: short for short, long in SEARCH_NAMES.items()}
+    short_names = {long: short for short, long in CONFIG_NAMES.items()}
+    pairs = [(names.get(name, name), value) for name, value in search.items() if name not in unused]
+    pairs += [(short_names.get(name, name), value) for name, value in config.items() if name not in searched]
+    return [
+        (str(name), " to ".join(map(_value, value)) if isinstance(value, list) else _value(value))
+        for name, value in pairs
+        if value is not None
+    ]
 
 
 def _recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:

@@ -11,8 +11,8 @@ from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.json_file import check_file_free, write_json
 from protodask.pipeline.model_scores import evaluate_model
-from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
 from protodask.pipeline.published import published_model
+from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step, TuneStep

@@ -83,11 +83,13 @@ def _read_fit(path: str) -> FoldProgress | None:
     numbers = [float(value) for value in penalties if isinstance(value, int | float)]
     if len(numbers) != 2 or not isinstance(fold, int):
         return None
+    lambda_v, lambda_w = numbers
     progress = read_progress(path)
     current = progress.current
     return FoldProgress(
-        *numbers,
-        fold=fold,
+        lambda_v,
+        lambda_w,
+        fold,
         evaluations=progress.evaluations,
         losses=tuple(_read_losses(RunDirectory.existing(path))),
         recorded=None if current is None else current.recorded,

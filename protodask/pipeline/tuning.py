@@ -16,10 +16,8 @@ from protodask.pipeline.published import published_model, run_has_ended
 from protodask.pipeline.results import ModelTuned
 from protodask.pipeline.settings import run_directory, search_config, tuned_config
 from protodask.pipeline.steps import TuneStep
-from protodask.places import mask
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import model_fingerprint, save_model
-from protodask.selection.config import SearchConfig
 from protodask.selection.results import SearchResult, as_rows
 from protodask.selection.search import SearchEvent
 from protodask.selection.tuning import tuned
@@ -87,7 +85,7 @@ def notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:
     """What speaks for a wider search: the best trial lies on the edge of what was tried."""
     best = search.trials[search.best]
     if best.n_batches == max_batches:
-        yield f"The best setting has {max_batches} batches, the most that were allowed; raise --max-batches to try more."
+        yield f"The best setting has {max_batches} batches, as many as were allowed; try more with --max-batches."
     for name, option in (("lambda_v", "--lambda-v-range"), ("lambda_w", "--lambda-w-range")):
         tried = {getattr(trial, name) for trial in search.trials}
         value = getattr(best, name)
