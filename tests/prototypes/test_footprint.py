@@ -276,8 +276,13 @@ def test_shape_of__a_dataset_counts_all_columns_of_its_rows(tmp_path: Path) -> N
     }
     columns = (Column("a"), Column("b"))
     found = []
-    for name, more in (("plain", {}), ("weight", {"weight": np.ones(60)}), ("group", {"group": np.arange(60) // 3})):
-        data = write_dataset(array_source(arrays | more), tmp_path / name, classes=("p", "q"), columns=columns)
+    more: dict[str, Arrays] = {
+        "plain": {},
+        "weight": {"weight": np.ones(60)},
+        "group": {"group": np.arange(60) // 3},
+    }
+    for name, column in more.items():
+        data = write_dataset(array_source({**arrays, **column}), tmp_path / name, classes=("p", "q"), columns=columns)
         shape = shape_of(data, FitConfig())
         assert shape.row_bytes == data.metadata.row_bytes
         found.append((shape.row_bytes, shape.weight_columns))
