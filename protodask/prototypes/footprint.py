@@ -271,6 +271,23 @@ def fits(shape: Shape, processes: Processes) -> bool:
     return within_limits(shape, processes, scores_stored(shape, processes))
 
 
+def most_together(shape: Shape, processes: Processes) -> int:
+    """Fits that may advance together: each beyond the first brings its own candidates, operands, scores and partials.
+
+    The tiles and the arrays by row are those of the fit at hand; a fit that waits for its turn holds none.
+    """
+    stored = scores_stored(shape, processes)
+    worker, driver = memory_of(shape, processes, stored)
+    scores = 0 if stored else shape.score_bytes
+    driving = sum(part.bytes for part in driving_parts(shape, processes)) + RESIDENT_COPIES * scores
+    computing = sum(part.bytes for part in working_parts(shape, processes)[2:])
+    if processes.kind == "threads":
+        return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing)
+    more_here = max(0, processes.driver_bytes - driver.total) // driving
+    more_there = max(0, processes.usable_bytes - worker.total) // (computing + 2 * scores)
+    return 1 + min(more_here, more_there)
+
+
 def read_bytes(shape: Shape, processes: Processes) -> tuple[int, int]:
     """Bytes that a pass reads from storage: the first, and each after it."""
     row_bytes = streamed_row_bytes(shape, scores_stored(shape, processes))
