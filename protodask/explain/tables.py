@@ -43,7 +43,7 @@ class Explained:
 
     row: int
     """Its number in the data it comes from."""
-    features: NDArray[np.float64]
+    features: NDArray[np.floating[Any]]
     """All features of the model (D,), raw units."""
     explanation: Explanation
     actual: Label | None = None
