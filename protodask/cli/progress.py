@@ -132,6 +132,7 @@ class LogReporter:
         self._lock = threading.Lock()
         self._last_line = clock()
         self._announced: str | None = None
+        self._search: SearchTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         with self._lock:
@@ -158,19 +159,22 @@ class LogReporter:
                 self.line(describe_batch(event.record))
 
     def on_search(self, event: SearchNews) -> None:
-        from protodask.cli.search_progress import describe_done, describe_start, describe_step
+        from protodask.cli.search_progress import SearchTally, describe_done, describe_start, describe_step
         from protodask.pipeline.tuning import SearchStarted
         from protodask.selection.search import FoldStep, SettingDone
 
-        match event:
-            case SearchStarted():
-                self.line(describe_start(event))
-            case FoldStep():
-                with self._lock:
-                    if self._is_time():
-                        self._write(describe_step(event))
-            case SettingDone():
-                self.line(describe_done(event))
+        if isinstance(event, SearchStarted):
+            self.line(describe_start(event))
+            self._search = SearchTally(event)
+        elif self._search is not None:
+            self._search.hear(event)
+            match event:
+                case FoldStep():
+                    with self._lock:
+                        if self._is_time():
+                            self._write(describe_step(event))
+                case SettingDone():
+                    self.line(describe_done(event, self._search.stage))
 
     def line(self, text: str) -> None:
         with self._lock:
@@ -215,8 +219,8 @@ class TerminalReporter:
 
         if isinstance(event, SearchStarted):
             self.line(describe_start(event))
-            self._search = SearchTally()
-        if self._search is not None:
+            self._search = SearchTally(event)
+        elif self._search is not None:
             self._search.hear(event)
 
     def line(self, text: str) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from protodask.pipeline.tuning import SearchNews, SearchStarted
-    from protodask.selection.search import FoldStep, SettingDone
+    from protodask.pipeline.tuning import SearchStarted
+    from protodask.selection.search import FoldStep, SearchEvent, SettingDone
     from protodask.selection.space import Setting
 
 MOST_LOSSES = 12
@@ -35,64 +35,70 @@ def describe_step(event: FoldStep) -> str:
     return f"{describe_setting(event.setting)}  fold {event.fold + 1}  batch {event.n_batches}  loss {event.loss:.5g}"
 
 
-def describe_done(event: SettingDone) -> str:
+def describe_done(event: SettingDone, stage: int) -> str:
     """How a setting did, in one line."""
     losses = event.losses if len(event.losses) <= MOST_LOSSES else event.losses[:MOST_LOSSES]
     more = "" if len(losses) == len(event.losses) else " ..."
     return (
-        f"setting {event.done} of {event.of}  {describe_setting(event.setting)}  "
+        f"{_stage(stage)}setting {event.done} of {event.of}  {describe_setting(event.setting)}  "
         f"batches 0 to {len(event.losses) - 1}  held-out log-loss {' '.join(f'{loss:.4f}' for loss in losses)}{more}"
     )
+
+
+def _stage(stage: int) -> str:
+    return "" if stage == 1 else f"stage {stage}  "
 
 
 class SearchTally:
     """Adds up what is heard of a search."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, started: SearchStarted, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
-        self._started: SearchStarted | None = None
-        self._done = 0
-        self._of = 0
+        self._started = started
+        self._done, self._of = 0, started.n_settings
         self._batches = 0
         self._losses: dict[tuple[Setting, int], list[float]] = {}
         """Of the folds, of settings that are at work."""
         self._best = math.inf
         self._best_of: tuple[Setting, int] | None = None
+        self.stage = 1
 
-    def hear(self, event: SearchNews) -> None:
+    def hear(self, event: SearchEvent) -> None:
         """Take an event into account."""
-        from protodask.pipeline.tuning import SearchStarted
-        from protodask.selection.search import FoldStep, SettingDone
+        from protodask.selection.search import FoldStep
 
-        match event:
-            case SearchStarted():
-                self._started = event
-                self._of = event.n_settings
-            case FoldStep():
-                self._batches += 1
-                self._step(event)
-            case SettingDone():
-                self._done, self._of = event.done, event.of
-                for place in [place for place in self._losses if place[0] == event.setting]:
-                    del self._losses[place]
+        if self._done == self._of:  # all settings of the first stage are done: this is the one of the second
+            self.stage, self._done, self._of = 2, 0, 1
+        if isinstance(event, FoldStep):
+            self._batches += 1
+            self._step(event)
+        else:
+            self._done, self._of = event.done, event.of
+            for place in [place for place in self._losses if place[0] == event.setting]:
+                del self._losses[place]
 
     def _step(self, event: FoldStep) -> None:
         place = (event.setting, event.n_batches)
         losses = self._losses.setdefault(place, [])
         losses.append(event.loss)
-        if self._started is not None and len(losses) == self._started.n_folds:
+        if len(losses) == self._started.n_folds:
             mean = math.fsum(losses) / len(losses)
             if mean < self._best:
                 self._best, self._best_of = mean, place
 
     def describe(self) -> str:
-        """Where the search is, in one line of less than 80 characters."""
+        """Where the search is, in one line; what matters least stands last, where a narrow terminal cuts it off."""
         from protodask.cli.progress import describe_seconds
 
-        best = ""
+        parts = [
+            describe_seconds(self._clock() - self._began),
+            f"{_stage(self.stage)}settings {self._done} of {self._of}",
+            f"batches {self._batches}",
+        ]
         if self._best_of is not None:
             setting, n_batches = self._best_of
-            best = f"  best {self._best:.4f}: {n_batches} at {setting.lambda_v:.2g}, {setting.lambda_w:.2g}"
-        seconds = describe_seconds(self._clock() - self._began)
-        return f"settings {self._done} of {self._of}  batches {self._batches}{best}  {seconds}"
+            pair = "" if self._started.strategy == "joint" else f", lambda_w {setting.lambda_w:.2g}"
+            many = "1 batch" if n_batches == 1 else f"{n_batches} batches"
+            parts.append(f"best {self._best:.4f} ({many}, lambda_v {setting.lambda_v:.2g}{pair})")
+        return "  ".join(parts)
