@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from protodask.prototypes.persistence import load_model
     from protodask.prototypes.planning import Plan, plan
     from protodask.prototypes.prediction import predict
+    from protodask.selection.config import SearchConfig
+    from protodask.selection.estimator import PrototypeSetSearchCV
+    from protodask.selection.tuning import tune
 
 _HOMES = {
     "Dataset": "protodask.data.dataset",
@@ -30,6 +33,8 @@ _HOMES = {
     "ProtodaskError": "protodask.errors",
     "PrototypeSet": "protodask.prototypes.model",
     "PrototypeSetClassifier": "protodask.prototypes.estimator",
+    "PrototypeSetSearchCV": "protodask.selection.estimator",
+    "SearchConfig": "protodask.selection.config",
     "fit": "protodask.prototypes.fitting",
     "ingest": "protodask.data.ingest",
     "load_model": "protodask.prototypes.persistence",
@@ -37,6 +42,7 @@ _HOMES = {
     "predict": "protodask.prototypes.prediction",
     "sample_data": "protodask.data.synthetic",
     "thread_engine": "protodask.engine",
+    "tune": "protodask.selection.tuning",
 }
 """Public names and their modules, imported on first use: the command line starts without scikit-learn and Zarr."""
 
@@ -49,6 +55,8 @@ __all__ = [
     "ProtodaskError",
     "PrototypeSet",
     "PrototypeSetClassifier",
+    "PrototypeSetSearchCV",
+    "SearchConfig",
     "__version__",
     "fit",
     "ingest",
@@ -57,6 +65,7 @@ __all__ = [
     "predict",
     "sample_data",
     "thread_engine",
+    "tune",
 ]
 
 

@@ -1,0 +1,425 @@
+"""`protodask tune`."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from protodask.cli import app
+from protodask.cli.progress import LogReporter
+from protodask.pipeline import tuning as tuning_module
+from protodask.pipeline.settings import CONFIG_NAMES, RULES, SEARCH_NAMES, SEARCH_SETTINGS, SETTINGS
+from protodask.pipeline.steps import TuneStep
+from protodask.prototypes import FitConfig, load_model
+from protodask.prototypes.objective import Objective
+from protodask.prototypes.persistence import model_fingerprint
+from protodask.selection import SearchConfig, read_search
+
+Call = Callable[..., Any]
+
+QUICK = ("--candidates", 20, "--trials", 3, "--folds", 3, "--max-batches", 2, "--tolerance", 1e-5)
+
+
+def tune(call: Call, data: Path, out: Path, *more: object) -> dict[str, Any]:
+    done = call("tune", data, "--out", out, *QUICK, "--json", *more)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def described(call: Call, path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("info", path, "--json").stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def tuned(call: Call, example: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what an undisturbed search leaves: model.zarr, its run directory and table."""
+    folder = tmp_path_factory.mktemp("tuned")
+    more = ("--run-dir", folder / "run", "--table", folder / "trials.csv")
+    (folder / "said.json").write_text(json.dumps(tune(call, example.data, folder / "model.zarr", *more)))
+    return folder
+
+
+def test_tune__help_states_the_real_defaults() -> None:
+    command: Any = typer.main.get_command(app)
+    options = {option.name: option for option in command.commands["tune"].params}
+    search, config = SearchConfig(), FitConfig()
+    real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name != "trials"}
+    real |= {name: getattr(config, CONFIG_NAMES.get(name, name)) for name in SETTINGS if name in options}
+    for name, value in real.items():
+        shown = options[name].show_default
+        match value:
+            case bool():
+                assert (shown == "standardize") == value
+            case str():
+                assert RULES.get(shown, shown) == value
+            case tuple():
+                assert tuple(map(float, shown.split())) == pytest.approx(value)
+            case _:
+                assert float(shown) == pytest.approx(value, rel=1e-3)
+    each = [SearchConfig(strategy="joint").trials, SearchConfig(strategy="two-stage").trials]
+    assert [int(number) for number in re.findall("[0-9]+", options["trials"].show_default)] == each
+
+
+def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
+    assert {SEARCH_NAMES.get(name, name) for name in SEARCH_SETTINGS} == {field.name for field in fields(SearchConfig)}
+    step = {field.name for field in fields(TuneStep)}
+    assert set(SEARCH_SETTINGS) | set(SETTINGS) - {"batches", "lambda_v"} <= step
+
+
+def test_tune__options_reach_the_search(call: Call, example: Any, tmp_path: Path) -> None:
+    tune(
+        call, example.data, tmp_path / "m.zarr", "--run-dir", tmp_path / "run", "--strategy", "two-stage",
+        "--method", "random", "--lambda-v-range", 1e-4, 1e-2, "--lambda-w-range", 1e-7, 1e-5, "--max-batches", 1,
+        "--patience", 3, "--least-gain", 0.5, "--rule", "best", "--search-tolerance", 1e-3, "--seed", 7,
+        "--raw-units", "--alpha-v", 0.5,
+    )  # fmt: skip
+    found = described(call, tmp_path / "run")
+    search = SearchConfig(
+        strategy="two-stage", method="random", n_trials=3, lambda_v=(1e-4, 1e-2), lambda_w=(1e-7, 1e-5), max_batches=1,
+        patience=3, least_gain=0.5, n_folds=3, rule="best", tolerance=1e-3,
+    )  # fmt: skip
+    assert found["search"] == json.loads(json.dumps(search.as_dict()))
+    config = FitConfig(n_batches=0, n_candidates=20, tolerance=1e-5, seed=7, standardize=False, alpha_v=0.5)
+    assert found["config"] == config.as_dict()
+    assert {(entry["lambda_v"], entry["lambda_w"]) for entry in found["settings"]} == {
+        (setting.lambda_v, setting.lambda_w) for setting in search.settings(1e-8, 7)
+    }
+
+
+def test_tune__json_is_what_the_model_keeps(tuned: Path) -> None:
+    said = json.loads((tuned / "said.json").read_text())
+    model = load_model(tuned / "model.zarr")
+    found = read_search(model)
+    assert found is not None
+    assert read_search(said) == found
+    assert said["kind"] == "tune"
+    assert said["batches"] == model.n_batches == said["chosen"]["batches"] == len(said["history"])
+    chosen = found.trials[found.selected]
+    assert said["chosen"] == {"lambda_v": chosen.lambda_v, "lambda_w": chosen.lambda_w, "batches": chosen.n_batches}
+    assert model.provenance["fits"][-1]["config"]["lambda_v"] == chosen.lambda_v
+    assert model.provenance["fits"][-1]["config"]["tolerance"] == 1e-5
+
+
+def test_tune__table_has_every_trial_to_the_last_bit(tuned: Path) -> None:
+    found = read_search(load_model(tuned / "model.zarr"))
+    assert found is not None
+    with (tuned / "trials.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(found.trials)
+    for position, (row, trial) in enumerate(zip(rows, found.trials, strict=True)):
+        assert float(row["lambda_v"]) == trial.lambda_v
+        assert int(row["batches"]) == trial.n_batches
+        assert tuple(float(row[f"fold_{number}"]) for number in (1, 2, 3)) == trial.fold_losses
+        assert (row["selected"] == "True") == (position == found.selected)
+
+
+def test_tune__shows_trials_the_chosen_one_and_the_model(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("tune", example.data, "--out", tmp_path / "m.zarr", *QUICK, "--table", tmp_path / "t.csv")
+    assert done.exit_code == 0, done.output
+    found = read_search(load_model(tmp_path / "m.zarr"))
+    assert found is not None
+    lines = done.stdout.splitlines()
+    (marked,) = (line for line in lines if "chosen" in line and line.split()[0] == "1")
+    chosen = found.trials[found.selected]
+    assert marked.split()[1:4] == [f"{chosen.lambda_v:.3g}", f"{chosen.lambda_w:.3g}", str(chosen.n_batches)]
+    assert "It is fitted to all 300 rows" in done.stdout
+    assert "t.csv" in lines[-1] or lines[-1].startswith("Note: ")
+    assert "joint search: 3 settings with 3 folds each, 9 fits" in done.stderr
+    log = [line for line in done.stderr.splitlines() if "  setting " in line]
+    assert [line.split("  ")[1] for line in log] == [f"setting {number} of 3" for number in (1, 2, 3)]
+    assert {re.findall("lambda_v ([^ ]+)", line)[0] for line in log} == {
+        f"{trial.lambda_v:.3g}" for trial in found.trials
+    }
+    assert not (tmp_path / "m.zarr.run").exists()
+
+
+def test_tune__model_is_that_of_a_fit_with_what_was_chosen(call: Call, example: Any, tuned: Path) -> None:
+    chosen = json.loads((tuned / "said.json").read_text())["chosen"]
+    done = call(
+        "fit", example.data, "--out", tuned / "alone.zarr", "--candidates", 20, "--tolerance", 1e-5, "--lambda-v",
+        repr(chosen["lambda_v"]), "--batches", chosen["batches"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert described(call, tuned / "alone.zarr")["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
+
+
+def test_tune__repeated_evaluates_nothing_again(
+    call: Call, example: Any, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluated(*_: object) -> Any:
+        raise AssertionError("an evaluation that is on record")
+
+    before = described(call, tuned / "run")
+    monkeypatch.setattr(Objective, "__call__", evaluated)
+    said = tune(call, example.data, tmp_path / "again.zarr", "--run-dir", tuned / "run")
+    assert read_search(said) == read_search(load_model(tuned / "model.zarr"))
+    assert model_fingerprint(load_model(tmp_path / "again.zarr")) == model_fingerprint(load_model(tuned / "model.zarr"))
+    after = described(call, tuned / "run")
+    assert after["evaluations"] == before["evaluations"] > 0
+
+
+def test_tune__stopped_goes_on_to_the_same_model(
+    call: Call, example: Any, tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, run = tmp_path / "m.zarr", tmp_path / "m.zarr.run"
+    heard = []
+
+    def stop(_: object, event: object) -> None:
+        heard.append(event)
+        if len(heard) == 8:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LogReporter, "on_search", stop)
+        done = call("tune", example.data, "--out", out, *QUICK)
+    assert done.exit_code == 130
+    halfway = described(call, run)
+    assert 0 < halfway["evaluations"] < described(call, tuned / "run")["evaluations"]
+    assert not halfway["finished"]
+    calls = []
+    plain = Objective.__call__
+
+    def counted(self: Objective, theta: Any) -> Any:
+        calls.append(theta)
+        return plain(self, theta)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objective, "__call__", counted)
+        said = tune(call, example.data, out)
+    whole = described(call, tuned / "run")
+    assert len(calls) == whole["evaluations"] + whole["refit"]["evaluations"] - halfway["evaluations"]
+    assert said["search"] == json.loads((tuned / "said.json").read_text())["search"]
+    assert described(call, out)["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
+    assert not run.exists()
+
+
+def test_tune__killed_goes_on_to_the_same_model(call: Call, example: Any, tuned: Path, tmp_path: Path) -> None:
+    out, run = tmp_path / "m.zarr", tmp_path / "run"
+    arguments = [
+        "tune",
+        str(example.data),
+        "--out",
+        str(out),
+        *map(str, QUICK),
+        "--run-dir",
+        str(run),
+        "--threads",
+        "1",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "protodask", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 60
+        # In the middle of the search: a second setting has evaluations.
+        while len({log.parent for log in run.rglob("*.log")}) < 4 and process.poll() is None:
+            assert time.monotonic() < until
+            time.sleep(0.002)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    assert process.returncode == -signal.SIGKILL, "it was done before it could be killed"
+    assert not out.exists()
+    halfway, whole = described(call, run), described(call, tuned / "run")
+    assert 0 < halfway["evaluations"] < whole["evaluations"]
+    said = tune(call, example.data, out, "--run-dir", run)
+    assert read_search(said) == read_search(load_model(tuned / "model.zarr"))
+    assert described(call, out)["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
+    after = described(call, run)
+    assert after["evaluations"] == whole["evaluations"]
+    assert after["settings"] == whole["settings"]
+
+
+def test_tune__is_done_when_all_it_makes_is_there(call: Call, example: Any, tuned: Path, tmp_path: Path) -> None:
+    arguments = (call, example.data, tmp_path / "m.zarr", "--run-dir", tmp_path / "run", "--table", tmp_path / "t.csv")
+    tune(*arguments)
+    written = (tmp_path / "m.zarr" / "zarr.json").stat()
+    # As a job does that was lost after its last word was written and before it had ended.
+    tune(*arguments)
+    assert os.path.samestat(written, (tmp_path / "m.zarr" / "zarr.json").stat())
+    (tmp_path / "t.csv").write_text("another table\n")
+    refused = call("tune", example.data, "--out", tmp_path / "m.zarr", *QUICK, *arguments[3:])
+    assert refused.exit_code == 1
+    assert "--overwrite" in refused.stderr
+    assert (tmp_path / "t.csv").read_text() == "another table\n"
+    tune(*arguments, "--overwrite")
+    assert (tmp_path / "t.csv").read_text() == (tuned / "trials.csv").read_text()
+
+
+@pytest.mark.parametrize("what", ["model", "table"])
+def test_tune__existing_output_is_refused_before_any_work(
+    what: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(*_: object, **__: object) -> Any:
+        raise AssertionError("the search was begun")
+
+    monkeypatch.setattr(tuning_module, "tuned", begun)
+    (tmp_path / "t.csv").write_text("mine\n")
+    out = example.model if what == "model" else tmp_path / "m.zarr"
+    table = ("--table", tmp_path / "t.csv") if what == "table" else ()
+    done = call("tune", example.data, "--out", out, *QUICK, *table)
+    assert done.exit_code == 1
+    assert "--overwrite" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--lambda-v-range", "0.1", "1e-6"), "Give the smallest and the largest value to try, both above zero"),
+        (("--lambda-v-range", "0", "1e-6"), "Give the smallest and the largest value to try, both above zero"),
+        (("--lambda-v-range", "-1", "1"), "Penalties must be finite and not negative."),
+        (("--strategy", "two-stage", "--lambda-w-range", "1e-3", "1e-9"), "Give the smallest and the largest value"),
+        (("--strategy", "two-stage", "--lambda-w", "1e-8"), "Give lambda-w-range instead."),
+        (("--lambda-w-range", "1e-9", "1e-3"), "choose the strategy two-stage"),
+        (("--folds", "1"), "Give a whole number of at least 2."),
+        (("--folds", "101"), "Give at most 100."),
+        (("--trials", "0"), "Give a whole number of at least 1."),
+        (("--trials", "100000"), "Give a whole number from 1 to 10000."),
+        (("--max-batches", "0"), "Give a whole number of at least 1."),
+        (("--patience", "0"), "Give a whole number of at least 1."),
+        (("--least-gain", "-1"), "Give a number that is not negative."),
+        (("--search-tolerance", "nan"), "Give a number that is not negative."),
+        (("--rule", "worst"), "one-standard-error"),
+        (("--strategy", "both"), "two-stage"),
+        (("--lambda-v-range", "1"), "--lambda-v-range"),
+        (("--lambda-v", "1"), "--lambda-v-range"),
+        (("--candidates", "0"), "Give"),
+        (("--threads", "2", "--workers", "2"), "Leave it out"),
+    ],
+)
+def test_tune__wrong_use(options: tuple[str, ...], message: str, call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("tune", example.data, "--out", tmp_path / "model.zarr", *options)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "message"),
+    [
+        ("lambda-v: 1e-3\n", (), "sets lambda-v, which the search chooses"),
+        ("n_batches: 2\n", (), "sets batches, which the search chooses"),
+        ("lambda-w: 1e-3\n", ("--strategy", "two-stage"), "sets lambda-w, which the search chooses"),
+        ("folds: 3\n", (), "The keys are batches, candidates"),
+    ],
+)
+def test_tune__config_may_not_fix_what_is_searched_for(
+    text: str, more: tuple[str, ...], message: str, call: Call, example: Any, tmp_path: Path
+) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text(text)
+    done = call("tune", example.data, "--out", tmp_path / "m.zarr", "--config", config, *more)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_tune__config_gives_the_other_settings(call: Call, example: Any, tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("lambda-w: 1e-5\nalpha-v: 0.5\ncandidates: 99\n")
+    said = tune(call, example.data, tmp_path / "m.zarr", "--config", config, "--max-batches", 1)
+    used = load_model(tmp_path / "m.zarr").provenance["fits"][-1]["config"]
+    assert (used["lambda_w"], used["alpha_v"], used["n_candidates"]) == (1e-5, 0.5, 20)
+    assert {trial["lambda_w"] for trial in said["search"]["trials"]} == {1e-5}
+
+
+def test_tune__more_folds_than_rows_of_a_class(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("x,y\n" + "".join(f"{n},{'rare' if n < 4 else 'common'}\n" for n in range(60)))
+    assert call("ingest", tmp_path / "table.csv", "--target", "y", "--out", tmp_path / "d.zarr").exit_code == 0
+    done = call("tune", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--folds", 5)
+    assert done.exit_code == 1
+    assert "'rare' has 4 rows" in done.stderr
+    assert "at most 4 folds" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "table.csv"]
+
+
+def test_tune__too_little_memory_is_refused_with_what_would_do(call: Call, tmp_path: Path) -> None:
+    assert call("sample-data", "blobs", "--rows", 3000, "--features", 3000, "--out", tmp_path / "d.zarr").exit_code == 0
+    done = call(
+        "tune", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--memory-limit", "310MB", "--candidates", 1400
+    )
+    assert done.exit_code == 1
+    assert "memory" in done.stderr
+    assert "candidates" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
+
+
+def test_tune__keeps_groups_together_and_says_so(call: Call, tmp_path: Path) -> None:
+    lines = [f"{n % 7},{n},{n // 10},{'ab'[(n // 10) % 2]}\n" for n in range(300)]
+    (tmp_path / "table.csv").write_text("u,v,patient,y\n" + "".join(lines))
+    made = call("ingest", tmp_path / "table.csv", "--target", "y", "--group", "patient", "--out", tmp_path / "d.zarr")
+    assert made.exit_code == 0, made.output
+    done = call("tune", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", *QUICK, "--max-batches", 1, "--json")
+    assert done.exit_code == 0, done.output
+    assert "rows of the same 'patient' stay together" in done.stderr
+    said = json.loads(done.stdout)
+    assert said["group"] == "patient"
+    # The class belongs to the patient and alternates: rows by themselves would be known by their neighbours.
+    first = said["search"]["trials"]
+    assert min(sum(trial["fold_losses"]) / 3 for trial in first) > 0.5
+
+
+def test_tune__names_the_ranges_that_may_be_too_narrow(call: Call, example: Any, tmp_path: Path) -> None:
+    said = tune(
+        call, example.data, tmp_path / "m.zarr", "--lambda-v-range", 1e-3, 1e3, "--trials", 2, "--max-batches", 1
+    )
+    assert len(said["notes"]) == 2
+    assert "--max-batches" in said["notes"][0]
+    assert "the smallest that was tried; widen --lambda-v-range" in said["notes"][1]
+
+
+def test_info__shows_the_search_of_a_model(call: Call, tuned: Path) -> None:
+    found = read_search(load_model(tuned / "model.zarr"))
+    assert found is not None
+    shown = call("info", tuned / "model.zarr").stdout
+    assert f"{found.trials[found.selected].mean:.5f}" in shown
+    assert f"{found.strategy} search, chosen by: {found.rule}" in shown
+
+
+def test_info__run_of_a_search(call: Call, tuned: Path) -> None:
+    found = described(call, tuned / "run")
+    result = read_search(load_model(tuned / "model.zarr"))
+    assert result is not None
+    assert found["kind"] == "search"
+    assert found["finished"]
+    assert (found["fits"], found["fits_begun"]) == (9, 9)
+    means = {(trial.lambda_v, trial.n_batches): trial.mean for trial in result.trials if trial.n_batches}
+    recorded = {
+        (entry["lambda_v"], n_batches): loss
+        for entry in found["settings"]
+        for n_batches, loss in enumerate(entry["losses"], start=1)
+    }
+    assert recorded == pytest.approx(means)
+    assert sum(entry["evaluations"] for entry in found["settings"]) == found["evaluations"]
+    assert found["refit"]["of_batches"] == result.trials[result.selected].n_batches
+    shown = call("info", tuned / "run").stdout
+    assert "9 of 9 have recorded evaluations" in shown
+    assert "Final fit" in shown
+    fit = next((tuned / "run" / "fits").iterdir())
+    assert described(call, fit)["kind"] == "run"
+
+
+def test_info__run_of_a_search_that_has_not_begun(call: Call, tuned: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text((tuned / "run" / "run.json").read_text())
+    found = described(call, tmp_path / "run")
+    assert (found["fits"], found["evaluations"], found["refit"], found["finished"]) == (0, 0, None, False)
+    done = call("info", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "not finished: the same command continues it" in done.stdout
