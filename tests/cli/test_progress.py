@@ -10,8 +10,11 @@ import pytest
 from rich.console import Console
 
 from protodask.cli.progress import LogReporter, TerminalReporter, describe_seconds, reporting
+from protodask.cli.search_progress import MOST_LOSSES, SearchTally
 from protodask.engine.progress import Progress
+from protodask.pipeline.tuning import SearchStarted
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, IterationDone
+from protodask.selection import FoldStep, Setting, SettingDone
 
 RECORD = BatchRecord(1, "converged", 12, 15, 3.25, 0.5123, 1e-4, 2, 40, np.arange(50))
 ITERATION = IterationDone(1, 7, 9, 0.61, 1e-3, 3, 45, 1.5)
@@ -122,3 +125,72 @@ def test_reporting__other_warnings_stay_as_they_are() -> None:
 )
 def test_describe_seconds__is_short(seconds: float, text: str) -> None:
     assert describe_seconds(seconds) == text
+
+
+ONE, TWO = Setting(1e-3, 1e-8), Setting(1e-2, 1e-8)
+STARTED = SearchStarted("joint", 2, 2, "patient")
+
+
+def _step(setting: Setting, fold: int, n_batches: int, loss: float) -> FoldStep:
+    return FoldStep(setting, fold, n_batches, loss, RECORD)
+
+
+def test_log__a_search_writes_a_line_for_each_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    reporter = LogReporter(clock)
+    reporter.on_search(STARTED)
+    for fold in range(2):
+        reporter.on_search(_step(ONE, fold, 1, 0.5))
+    reporter.on_search(SettingDone(ONE, (0.7, 0.5), 1, 2))
+    clock.now += 60
+    reporter.on_search(_step(TWO, 0, 1, 0.4))
+    reporter.on_search(_step(TWO, 1, 1, 0.5))
+    reporter.on_search(SettingDone(TWO, tuple(0.1 * n for n in range(MOST_LOSSES + 3)), 2, 2))
+    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert lines[0] == "joint search: 2 settings with 2 folds each, 4 fits; rows of the same 'patient' stay together"
+    assert lines[1:3] == [
+        "setting 1 of 2  lambda_v 0.001  lambda_w 1e-08  batches 0 to 1  held-out log-loss 0.7000 0.5000",
+        "lambda_v 0.01  lambda_w 1e-08  fold 1  batch 1  loss 0.4",
+    ]
+    assert lines[3].endswith(f"{0.1 * (MOST_LOSSES - 1):.4f} ...")
+    assert len(lines) == 4
+
+
+def test_terminal__a_line_for_the_search_until_its_final_fit() -> None:
+    reporter, shown = _terminal()
+    reporter.on_search(STARTED)
+    assert shown().endswith("settings 0 of 2  batches 0")
+    reporter.on_search(_step(ONE, 0, 1, 0.5))
+    reporter.on_progress(Progress("evaluate", 1, 2, 3.0))
+    assert [line.split("  ")[1 if place == 0 else 0].split()[0] for place, line in enumerate(shown().splitlines())] == [
+        "settings",
+        "evaluating",
+    ]
+    reporter.on_fit(BatchStarted(1, 1, 50))
+    assert "settings" not in shown()
+
+
+def test_tally__the_best_is_of_all_folds() -> None:
+    tally = SearchTally(STARTED, Clock())
+    tally.hear(_step(ONE, 0, 1, 0.1))
+    assert tally.describe() == "0.0 s  settings 0 of 2  batches 1"
+    tally.hear(_step(TWO, 0, 1, 0.4))
+    tally.hear(_step(TWO, 1, 1, 0.5))
+    assert tally.describe().endswith("batches 3  best 0.4500 (1 batch, lambda_v 0.01)")
+    tally.hear(_step(ONE, 1, 1, 0.9))
+    assert tally.describe().endswith("best 0.4500 (1 batch, lambda_v 0.01)")
+    tally.hear(_step(ONE, 0, 2, 0.3))
+    tally.hear(_step(ONE, 1, 2, 0.3))
+    tally.hear(SettingDone(ONE, (0.7, 0.5, 0.3), 1, 2))
+    assert tally.describe() == "0.0 s  settings 1 of 2  batches 6  best 0.3000 (2 batches, lambda_v 0.001)"
+
+
+def test_tally__a_second_stage_and_lines_that_fit() -> None:
+    tally = SearchTally(SearchStarted("two-stage", 25, 2, None), Clock())
+    tally.hear(SettingDone(ONE, (0.7, 0.5), 25, 25))
+    tally.hear(_step(ONE, 0, 1, 0.5))
+    tally.hear(_step(ONE, 1, 1, 0.5))
+    text = tally.describe()
+    assert text == "0.0 s  stage 2  settings 0 of 1  batches 2  best 0.5000 (1 batch, lambda_v 0.001, lambda_w 1e-08)"
+    tally.hear(SettingDone(ONE, (0.7, 0.5, 0.3), 1, 1))
+    assert "stage 2  settings 1 of 1" in tally.describe()

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from protodask.errors import ClusterError, InputError, OutputExistsError
 from protodask.pipeline.detached import Work, fit_work, job_manifest, pipeline_work, submit, without_detach
-from protodask.pipeline.steps import FitStep
+from protodask.pipeline.steps import FitStep, TuneStep
 
 TEMPLATE = Path(__file__).parents[2] / "cluster" / "kubernetes" / "driver-job.yaml"
 FIT = Work(("fit",), "run", "run/.driver.log")
@@ -55,6 +56,17 @@ def test_fit_work__refuses_what_the_job_would_refuse(tmp_path: Path) -> None:
     assert fit_work(step, ["fit"], "kubernetes").run_dir == f"{tmp_path}/m.run"
     with pytest.raises(InputError, match="Name one with --run-dir"):
         fit_work(FitStep("d", "s3://bucket/m"), ["fit"], "kubernetes")
+
+
+def test_fit_work__of_a_search(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    step = TuneStep("d", str(tmp_path / "m"))
+    work = fit_work(step, ["tune", "d", "--out", str(tmp_path / "m")], "local")
+    assert work.arguments[-2:] == ("--run-dir", f"{tmp_path}/m.run")
+    assert work.goes_on
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "local")
+    fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "kubernetes")
 
 
 Stand = Callable[..., dict[str, Path]]

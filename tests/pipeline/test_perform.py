@@ -11,15 +11,19 @@ from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
 from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check, perform
-from protodask.pipeline.results import ModelFitted
-from protodask.pipeline.steps import FitStep
+from protodask.pipeline.results import ModelFitted, ModelTuned
+from protodask.pipeline.runner import describe_step, run_pipeline
+from protodask.pipeline.steps import FitStep, TuneStep
+from protodask.pipeline.tuning import SearchNews, SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module
 from protodask.prototypes import own_folder as own_folder_module
 from protodask.prototypes.own_folder import own_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory
+from protodask.selection import SettingDone, read_search
 
 
 def test_fit__that_finds_its_run_directory_in_use_leaves_it_alone(tmp_path: Path) -> None:
@@ -140,4 +144,71 @@ def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
     with pytest.raises(InputError, match="Name one with --run-dir") as refused:
         check(step)
     assert "secret" not in str(refused.value)
+    check(replace(step, run_dir="run"))
+
+
+PIPELINE = """
+variables: {folder: here, candidates: 20}
+steps:
+  - sample-data: {kind: checker, rows: 400, out: "${folder}/d.zarr"}
+  - tune:
+      data: ${folder}/d.zarr
+      out: ${folder}/m.zarr
+      strategy: two-stage
+      trials: 2
+      lambda-v-range: [1e-3, 0.01]
+      lambda-w-range: [1e-8, 1e-8]
+      max-batches: 1
+      folds: 2
+      rule: best
+      candidates: ${candidates}
+      tolerance: 1e-4
+      table: ${folder}/trials.csv
+  - evaluate: {model: "${folder}/m.zarr", data: "${folder}/d.zarr"}
+"""
+
+
+def test_tune__in_a_pipeline(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE)
+    pipeline = read_pipeline(str(file), {"folder": str(tmp_path)})
+    step = pipeline.steps[1]
+    assert isinstance(step, TuneStep)
+    assert step.lambda_v_range == (1e-3, 0.01)
+    assert describe_step(step) == f"tune, {tmp_path}/d.zarr into {tmp_path}/m.zarr"
+    heard: list[SearchNews] = []
+    with thread_engine(1) as engine:
+        results = run_pipeline(pipeline, engine, listen=heard.append)
+    tuned = results[1]
+    assert isinstance(tuned, ModelTuned)
+    assert tuned.search == read_search(load_model(tmp_path / "m.zarr"))
+    assert [trial.lambda_v for trial in tuned.search.trials if trial.stage == 1] == [1e-3, 0.01]
+    assert heard[0] == SearchStarted("two-stage", 2, 2, None)
+    assert sum(isinstance(event, SettingDone) for event in heard) == 3
+    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(tuned.search.trials)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr", "pipeline.yaml", "trials.csv"]
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("lambda-v-range: 1e-3", "Give the smallest and the largest value to try"),
+        ("lambda-v-range: [1e-3, 1e-2, 1e-1]", "Give the smallest and the largest value to try"),
+        ("lambda-v-range: [low, high]", "Give a number."),
+        ("rule: one standard error", "Choose one-standard-error or best."),
+        ("lambda-w: 1e-8", "Give lambda-w-range instead."),
+    ],
+)
+def test_tune__in_a_pipeline_that_cannot_work(line: str, remedy: str, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"steps:\n  - tune:\n      data: d\n      out: m\n      strategy: two-stage\n      {line}\n")
+    with thread_engine(1) as engine, pytest.raises(InputError, match=remedy):
+        run_pipeline(read_pipeline(str(file)), engine)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
+
+
+def test_tune__into_an_object_store_needs_a_place_for_its_record() -> None:
+    step = TuneStep(data="d.zarr", out="s3://bucket/m.zarr")
+    with pytest.raises(InputError, match="Name one with --run-dir"):
+        check(step)
     check(replace(step, run_dir="run"))
