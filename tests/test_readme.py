@@ -35,13 +35,14 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_readme__has_examples_of_each_kind() -> None:
-    assert len(examples("python")) == 3
+    assert len(examples("python")) == 5
     assert len(examples("cli")) == 1
+    assert len(examples("tune")) == 1
     assert len(examples("plan")) == 1
     assert len(examples("tls")) == 1
 
 
-@pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset"])
+@pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
 def test_readme__python_examples_run(code: str, tmp_path: Path) -> None:
     done = run([sys.executable, "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -56,6 +57,14 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "log-loss" in done.stdout
     assert {"iris.zarr", "iris-model.zarr", "predictions.parquet"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_readme__searches_run(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("tune")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "joint search, chosen by: one standard error" in done.stdout
+    assert "two-stage search, chosen by: one standard error" in done.stdout
+    assert {"tuned.zarr", "pair.zarr", "trials.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_readme__plans_run(tmp_path: Path) -> None:

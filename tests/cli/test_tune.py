@@ -384,6 +384,13 @@ def test_tune__names_the_ranges_that_may_be_too_narrow(call: Call, example: Any,
     assert "the smallest that was tried; widen --lambda-v-range" in said["notes"][1]
 
 
+def test_tune__says_that_nothing_was_learnt(call: Call, example: Any, tmp_path: Path) -> None:
+    said = tune(call, example.data, tmp_path / "m.zarr", "--lambda-v-range", 1e4, 1e5, "--trials", 2)
+    assert said["chosen"]["batches"] == 0
+    (note,) = said["notes"]
+    assert "the shares of the classes alone" in note
+
+
 def test_info__shows_the_search_of_a_model(call: Call, tuned: Path) -> None:
     found = read_search(load_model(tuned / "model.zarr"))
     assert found is not None
