@@ -64,8 +64,10 @@ def summarize_result(result: Result) -> str:
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
-        case ModelFitted() | ModelTuned():
+        case ModelFitted():
             return _summarize_fit(result)
+        case ModelTuned():
+            return f"{_summarize_fit(result)} {_summarize_choice(result)}"
         case PredictionsWritten():
             return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
@@ -83,18 +85,23 @@ def _summarize_fit(result: ModelFitted | ModelTuned) -> str:
 
 
 def _show_tuned(result: ModelTuned) -> None:
-    chosen = result.chosen
     _show_search(result.search)
     say()
     say(_summarize_fit(result))
-    say(
-        f"It is fitted to all {result.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
-        f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}."
-    )
+    say(_summarize_choice(result))
     if result.table is not None:
         say(f"All trials are in {shorten(result.table)}.")
     for note in result.notes:
         say(f"Note: {note}")
+
+
+def _summarize_choice(result: ModelTuned) -> str:
+    chosen = result.chosen
+    together = "" if result.group is None else f" Rows of the same {result.group!r} stayed in one fold."
+    return (
+        f"It is fitted to all {result.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
+        f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{together}"
+    )
 
 
 def _show_search(search: SearchResult) -> None:

@@ -84,8 +84,8 @@ def tune_dataset(
 def notes_on(search: SearchResult, max_batches: int) -> Iterator[str]:
     """What speaks for another search, such as a best trial on the edge of what was tried."""
     best = search.trials[search.best]
-    if best.n_batches == 0:
-        yield "Nothing did better than the shares of the classes alone; more candidates or rows may."
+    if search.trials[search.selected].n_batches == 0:
+        yield "No setting does better than the shares of the classes alone by more than the noise of the folds."
         return
     if best.n_batches == max_batches:
         yield f"The best setting has {max_batches} batches, as many as were allowed; try more with --max-batches."
