@@ -215,18 +215,16 @@ def export_model(
     With its training data the prototypes are complete rows of that; else they have the features their batches look at.
     """
     chosen: tuple[What, ...] = (what,) if what is not None else _usual(out)
+    if training is not None and "prototypes" not in chosen:
+        raise InputError(
+            "Training data is given, and no prototypes are to be written.", "Leave it out: weights do not need it."
+        )
     check_export(out, overwrite, len(chosen))
     model = load_model(model_path)
     tables: list[Table] = []
     if "prototypes" in chosen:
         dataset = None if training is None else Dataset.open(training)
-        if dataset is not None:
-            check_training(model, dataset)
         tables.append(prototype_table(model, original_rows(model, all_prototypes(model), dataset, engine)))
-    elif training is not None:
-        raise InputError(
-            "Training data is given, and no prototypes are to be written.", "Leave it out: weights do not need it."
-        )
     if "weights" in chosen:
         tables.append(feature_weight_table(model))
     export(tables, out, overwrite)
