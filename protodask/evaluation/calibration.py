@@ -52,7 +52,7 @@ class CalibrationSums:
 
 @dataclass(frozen=True)
 class CalibrationCurve:
-    """How often each class occurs among rows that get it with about the same probability; (K, bins), NaN where empty."""
+    """How often a class occurs among rows that get it with about the same probability; (K, bins), NaN where empty."""
 
     classes: tuple[Label, ...]
     edges: Floats
@@ -163,7 +163,7 @@ def calibration_curve(
 
     `codes` are the model's classes of the source's target codes.
     """
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or not 1 <= n_bins <= MOST_BINS:
+    if n_bins not in range(1, MOST_BINS + 1):
         raise InputError(f"n_bins is {n_bins!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
     (count,) = model.batch_counts(n_batches)
     if source.layout.n_rows == 0:

@@ -1,4 +1,4 @@
-"""The colours of every plot, each a constant: a page that shows a plot as SVG can replace each by a variable of its own.
+"""The colours of every plot, each a constant: a page that shows a plot as SVG can put a variable in the place of each.
 
 Shades are made by opacity, never by another colour, so that they follow the replacement.
 """
