@@ -38,7 +38,11 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
         raise InputError(
             "Plots need matplotlib, which is not installed.", "Install protodask[report], and repeat."
         ) from error
-    return Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.set(w_pad=0.07, h_pad=0.07)
+    return figure
 
 
 def tidy(axes: Axes, *, grid: Literal["x", "y", "both", "none"] = "none") -> Axes:
@@ -69,11 +73,15 @@ def set_title(axes: Axes, text: str, size: float = TEXT) -> None:
 
 
 def shown(label: object, longest: int = LONGEST_LABEL) -> str:
-    """A class or a name as one line of at most so many letters; characters without a shape are written as escapes."""
+    """A class or a name as one line of at most so many letters; characters without a shape are written as escapes.
+
+    What is left out is in the middle: numbered names differ at the end.
+    """
     text = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(label)
     )
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    tail = longest // 3
+    return text if len(text) <= longest else text[: longest - 1 - tail] + "…" + text[len(text) - tail :]
 
 
 def set_ticks(
@@ -163,10 +171,9 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
         return
     if len(labels) > MOST_IN_LEGEND:
         texts[-1] = f"and {len(labels) - MOST_IN_LEGEND + 1} more"
-    letters = max(map(len, texts)) + 5
     size = SMALL if len(texts) <= 12 else SMALL - 1
     width, height = figure.get_size_inches()
-    columns = max(1, min(len(texts), int(width * 72 / (letters * size * 0.58))))
+    columns = _legend_columns([len(text) for text in texts], width * 72 / (LETTER_WIDTH * size))
     rows = -(-len(texts) // columns)
     figure.set_size_inches(width, height + 0.1 + rows * size * 1.55 / 72)
     handles = [*handles[: MOST_IN_LEGEND - 1], _no_handle()] if len(labels) > MOST_IN_LEGEND else list(handles)
@@ -186,6 +193,23 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
     for entry, text in zip(made.get_texts(), texts, strict=True):
         entry.set_parse_math(False)
         entry.set_text(text)
+
+
+LETTER_WIDTH = 0.58
+"""Of the font's size, on average."""
+
+LETTERS_BESIDE = 5
+"""What the sign, and the space on both sides of it, take of a legend's width."""
+
+
+def _legend_columns(lengths: Sequence[int], letters: float) -> int:
+    """Most columns, filled one after the other, that fit into the width of so many letters."""
+    for columns in range(len(lengths), 1, -1):
+        rows = -(-len(lengths) // columns)
+        widest = [max(lengths[first : first + rows]) + LETTERS_BESIDE for first in range(0, len(lengths), rows)]
+        if sum(widest) <= letters:
+            return columns
+    return 1
 
 
 def _no_handle() -> Any:

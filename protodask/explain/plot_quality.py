@@ -70,7 +70,7 @@ def confusion_plot(confusion: ArrayLike, classes: Sequence[Label]) -> Figure:
     size = SMALL if n_classes <= 15 else max(4.5, min(SMALL, 215 / n_classes))
     step = -(-n_classes // MOST_NAMED_CLASSES)
     places = np.arange(0, n_classes, step)
-    names = [shown(classes[place], 14) for place in places.tolist()]
+    names = [shown(classes[place], 14 if n_classes <= 12 else 10) for place in places.tolist()]
     flat = n_classes * max(map(len, names)) < 45
     turned: dict[str, Any] = {} if flat else {"rotation": 90, "va": "top"}
     set_ticks(axes, "x", places + 0.5, names, fontsize=size, **turned)
