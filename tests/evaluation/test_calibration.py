@@ -1,6 +1,7 @@
 """Calibration curves against loops, scipy and scikit-learn, and their sums as a monoid."""
 
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_calibration_sums__merge_as_a_monoid(seed: int, sizes: list[int], n_bins
     whole = make_outcomes(seed, sum(sizes))
     edges = np.cumsum([0, *sizes])
     total = no_calibration(3, n_bins)
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(edges.tolist()):
         part = Outcomes(whole.probability[first:last], whole.target[first:last], whole.weight[first:last])
         total = merge_calibrations(total, calibration_sums(part, n_bins))
     assert_equal_sums(total, calibration_sums(whole, n_bins))
@@ -162,9 +163,7 @@ def test_calibration_curve__is_that_of_the_models_probabilities(
     outcomes = Outcomes(probability, codes[arrays["target"]][kept], arrays["weight"][kept])
     expected = finish_calibration(calibration_sums(outcomes, 7), model.classes, 0.9)
     with thread_engine(2, 2**28) as engine:
-        found = calibration_curve(
-            model, array_source(arrays, 64), codes, engine, 7, n_batches=1, confidence=0.9
-        )
+        found = calibration_curve(model, array_source(arrays, 64), codes, engine, 7, n_batches=1, confidence=0.9)
     assert found.classes == model.classes
     for name in ("rows", "weight", "predicted", "observed", "low", "high"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
