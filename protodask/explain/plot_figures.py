@@ -34,15 +34,13 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     """An empty figure of so many inches; it is no pyplot figure and needs no display."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise InputError(
             "Plots need matplotlib, which is not installed.", "Install protodask[report], and repeat."
         ) from error
-    figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.set(w_pad=0.07, h_pad=0.07)
-    return figure
+    layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
+    return Figure(figsize=(width, height), facecolor=PAPER, layout=layout)
 
 
 def tidy(axes: Axes, *, grid: Literal["x", "y", "both", "none"] = "none") -> Axes:

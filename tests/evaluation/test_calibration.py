@@ -144,7 +144,7 @@ def case() -> tuple[PrototypeSet, dict[str, NDArray[Any]]]:
         batches=(batch(6), batch(4)),
         precision="float64",
     )
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "features": rng.normal(size=(300, 4)),
         "target": rng.integers(0, 3, 300).astype(np.int32),
         "weight": rng.integers(0, 3, 300) * 1.0,

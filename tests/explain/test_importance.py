@@ -57,7 +57,7 @@ def test_importance__is_that_of_a_loop(make_model: MakeModel, engine: Engine, we
         features, target, weight = block["features"][weight > 0], block["target"][weight > 0], weight[weight > 0]
         before = losses(model, features, target)
         weights[number] = weight.sum()
-        loss_sum += weight @ before
+        loss_sum += float(weight @ before)
         for column in range(4):
             for repeat in range(3):
                 order = np.random.default_rng((7, repeat, column, number)).permutation(len(features))
@@ -109,7 +109,7 @@ class Wrapped(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, features: Floats) -> Floats:
         assert self.model is not None
         scores = self.model.scores(features, [self.model.n_batches])[0]
-        return scores / scores.sum(axis=1, keepdims=True)
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
 
 def test_importance__agrees_with_scikit_learns(make_model: MakeModel, engine: Engine) -> None:
@@ -156,11 +156,10 @@ def test_importance__features_of_one_column_are_permuted_together(make_model: Ma
     for number in range(source.layout.n_blocks):
         start, stop = source.layout.bounds(number)
         order = np.random.default_rng((0, 0, 0, number)).permutation(stop - start)
-        permuted = features[start:stop].copy()
-        permuted[:, :3] = permuted[order, :3]
-        change += (
-            losses(model, permuted, target[start:stop]) - losses(model, features[start:stop], target[start:stop])
-        ).sum()
+        block, labels = features[start:stop], target[start:stop]
+        permuted = block.copy()
+        permuted[:, :3] = block[order, :3]
+        change += float((losses(model, permuted, labels) - losses(model, block, labels)).sum())
     assert found.mean[0] == pytest.approx(change / len(target))
 
 

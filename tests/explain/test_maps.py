@@ -44,8 +44,8 @@ def test_batch_map__by_hand(by_hand: PrototypeSet) -> None:
     assert found.center.tolist() == [10.0, 20.0]
     assert found.scaling.tolist() == [0.5, 3.0]
     np.testing.assert_allclose(found.axes, np.eye(2), atol=1e-12)
-    np.testing.assert_allclose(found.positions, [[2, 0], [-2, 0], [0, 1.5], [0, -1.5]], atol=1e-12)
-    np.testing.assert_allclose(found.explained, [3 / 3.5625, 0.5625 / 3.5625])
+    np.testing.assert_allclose(found.positions, [[2.0, 0.0], [-2.0, 0.0], [0.0, 1.5], [0.0, -1.5]], atol=1e-12)
+    np.testing.assert_allclose(found.explained, np.array([3, 0.5625]) / 3.5625)
     assert found.feature_names == ("x0", "x2")
     # The feature between the two plays no part.
     np.testing.assert_allclose(found.project([[12.0, 99.0, 21.0], [10.0, -1.0, 20.0]]), [[1, 3], [0, 0]], atol=1e-12)
@@ -132,7 +132,7 @@ def test_batch_map__of_one_prototype_or_none(make_model: MakeModel, length: int)
 
 def test_batch_map__keeps_the_digits_of_values_far_from_zero(by_hand: PrototypeSet) -> None:
     batch = by_hand.batches[0]
-    moved = with_batch(by_hand, prototypes=batch.prototypes + [1e9, 0], center=[1e9, 0.0])
+    moved = with_batch(by_hand, prototypes=batch.prototypes + np.array([1e9, 0]), center=[1e9, 0.0])
     np.testing.assert_allclose(batch_map(moved).positions, batch_map(by_hand).positions, atol=1e-9)
 
 
