@@ -234,7 +234,7 @@ def importance_plot(importance: Importance, most: int = 20) -> Figure:
     order = [place for place in importance.order.tolist() if math.isfinite(importance.mean[place])]
     active = [place for place in order if importance.mean[place] != 0 or importance.standard_error[place] != 0]
     chosen = (active or order)[:most]
-    figure = new_figure(0.21 * len(chosen) + 0.75 if chosen else 1.2)
+    figure = new_figure(0.21 * len(chosen) + 0.9 if chosen else 1.2)
     if not chosen:
         return note(figure, "There are no columns.")
     axes = tidy(figure.add_subplot(), grid="x")
@@ -248,8 +248,8 @@ def importance_plot(importance: Importance, most: int = 20) -> Figure:
     set_ticks(axes, "y", places, [shown(importance.names[place], 28) for place in chosen])
     axes.set_ylim(len(chosen) - 0.4, -0.6)
     axes.locator_params(axis="x", nbins=6)
-    name_axes(axes, "increase of the log-loss when permuted", "")
     rest = len(importance.names) - len(chosen)
-    about = f"± standard error; log-loss as it is: {importance.log_loss:.4g}, on {importance.rows:,} rows"
-    set_title(axes, about + (f"; {rest:,} more columns" if rest else ""), SMALL - 1)
+    about = f"increase of the log-loss when permuted, ± standard error\nit is {importance.log_loss:.4g} on "
+    about += f"{importance.rows:,} rows as they are" + (f"; {rest:,} more columns" if rest else "")
+    figure.supxlabel(about, fontsize=SMALL, color=INK, parse_math=False)
     return figure
