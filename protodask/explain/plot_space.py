@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,9 @@ MOST_PROTOTYPES = 400
 
 MOST_ROWS = 1500
 """Rows drawn in a plot, evenly spread."""
+
+MOST_SHAPES = 2000
+"""Rows drawn as shapes of their own, in all panels together; more become a picture, which is smaller in a page."""
 
 
 def surface_plot(surface: Surface) -> Figure:
@@ -102,15 +105,20 @@ def _scatter_prototypes(axes: Axes, places: Floats, classes: Integers, sizes: Fl
         )
 
 
-def _scatter_rows(axes: Axes, places: Floats, classes: Integers | None, size: float) -> None:
+def _scatter_rows(axes: Axes, places: Floats, classes: Integers | None, size: float, panels: int = 1) -> None:
+    looks: dict[str, Any] = {
+        "s": size,
+        "alpha": 0.35,
+        "linewidths": 0,
+        "zorder": 2,
+        "rasterized": len(places) * panels > MOST_SHAPES,
+    }
     if classes is None:
-        axes.scatter(places[:, 0], places[:, 1], s=size, c=MUTED, alpha=0.35, linewidths=0, zorder=2)
+        axes.scatter(places[:, 0], places[:, 1], c=MUTED, **looks)
         return
     for position in np.unique(classes).tolist():
         mine = classes == position
-        axes.scatter(
-            places[mine, 0], places[mine, 1], s=size, c=class_color(position), alpha=0.35, linewidths=0, zorder=2
-        )
+        axes.scatter(places[mine, 0], places[mine, 1], c=class_color(position), **looks)
 
 
 def map_plot(batch_map: BatchMap, features: ArrayLike | None = None, target: ArrayLike | None = None) -> Figure:
@@ -261,7 +269,7 @@ def _draw_distribution(
 def _draw_pair(
     axes: Axes, model: PrototypeSet, rows: Floats, codes: Integers | None, pair: tuple[int, int], n: int
 ) -> set[int]:
-    _scatter_rows(axes, rows[:, pair], codes, 5 if n > 3 else 9)
+    _scatter_rows(axes, rows[:, pair], codes, 5 if n > 3 else 9, n * (n - 1) // 2)
     parts = [
         (batch.prototypes[:, [first[0], second[0]]], batch.prototype_class, batch.prototype_weight)
         for batch in model.batches
@@ -271,7 +279,7 @@ def _draw_pair(
     if not parts:
         return set()
     places, classes, weight = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
-    order = np.argsort(-weight, kind="stable")[:MOST_PROTOTYPES]
+    order = np.argsort(-weight, kind="stable")[: MOST_PROTOTYPES if n <= 3 else MOST_PROTOTYPES // 4]
     largest = 60.0 if n <= 3 else 30.0
     _scatter_prototypes(axes, places[order], classes[order], marker_sizes(weight[order], 4.0, largest))
     return set(classes[order].tolist())
