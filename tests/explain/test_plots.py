@@ -94,7 +94,7 @@ def as_svg(figure: Figure) -> str:
 
 def places_of(line: Any) -> list[float]:
     """Where a line's points are, along the first axis."""
-    return np.asarray(line.get_xdata(), dtype=np.float64).tolist()
+    return [float(place) for place in line.get_xdata()]
 
 
 def assert_apart(labels: list[Text]) -> None:
