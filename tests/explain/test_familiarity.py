@@ -34,8 +34,7 @@ def test_reference__is_the_rows_of_smallest_priority_whatever_the_blocks(model: 
     weight = np.where(np.arange(500) % 3 == 0, 0.0, 2.0)
     arrays = rows_of(500, 1, weight=weight)
     found = [
-        reference(model, array_source(arrays, block_rows), engine, most=40, seed=9)
-        for block_rows in (1, 8, 64, 512)
+        reference(model, array_source(arrays, block_rows), engine, most=40, seed=9) for block_rows in (1, 8, 64, 512)
     ]
     positive = np.flatnonzero(weight)
     expected = positive[np.argsort(priority(9, 0, positive))[:40]]
