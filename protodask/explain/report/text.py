@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NewType
@@ -18,6 +19,13 @@ CONTROL_PICTURES = 0x2400
 DELETE = 0x7F
 DELETE_PICTURE = "\u2421"
 UNKNOWN = "\ufffd"
+
+BREAKS = re.compile(r"(?<=[_/=.])(?=\w)")
+WORD_END = "<wbr>"
+"""Long names may be broken after these, rather than anywhere."""
+
+TALL_ROWS = 25
+"""A longer table scrolls by itself, under its header."""
 
 STEPS = 10
 """Shades of a heat map."""
@@ -45,7 +53,7 @@ def text(value: object) -> Html:
 
 def name(value: object) -> Html:
     """The name of something in the data: kept apart from the direction of the writing around it."""
-    return Html(f'<bdi class="name">{text(value)}</bdi>')
+    return Html(f'<bdi class="name">{BREAKS.sub(WORD_END, text(value))}</bdi>')
 
 
 def join(parts: Iterable[str]) -> Html:
@@ -108,7 +116,7 @@ def cell(content: str, sort: float | str | None = None, kind: str = "") -> Html:
 
 
 def table(
-    caption: str, header: Sequence[str], rows: Iterable[str], *, sortable: bool = False, numeric: Sequence[int] = ()
+    caption: str, header: Sequence[str], rows: Sequence[str], *, sortable: bool = False, numeric: Sequence[int] = ()
 ) -> Html:
     """A table of finished rows; with `sortable`, the page's script makes buttons of its headers."""
     right = set(numeric)
@@ -117,8 +125,9 @@ def table(
         for position, label in enumerate(header)
     )
     kind = ' class="sortable"' if sortable else ""
+    tall = " tall" if len(rows) > TALL_ROWS else ""
     return Html(
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table{kind}>'
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="{text(caption)}"><table{kind}>'
         f'<caption class="hidden">{text(caption)}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{join(rows)}</tbody></table></div>"
     )
