@@ -20,10 +20,14 @@ from protodask.explain.report.text import (
     row,
     shade,
     table,
+    text,
 )
 
 MOST_CLASSES = 40
 """Classes of a confusion matrix that people still read; beyond, the most frequent confusions are listed."""
+
+DENSE_CLASSES = 12
+"""Classes from which the matrix is set in smaller letters, its column heads upright."""
 
 MOST_CONFUSIONS = 20
 MOST_PROTOTYPES = 4
@@ -51,25 +55,36 @@ def _confusion(content: Content) -> Html:
     if len(classes) > MOST_CLASSES:
         return note(f"With {len(classes)} classes the matrix is left out; the most frequent confusions follow.")
     totals = confusion.sum(axis=1)
-    heads = join(f'<th scope="col"><span class="clip">{name(label)}</span></th>' for label in classes)
+    dense = len(classes) > DENSE_CLASSES
+    nothing = f"<span class=zero>{'·' if dense else '0'}</span>"
+    heads = join(
+        f'<th scope="col"><span class="clip" title="{text(label)}">{name(label)}</span></th>' for label in classes
+    )
     lines = []
     for position, label in enumerate(classes):
         share = confusion[position] / totals[position] if totals[position] > 0 else np.zeros(len(classes))
         cells = [
             f'<td class="num {"right" if column == position else "wrong"} {shade(float(part))}">'
-            f"{number(float(count)) if count else '<span class=zero>0</span>'}</td>"
+            f"{number(float(count), 3) if count else nothing}</td>"
             for column, (count, part) in enumerate(zip(confusion[position], share, strict=True))
         ]
-        lines.append(f'<tr><th scope="row"><span class="clip">{name(label)}</span></th>{join(cells)}</tr>')
-    kind = "confusion dense" if len(classes) > 12 else "confusion"
+        lines.append(
+            f'<tr><th scope="row"><span class="clip" title="{text(label)}">{name(label)}</span></th>{join(cells)}</tr>'
+        )
+    kind = "confusion dense" if dense else "confusion"
     grid = (
         '<div class="scroll" tabindex="0" role="region" aria-label="Confusion matrix">'
         f'<table class="{kind}"><caption class="hidden">Confusion matrix</caption>'
         f'<thead><tr><th scope="col"><span class="axes">true \\ predicted</span></th>{heads}</tr></thead>'
         f"<tbody>{join(lines)}</tbody></table></div>"
     )
-    counted = "Rows" if float(content.quality.weight).is_integer() else "Weights of rows"
-    return join([note(f"{counted} by true class (lines) and predicted class; shades are shares of the line."), grid])
+    return join(
+        [note(f"{_counted(content)} by true class (lines) and predicted class; shades are shares of the line."), grid]
+    )
+
+
+def _counted(content: Content) -> str:
+    return "Weight" if content.quality.weighted else "Rows"
 
 
 def _confusions(content: Content) -> Html:
@@ -97,7 +112,7 @@ def _confusions(content: Content) -> Html:
     ]
     if not lines or len(totals) == 2:
         return Html("")
-    header = ["True class", "Predicted", "Rows", "Of the true class", ""]
+    header = ["True class", "Predicted", _counted(content), "Of the true class", ""]
     return join(
         ["<h3>Most frequent confusions</h3>", table("Confusions", header, lines, sortable=True, numeric=(2, 3))]
     )

@@ -120,7 +120,7 @@ def _rows(content: Content) -> Html:
         ),
         ("Rows", f"{quality.rows:,}"),
     ]
-    if abs(quality.weight - quality.rows) > 1e-9 * quality.rows:
+    if quality.weighted:
         entries.append(("Sum of weights", number(quality.weight, 6)))
         entries.append(("Effective rows", number(quality.effective_rows)))
     seen = sum(estimate is not None for estimate in quality.recall)
@@ -155,7 +155,7 @@ def _metrics(quality: Quality) -> Html:
         "independently; "
         + (
             f"with weights, they count as {number(quality.effective_rows)} rows of equal weight, (sum s)² / sum s²."
-            if abs(quality.effective_rows - quality.rows) > 1e-6 * quality.rows
+            if quality.weighted
             else "every row counts once."
         )
         + " They say nothing of what another training set would have given."

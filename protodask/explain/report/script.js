@@ -118,7 +118,12 @@
   const largest = entries.reduce((most, entry) => Math.max(most, entry.weight), 0);
   const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const whole = new Intl.NumberFormat("en");
-  const shown = (value) => (value === null ? "–" : Math.abs(value) >= 1e9 || (value && Math.abs(value) < 1e-3) ? value.toPrecision(4) : format.format(value));
+  const shown = (value) => {
+    if (value === null) return "–";
+    const size = Math.abs(value);
+    const plain = size >= 1e9 || (value && size < 1e-3) ? value.toExponential(2) : format.format(value);
+    return plain.replaceAll("-", "−");
+  };
   const ranks = data.classes.map((_, index) => index).sort((a, b) => compareText(data.classes[a], data.classes[b]));
   const rankOf = [];
   ranks.forEach((index, rank) => { rankOf[index] = rank; });

@@ -177,6 +177,11 @@ class Quality:
     weight: float
     effective_rows: float
 
+    @property
+    def weighted(self) -> bool:
+        """Whether rows count other than once each."""
+        return abs(self.weight - self.rows) > 1e-9 * self.rows or self.effective_rows < self.rows * (1 - 1e-9)
+
     def describe(self) -> dict[str, float]:
         """The figures by name."""
         return {metric.name: metric.estimate.value for metric in self.metrics}

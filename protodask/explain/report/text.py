@@ -6,7 +6,6 @@ import html
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NewType
 
@@ -15,10 +14,8 @@ import numpy as np
 Html = NewType("Html", str)
 """Text that is markup. What comes from data becomes it through `text` only."""
 
-CONTROL_PICTURES = 0x2400
-DELETE = 0x7F
-DELETE_PICTURE = "\u2421"
-UNKNOWN = "\ufffd"
+JOINERS = "\u200c\u200d\u00a0"
+"""Not printable by themselves, but part of how some scripts are written."""
 
 BREAKS = re.compile(r"(?<=[_/=.])(?=\w)")
 WORD_END = "<wbr>"
@@ -32,18 +29,14 @@ STEPS = 10
 
 
 def visible(value: object) -> str:
-    """A name as text that any file can hold: control characters as their pictures, lone surrogates replaced."""
-    return "".join(map(_visible, str(value)))
+    """A name as text that any file can hold: characters without a shape, as in plots, are written as escapes.
 
-
-def _visible(character: str) -> str:
-    code = ord(character)
-    if code < 0x20:
-        return chr(CONTROL_PICTURES + code)
-    if code == DELETE:
-        return DELETE_PICTURE
-    kind = unicodedata.category(character)
-    return UNKNOWN if kind in ("Cs", "Cc") or code & 0xFFFE == 0xFFFE else character
+    Among them are those that reverse the direction of what follows, which could make a name read as another.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in JOINERS else letter.encode("unicode_escape").decode()
+        for letter in str(value)
+    )
 
 
 def text(value: object) -> Html:
@@ -62,12 +55,14 @@ def join(parts: Iterable[str]) -> Html:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """So many significant digits; whole numbers up to a billion in full."""
+    """So many significant digits; before the decimal point, all of them up to a billion."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if float(value).is_integer() and abs(value) < 1e9:
+        return f"{value:,.0f}".replace("-", "−")
+    if 10**digits <= abs(value) < 1e9:
         return f"{value:,.0f}".replace("-", "−")
     return f"{value:.{digits}g}".replace("-", "−")
 
