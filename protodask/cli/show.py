@@ -169,7 +169,7 @@ def show_description(description: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _show_dataset(found: Mapping[str, Any]) -> None:
-    roles = [(name, str(found[name])) for name in ("target", "weight", "inclusion") if found[name] is not None]
+    roles = [(name, str(found[name])) for name in ("target", "weight", "inclusion", "group") if found[name] is not None]
     say_pairs(
         [
             ("dataset", shorten(found["path"])),

@@ -88,6 +88,7 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
         ordinal=step.ordinal,
         weight=step.weight,
         inclusion=step.inclusion,
+        group=step.group,
         drop=step.drop,
         append=step.append,
         overwrite=step.overwrite,

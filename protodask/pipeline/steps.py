@@ -34,6 +34,7 @@ class IngestStep:
     ordinal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     weight: str | None = None
     inclusion: str | None = None
+    group: str | None = None
     drop: tuple[str, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     append: bool = False

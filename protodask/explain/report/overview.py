@@ -121,7 +121,7 @@ def _rows(content: Content) -> Html:
         ("Rows", f"{quality.rows:,}"),
     ]
     if quality.weighted:
-        entries.append(("Sum of weights", number(quality.weight, 6)))
+        entries.append(("Sum of weights", number(quality.weight)))
         entries.append(("Effective rows", number(quality.effective_rows)))
     seen = sum(estimate is not None for estimate in quality.recall)
     entries.append(("Classes that occur", f"{seen:,} of {content.model.n_classes:,}"))

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ MakeModel = Callable[..., PrototypeSet]
 def profiled(
     engine: Engine, features: np.ndarray[tuple[int, int], np.dtype[np.float64]], target: list[int], within: Range
 ) -> Profile:
-    rows = {"features": features, "target": np.array(target, dtype=np.int32)}
+    rows: dict[str, Any] = {"features": features, "target": np.array(target, dtype=np.int32)}
     return profile(engine, array_source(rows, 64), max(target) + 1, within)
 
 
@@ -55,7 +56,7 @@ def test_measure_drift__against_plain_numpy(make_model: MakeModel, engine: Engin
     np.testing.assert_allclose(
         np.sort(found.familiarity.before), np.sort(familiarity(model.scores(old, [2])[0])), rtol=1e-12
     )
-    shares = {(type(entry.label), entry.label): (entry.before, entry.after) for entry in found.classes}
+    shares: dict[Any, Any] = {(type(entry.label), entry.label): (entry.before, entry.after) for entry in found.classes}
     assert shares[str, "a"] == (pytest.approx(1 / 3), 0.5)
     assert shares[bool, True] == (pytest.approx(1 / 3), None)
     assert shares[int, 1] == (None, 0.5)
