@@ -34,11 +34,13 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     """An empty figure of so many inches; it is no pyplot figure and needs no display."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise InputError(
             "Plots need matplotlib, which is not installed.", "Install protodask[report], and repeat."
         ) from error
-    return Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
+    return Figure(figsize=(width, height), facecolor=PAPER, layout=layout)
 
 
 def tidy(axes: Axes, *, grid: Literal["x", "y", "both", "none"] = "none") -> Axes:
@@ -69,11 +71,15 @@ def set_title(axes: Axes, text: str, size: float = TEXT) -> None:
 
 
 def shown(label: object, longest: int = LONGEST_LABEL) -> str:
-    """A class or a name as one line of at most so many letters; characters without a shape are written as escapes."""
+    """A class or a name as one line of at most so many letters; characters without a shape are written as escapes.
+
+    What is left out is in the middle: numbered names differ at the end.
+    """
     text = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(label)
     )
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    tail = longest // 3
+    return text if len(text) <= longest else text[: longest - 1 - tail] + "…" + text[len(text) - tail :]
 
 
 def set_ticks(
@@ -163,10 +169,9 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
         return
     if len(labels) > MOST_IN_LEGEND:
         texts[-1] = f"and {len(labels) - MOST_IN_LEGEND + 1} more"
-    letters = max(map(len, texts)) + 5
     size = SMALL if len(texts) <= 12 else SMALL - 1
     width, height = figure.get_size_inches()
-    columns = max(1, min(len(texts), int(width * 72 / (letters * size * 0.58))))
+    columns = _legend_columns([len(text) for text in texts], width * 72 / (LETTER_WIDTH * size))
     rows = -(-len(texts) // columns)
     figure.set_size_inches(width, height + 0.1 + rows * size * 1.55 / 72)
     handles = [*handles[: MOST_IN_LEGEND - 1], _no_handle()] if len(labels) > MOST_IN_LEGEND else list(handles)
@@ -186,6 +191,22 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
     for entry, text in zip(made.get_texts(), texts, strict=True):
         entry.set_parse_math(False)
         entry.set_text(text)
+
+
+LETTER_WIDTH = 0.62
+"""Of the font's size, on average; what is drawn small is drawn a little wider."""
+
+LETTERS_BESIDE = 5
+"""What the sign, and the space on both sides of it, take of a legend's width."""
+
+
+def _legend_columns(lengths: Sequence[int], letters: float) -> int:
+    """Most columns, filled one after the other as evenly as possible, that fit into the width of so many letters."""
+    for columns in range(len(lengths), 1, -1):
+        widest = [part.max() + LETTERS_BESIDE for part in np.array_split(np.array(lengths), columns)]
+        if sum(widest) <= letters:
+            return columns
+    return 1
 
 
 def _no_handle() -> Any:

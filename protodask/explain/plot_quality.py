@@ -70,7 +70,7 @@ def confusion_plot(confusion: ArrayLike, classes: Sequence[Label]) -> Figure:
     size = SMALL if n_classes <= 15 else max(4.5, min(SMALL, 215 / n_classes))
     step = -(-n_classes // MOST_NAMED_CLASSES)
     places = np.arange(0, n_classes, step)
-    names = [shown(classes[place], 14) for place in places.tolist()]
+    names = [shown(classes[place], 14 if n_classes <= 12 else 10) for place in places.tolist()]
     flat = n_classes * max(map(len, names)) < 45
     turned: dict[str, Any] = {} if flat else {"rotation": 90, "va": "top"}
     set_ticks(axes, "x", places + 0.5, names, fontsize=size, **turned)
@@ -98,16 +98,13 @@ def _draw_cells(axes: Axes, shares: Floats) -> None:
     colors[own, :3], colors[~own, :3] = to_rgb(RIGHT), to_rgb(WRONG)
     # Small shares are what one looks for.
     colors[:, 3] = np.where(shares.ravel() > 0, 0.06 + 0.94 * shares.ravel() ** 0.7, 0.0)
+    seen = colors[:, 3] > 0
     # From some size on a picture says the same as thousands of shapes, in fewer bytes.
-    axes.add_collection(
-        PolyCollection(
-            list(cells),
-            facecolors=colors,
-            edgecolors=GRID,
-            linewidths=0.5 if n_classes <= MOST_NAMED_CLASSES else 0.0,
-            rasterized=n_classes > MOST_NAMED_CLASSES,
-        )
-    )
+    many = n_classes > MOST_NAMED_CLASSES
+    axes.add_collection(PolyCollection(list(cells[seen]), facecolors=colors[seen], edgecolors="none", rasterized=many))
+    lines = np.arange(n_classes + 1) if not many else np.array([0, n_classes])
+    axes.hlines(lines, 0, n_classes, color=GRID, linewidth=0.6)
+    axes.vlines(lines, 0, n_classes, color=GRID, linewidth=0.6)
 
 
 def _write_cells(axes: Axes, counts: Floats, shares: Floats, present: NDArray[np.bool_]) -> None:
@@ -234,7 +231,7 @@ def importance_plot(importance: Importance, most: int = 20) -> Figure:
     order = [place for place in importance.order.tolist() if math.isfinite(importance.mean[place])]
     active = [place for place in order if importance.mean[place] != 0 or importance.standard_error[place] != 0]
     chosen = (active or order)[:most]
-    figure = new_figure(0.21 * len(chosen) + 0.75 if chosen else 1.2)
+    figure = new_figure(0.21 * len(chosen) + 0.9 if chosen else 1.2)
     if not chosen:
         return note(figure, "There are no columns.")
     axes = tidy(figure.add_subplot(), grid="x")
@@ -248,8 +245,8 @@ def importance_plot(importance: Importance, most: int = 20) -> Figure:
     set_ticks(axes, "y", places, [shown(importance.names[place], 28) for place in chosen])
     axes.set_ylim(len(chosen) - 0.4, -0.6)
     axes.locator_params(axis="x", nbins=6)
-    name_axes(axes, "increase of the log-loss when permuted", "")
     rest = len(importance.names) - len(chosen)
-    about = f"± standard error; log-loss as it is: {importance.log_loss:.4g}, on {importance.rows:,} rows"
-    set_title(axes, about + (f"; {rest:,} more columns" if rest else ""), SMALL - 1)
+    about = f"increase of the log-loss when permuted, ± standard error\nit is {importance.log_loss:.4g} on "
+    about += f"{importance.rows:,} rows as they are" + (f"; {rest:,} more columns" if rest else "")
+    figure.supxlabel(about, fontsize=SMALL, color=INK, parse_math=False)
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,9 @@ MOST_PROTOTYPES = 400
 
 MOST_ROWS = 1500
 """Rows drawn in a plot, evenly spread."""
+
+MOST_SHAPES = 2000
+"""Rows drawn as shapes of their own, in all panels together; more become a picture, which is smaller in a page."""
 
 
 def surface_plot(surface: Surface) -> Figure:
@@ -102,15 +105,20 @@ def _scatter_prototypes(axes: Axes, places: Floats, classes: Integers, sizes: Fl
         )
 
 
-def _scatter_rows(axes: Axes, places: Floats, classes: Integers | None, size: float) -> None:
+def _scatter_rows(axes: Axes, places: Floats, classes: Integers | None, size: float, panels: int = 1) -> None:
+    looks: dict[str, Any] = {
+        "s": size,
+        "alpha": 0.35,
+        "linewidths": 0,
+        "zorder": 2,
+        "rasterized": len(places) * panels > MOST_SHAPES,
+    }
     if classes is None:
-        axes.scatter(places[:, 0], places[:, 1], s=size, c=MUTED, alpha=0.35, linewidths=0, zorder=2)
+        axes.scatter(places[:, 0], places[:, 1], c=MUTED, **looks)
         return
     for position in np.unique(classes).tolist():
         mine = classes == position
-        axes.scatter(
-            places[mine, 0], places[mine, 1], s=size, c=class_color(position), alpha=0.35, linewidths=0, zorder=2
-        )
+        axes.scatter(places[mine, 0], places[mine, 1], c=class_color(position), **looks)
 
 
 def map_plot(batch_map: BatchMap, features: ArrayLike | None = None, target: ArrayLike | None = None) -> Figure:
@@ -147,11 +155,14 @@ def _axis_name(batch_map: BatchMap, position: int) -> str:
     """The share of the variance, and the features with the largest loadings."""
     loadings = batch_map.axes[position]
     if not loadings.any():
-        return "no further differences"
-    text = f"{batch_map.explained[position]:.0%} of the differences"
-    strongest = [int(place) for place in np.argsort(-np.abs(loadings), kind="stable")[:3] if abs(loadings[place]) > 0.1]
+        return "no further variance"
+    text = f"{batch_map.explained[position]:.0%} of the variance"
+    most, longest = (3, 18) if position == 0 else (2, 16)
+    order = np.argsort(-np.abs(loadings), kind="stable")[:most].tolist()
     terms = [
-        f"{'−' if loadings[place] < 0 else '+'} {shown(batch_map.feature_names[place], 16)}" for place in strongest
+        f"{'−' if loadings[place] < 0 else '+'} {shown(batch_map.feature_names[place], longest)}"
+        for place in order
+        if abs(loadings[place]) > 0.1
     ]
     return f"{text}\n{' '.join(terms).removeprefix('+ ')}"
 
@@ -251,14 +262,14 @@ def _draw_distribution(
         for position in np.unique(codes).tolist():
             counts = np.histogram(rows[codes == position, column], edges)[0]
             axes.stairs(counts, edges, color=class_color(position), linewidth=1)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     axes.spines["left"].set_visible(False)
 
 
 def _draw_pair(
     axes: Axes, model: PrototypeSet, rows: Floats, codes: Integers | None, pair: tuple[int, int], n: int
 ) -> set[int]:
-    _scatter_rows(axes, rows[:, pair], codes, 5 if n > 3 else 9)
+    _scatter_rows(axes, rows[:, pair], codes, 5 if n > 3 else 9, n * (n - 1) // 2)
     parts = [
         (batch.prototypes[:, [first[0], second[0]]], batch.prototype_class, batch.prototype_weight)
         for batch in model.batches
@@ -268,7 +279,7 @@ def _draw_pair(
     if not parts:
         return set()
     places, classes, weight = (np.concatenate(list(part)) for part in zip(*parts, strict=True))
-    order = np.argsort(-weight, kind="stable")[:MOST_PROTOTYPES]
+    order = np.argsort(-weight, kind="stable")[: MOST_PROTOTYPES if n <= 3 else MOST_PROTOTYPES // 4]
     largest = 60.0 if n <= 3 else 30.0
     _scatter_prototypes(axes, places[order], classes[order], marker_sizes(weight[order], 4.0, largest))
     return set(classes[order].tolist())
@@ -278,13 +289,22 @@ def _name_panel(axes: Axes, model: PrototypeSet, place: tuple[int, int], columns
     """Names and a few ticks at the outer edge only."""
     i, j = place
     n = len(columns)
-    longest = 60 // n
-    axes.locator_params(nbins=6 if n == 1 else 3)
+    axes.locator_params(nbins=6 if n == 1 else 4 if n <= 3 else 2)
     axes.tick_params(labelsize=SMALL - (0 if n <= 3 else 1.5))
     outer_y = j == 0 and i > 0
     axes.tick_params(left=outer_y, labelleft=outer_y, labelbottom=i == n - 1)
-    x = shown(model.feature_names[columns[j]], longest) if i == n - 1 else ""
-    y = shown(model.feature_names[columns[i]], longest) if outer_y else ""
+    x = _in_two_lines(model.feature_names[columns[j]], 60 // n) if i == n - 1 else ""
+    y = _in_two_lines(model.feature_names[columns[i]], 60 // n) if outer_y else ""
     name_axes(axes, x, y)
     for label in (axes.xaxis.label, axes.yaxis.label):
         label.set_fontsize(SMALL)
+
+
+def _in_two_lines(name: str, width: int) -> str:
+    """A name, broken at the space nearest its middle where it is longer than a line."""
+    text = shown(name, 2 * width)
+    spaces = [place for place, letter in enumerate(text) if letter == " "]
+    if len(text) <= width or not spaces:
+        return shown(name, width)
+    middle = min(spaces, key=lambda place: abs(place - len(text) / 2))
+    return f"{shown(text[:middle], width)}\n{shown(text[middle + 1 :], width)}"

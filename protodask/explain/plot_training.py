@@ -76,7 +76,7 @@ def _whole_numbers() -> Any:
     return MaxNLocator(integer=True, nbins=7, min_n_ticks=1)
 
 
-def _style(position: int) -> str:
+def _style(position: int) -> Any:
     return STYLES[position // len(CLASS_COLORS) % len(STYLES)]
 
 
@@ -188,9 +188,14 @@ def _draw_penalties(figure: Figure, axes: Axes, result: SearchResult, trials: Pl
         else:
             axes.set_ylim(*limits)
     axes.scatter(columns[0], columns[1], c=shades(scale(losses)), s=34, edgecolors=MUTED, linewidths=0.5)
-    _mark(axes, result, {place: (x, y) for (place, _), x, y in zip(trials, *columns, strict=True)})
-    bar = figure.colorbar(ScalarMappable(scale, shades), ax=axes, location="top", aspect=30, pad=0.02, fraction=0.06)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    penalties = {(trial.lambda_v, trial.lambda_w): (x, y) for (_, trial), x, y in zip(trials, *columns, strict=True)}
+    ends = {place: result.trials[place] for place in (result.best, result.selected)}
+    tried = {place: penalties.get((trial.lambda_v, trial.lambda_w)) for place, trial in ends.items()}
+    _mark(axes, result, {place: found for place, found in tried.items() if found is not None})
+    bar: Any = figure.colorbar(
+        ScalarMappable(scale, shades), ax=axes, location="top", aspect=30, pad=0.02, fraction=0.06
+    )
+    bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=SMALL - 1, colors=MUTED, labelcolor=INK, length=2)
     bar.ax.locator_params(nbins=4)
     bar.set_label("held-out log-loss, one batch", fontsize=SMALL, color=INK)
