@@ -17,7 +17,7 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
-    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, Result
+    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, ReportWritten, Result
     from protodask.selection.results import SearchResult
 
 MOST_LINES = 20
@@ -29,7 +29,14 @@ MOST_TRIALS = 10
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
-    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, ModelTuned, PredictionsWritten
+    from protodask.pipeline.results import (
+        DatasetWritten,
+        ModelEvaluated,
+        ModelFitted,
+        ModelTuned,
+        PredictionsWritten,
+        ReportWritten,
+    )
 
     if as_json:
         show_json(result.describe())
@@ -43,7 +50,7 @@ def show_result(result: Result, as_json: bool) -> None:
             _show_scores(result)
         case ModelTuned():
             _show_tuned(result)
-        case ModelFitted() | PredictionsWritten():
+        case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
@@ -56,7 +63,14 @@ def show_json(value: Any) -> None:
 
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
-    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, ModelTuned, PredictionsWritten
+    from protodask.pipeline.results import (
+        DatasetWritten,
+        ModelEvaluated,
+        ModelFitted,
+        ModelTuned,
+        PredictionsWritten,
+        ReportWritten,
+    )
 
     match result:
         case DatasetWritten(dataset):
@@ -72,6 +86,8 @@ def summarize_result(result: Result) -> str:
             return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case ReportWritten():
+            return _summarize_report(result)
 
 
 def _summarize_fit(result: ModelFitted | ModelTuned) -> str:
@@ -108,6 +124,14 @@ def _show_search(search: SearchResult) -> None:
     from protodask.selection.results import as_text
 
     say(as_text(search, MOST_TRIALS))
+
+
+def _summarize_report(result: ReportWritten) -> str:
+    drifted = "" if result.alarming is None else f" {count(result.alarming, 'feature')} drifted strongly."
+    return (
+        f"The report {shorten(result.path)} on {result.rows:,} rows has {size(result.size)}; open it in a browser."
+        f"{drifted}"
+    )
 
 
 def _summarize_scores(scores: ModelScores, data: str) -> str:

@@ -132,7 +132,21 @@ class EvaluateStep:
     overwrite: bool = False
 
 
-Step = SampleDataStep | IngestStep | FitStep | TuneStep | PredictStep | EvaluateStep
+@dataclass(frozen=True)
+class ReportStep:
+    """Write a report on a model and rows of known classes: one HTML file."""
+
+    model: str
+    data: str
+    out: str
+    training: str | None = None
+    drift: str | None = None
+    title: str | None = None
+    batches: int | None = None
+    overwrite: bool = False
+
+
+Step = SampleDataStep | IngestStep | FitStep | TuneStep | PredictStep | EvaluateStep | ReportStep
 
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
@@ -141,6 +155,7 @@ STEPS: dict[str, type[Step]] = {
     "tune": TuneStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
+    "report": ReportStep,
 }
 """Steps by the names of their commands."""
 
