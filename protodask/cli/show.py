@@ -18,13 +18,9 @@ if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
     from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, ReportWritten, Result
-    from protodask.selection.results import SearchResult
 
 MOST_LINES = 20
 """Lines of a list that are shown; --json has all."""
-
-MOST_TRIALS = 10
-"""Trials of a search that are shown."""
 
 
 def show_result(result: Result, as_json: bool) -> None:
@@ -49,7 +45,9 @@ def show_result(result: Result, as_json: bool) -> None:
         case ModelEvaluated():
             _show_scores(result)
         case ModelTuned():
-            _show_tuned(result)
+            from protodask.cli.show_search import show_tuned
+
+            show_tuned(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -79,9 +77,11 @@ def summarize_result(result: Result) -> str:
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
         case ModelFitted():
-            return _summarize_fit(result)
+            return summarize_fit(result)
         case ModelTuned():
-            return f"{_summarize_fit(result)} {_summarize_choice(result)}"
+            from protodask.cli.show_search import summarize_choice
+
+            return f"{summarize_fit(result)} {summarize_choice(result)}"
         case PredictionsWritten():
             return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
@@ -90,7 +90,8 @@ def summarize_result(result: Result) -> str:
             return _summarize_report(result)
 
 
-def _summarize_fit(result: ModelFitted | ModelTuned) -> str:
+def summarize_fit(result: ModelFitted | ModelTuned) -> str:
+    """What a training left behind, in one line."""
     model = result.model
     seconds = math.fsum(record.seconds for record in result.history)
     return (
@@ -98,32 +99,6 @@ def _summarize_fit(result: ModelFitted | ModelTuned) -> str:
         f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
         f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}."
     )
-
-
-def _show_tuned(result: ModelTuned) -> None:
-    _show_search(result.search)
-    say()
-    say(_summarize_fit(result))
-    say(_summarize_choice(result))
-    if result.table is not None:
-        say(f"All trials are in {shorten(result.table)}.")
-    for note in result.notes:
-        say(f"Note: {note}")
-
-
-def _summarize_choice(result: ModelTuned) -> str:
-    chosen = result.chosen
-    together = "" if result.group is None else f" Rows of the same {result.group!r} stayed in one fold."
-    return (
-        f"It is fitted to all {result.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
-        f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{together}"
-    )
-
-
-def _show_search(search: SearchResult) -> None:
-    from protodask.selection.results import as_text
-
-    say(as_text(search, MOST_TRIALS))
 
 
 def _summarize_report(result: ReportWritten) -> str:
@@ -201,9 +176,11 @@ def show_description(description: Mapping[str, Any], as_json: bool) -> None:
         case "run":
             _show_run(description)
         case "search":
-            _show_search_run(description)
+            from protodask.cli.show_search import show_search_run
+
+            show_search_run(description)
         case _:
-            say_pairs([(name, _value(value)) for name, value in description.items()])
+            say_pairs([(name, value_text(value)) for name, value in description.items()])
 
 
 def _show_dataset(found: Mapping[str, Any]) -> None:
@@ -220,18 +197,19 @@ def _show_dataset(found: Mapping[str, Any]) -> None:
     )
     say()
     rows = [[str(entry["label"]), f"{entry['rows']:,}", number(entry["weight"])] for entry in found["classes"]]
-    _say_some(["class", "rows", "weight"], rows)
+    say_some(["class", "rows", "weight"], rows)
     say()
     rows = [
         [entry["name"], *(f"{entry[key]:.4g}" for key in ("mean", "deviation", "minimum", "maximum"))]
         for entry in found["feature_summary"]
     ]
-    _say_some(["feature", "mean", "deviation", "minimum", "maximum"], rows)
+    say_some(["feature", "mean", "deviation", "minimum", "maximum"], rows)
     for note in found["notes"]:
         say(f"Note: {note}")
 
 
 def _show_model(found: Mapping[str, Any]) -> None:
+    from protodask.cli.show_search import show_search
     from protodask.selection.results import read_search
 
     say_pairs(
@@ -246,15 +224,15 @@ def _show_model(found: Mapping[str, Any]) -> None:
         ]
     )
     say()
-    _say_some(["class", "share"], [[str(entry["label"]), f"{entry['share']:.4f}"] for entry in found["classes"]])
+    say_some(["class", "share"], [[str(entry["label"]), f"{entry['share']:.4f}"] for entry in found["classes"]])
     search = read_search(found["provenance"])
     if search is not None:
         say()
-        _show_search(search)
+        show_search(search)
     for batch in found["batches"]:
         say()
         say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
-        _say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+        say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
 
 
 def _show_run(found: Mapping[str, Any]) -> None:
@@ -262,83 +240,27 @@ def _show_run(found: Mapping[str, Any]) -> None:
         [
             ("run", shorten(found["path"])),
             ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", _value(found["dataset"])),
-            *([("start", _value(found["start"]))] if found["start"] is not None else []),
-            *_progress_pairs(found["progress"]),
+            ("dataset", value_text(found["dataset"])),
+            *([("start", value_text(found["start"]))] if found["start"] is not None else []),
+            *progress_pairs(found["progress"]),
             *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
             *((log["name"], size(log["bytes"])) for log in found["logs"]),
         ]
     )
     if isinstance(found["config"], Mapping):
         say()
-        say_pairs([(str(name), _value(value)) for name, value in found["config"].items()])
+        say_pairs([(str(name), value_text(value)) for name, value in found["config"].items()])
     if found["batches"]:
         keys = ("batch", "status", "iterations", "evaluations", "value", "active_features", "prototypes", "seconds")
         say()
         say_table(
             [key.replace("_", " ") for key in keys],
-            [[_value(record.get(key)) for key in keys] for record in found["batches"]],
+            [[value_text(record.get(key)) for key in keys] for record in found["batches"]],
         )
 
 
-def _show_search_run(found: Mapping[str, Any]) -> None:
-    begun = f"{found['fits_begun']:,} of {found['fits']:,} have recorded evaluations, {found['evaluations']:,} in all"
-    refit = found["refit"]
-    say_pairs(
-        [
-            ("run", shorten(found["path"])),
-            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", _value(found["dataset"])),
-            ("fits", begun if found["fits"] else "none yet"),
-            *_recorded_pairs(found["last_recorded"]),
-            *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
-        ]
-    )
-    if isinstance(found["search"], Mapping) and isinstance(found["config"], Mapping):
-        say()
-        say_pairs(_search_settings(found["search"], found["config"]))
-    if found["settings"]:
-        say()
-        begun_first = sorted(found["settings"], key=lambda entry: (-len(entry["losses"]), -entry["evaluations"]))
-        _say_some(
-            ["lambda_v", "lambda_w", "folds begun", "evaluations", "batches", "log-loss"],
-            [
-                [
-                    f"{entry['lambda_v']:.3g}",
-                    f"{entry['lambda_w']:.3g}",
-                    f"{entry['folds_begun']} of {entry['folds']}",
-                    f"{entry['evaluations']:,}",
-                    str(len(entry["losses"])),
-                    f"{entry['losses'][-1]:.5f}" if entry["losses"] else "",
-                ]
-                for entry in begun_first
-            ],
-        )
-    if refit is not None:
-        say()
-        say("Final fit")
-        say_pairs(_progress_pairs(refit))
-
-
-def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """By the names that the command line gives them, without those that do not count."""
-    from protodask.pipeline.settings import CONFIG_NAMES, SEARCH_NAMES
-
-    joint = search.get("strategy") == "joint"
-    unused = {"lambda_w"} if joint else set()
-    searched = {"n_batches", "lambda_v"} | ({"lambda_w"} if not joint else set())
-    names = {long: short for short, long in SEARCH_NAMES.items()}
-    short_names = {long: short for short, long in CONFIG_NAMES.items()}
-    pairs = [(names.get(name, name), value) for name, value in search.items() if name not in unused]
-    pairs += [(short_names.get(name, name), value) for name, value in config.items() if name not in searched]
-    return [
-        (str(name), " to ".join(map(_value, value)) if isinstance(value, list) else _value(value))
-        for name, value in pairs
-        if value is not None
-    ]
-
-
-def _recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
+def recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
+    """When the last evaluation was recorded, if there is one."""
     if last_recorded is None:
         return []
     recorded = datetime.fromisoformat(last_recorded)
@@ -346,7 +268,8 @@ def _recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
     return [("last recorded", f"{recorded:%Y-%m-%d %H:%M:%S} UTC, {describe_seconds(ago)} ago")]
 
 
-def _progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
+def progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How far a run is."""
     if progress["batch"] is None:
         return [("evaluations", "none yet")]
     place = f"batch {progress['batch']}, {progress['stage']}"
@@ -360,18 +283,23 @@ def _progress_pairs(progress: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("at", place),
         ("evaluations", f"{progress['evaluations']:,}{here}"),
-        ("objective", f"{_value(progress['last_value'])}, the lowest so far {_value(progress['lowest_value'])}"),
-        *_recorded_pairs(progress["last_recorded"]),
+        (
+            "objective",
+            f"{value_text(progress['last_value'])}, the lowest so far {value_text(progress['lowest_value'])}",
+        ),
+        *recorded_pairs(progress["last_recorded"]),
     ]
 
 
-def _say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table, of many rows the first ones."""
     say_table(header, rows[:MOST_LINES])
     if len(rows) > MOST_LINES:
         say(f"and {len(rows) - MOST_LINES:,} more")
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of no special kind."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
