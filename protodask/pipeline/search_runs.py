@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,9 @@ from protodask.prototypes.run_progress import DRIVER_LOG, RunProgress, read_prog
 from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory, read_run
 from protodask.selection.search import LOSS
 from protodask.selection.tuning import FITS, REFIT
+
+
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,9 @@ def _read_fit(path: str) -> FoldProgress | None:
     record = read_run(path)
     config, fold = record.get("config"), record.get("fold")
     penalties = [config.get(name) for name in ("lambda_v", "lambda_w")] if isinstance(config, dict) else []
-    numbers = [float(value) for value in penalties if isinstance(value, int | float)]
+    numbers = [float(value) for value in penalties if isinstance(value, float | int) and 0 <= value <= LARGEST]
     if len(numbers) != 2 or not isinstance(fold, int):
-        return None
+        return None  # something else lies there
     lambda_v, lambda_w = numbers
     progress = read_progress(path)
     current = progress.current

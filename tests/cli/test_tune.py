@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from protodask.pipeline.steps import TuneStep
 from protodask.prototypes import FitConfig, load_model
 from protodask.prototypes.objective import Objective
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.runs import RunDirectory
 from protodask.selection import SearchConfig, read_search
 
 Call = Callable[..., Any]
@@ -440,3 +442,20 @@ def test_info__run_of_a_search_that_has_not_begun(call: Call, tuned: Path, tmp_p
     done = call("info", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert "not finished: the same command continues it" in done.stdout
+
+
+def test_info__run_of_a_search_with_other_things_among_its_fits(call: Call, tuned: Path, tmp_path: Path) -> None:
+    shutil.copytree(tuned / "run", tmp_path / "run")
+    fits = tmp_path / "run" / "fits"
+    before = described(call, tmp_path / "run")
+    (fits / "empty").mkdir()
+    (fits / "file").touch()
+    for number, penalty in enumerate(["1e-3", 10**400, None, [1.0]]):
+        RunDirectory.open(fits / f"odd-{number}", {"config": {"lambda_v": penalty, "lambda_w": 1e-8}, "fold": 0})
+    assert described(call, tmp_path / "run") == {**before, "path": str(tmp_path / "run")}
+    # A record that is torn is none: the fit computes it again.
+    torn = next(fits.glob("*/batch-1-held-out.arrays"))
+    torn.write_bytes(torn.read_bytes()[:-1])
+    after = described(call, tmp_path / "run")["settings"]
+    assert sorted(len(entry["losses"]) for entry in after)[0] == 0
+    assert call("info", tmp_path / "run").exit_code == 0
