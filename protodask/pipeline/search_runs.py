@@ -17,8 +17,8 @@ from protodask.prototypes.runs import HISTORY_FILE, SETTINGS_FILE, RunDirectory,
 from protodask.selection.search import LOSS
 from protodask.selection.tuning import FITS, REFIT
 
-
 LARGEST = sys.float_info.max
+"""A JSON file may hold larger whole numbers."""
 
 
 @dataclass(frozen=True)
