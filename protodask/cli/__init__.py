@@ -20,6 +20,7 @@ from protodask.cli.info import info
 from protodask.cli.ingest import ingest
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
+from protodask.cli.report import report
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
 
@@ -61,6 +62,7 @@ app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("explain")(explain)
 app.command("export")(export)
+app.command("report")(report)
 app.command("run")(run)
 app.add_typer(cluster)
 
