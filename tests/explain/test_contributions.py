@@ -163,13 +163,14 @@ def test_explain_rows__equal_impacts_come_by_batch_and_position(model: Prototype
     first = model.batches[0]
     same = replace(
         first,
-        prototype_weight=np.ones(60),
+        prototype_weight=1.0 + np.arange(60) % 3,
         prototypes=np.tile(first.prototypes[:1], (60, 1)),
         prototype_class=np.repeat(np.arange(3), 20),
         row=np.arange(60)[::-1],
     )
     (found,) = explain_rows(replace(model, batches=(same, same)), some_rows(1), most=200)
-    assert [(item.batch, item.position) for item in found.contributions] == [(b, j) for b in (1, 2) for j in range(60)]
+    expected = [(b, j) for weight in (2, 1, 0) for b in (1, 2) for j in range(60) if j % 3 == weight]
+    assert [(item.batch, item.position) for item in found.contributions] == expected
 
 
 def test_explain_rows__of_no_rows_or_no_batches(model: PrototypeSet) -> None:
