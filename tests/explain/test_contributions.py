@@ -163,7 +163,7 @@ def test_explain_rows__equal_impacts_come_by_batch_and_position(model: Prototype
     first = model.batches[0]
     same = replace(
         first,
-        prototype_weight=1.0 + np.arange(60) % 3,
+        prototype_weight=np.tile([1.0, 2.0, 3.0], 20),
         prototypes=np.tile(first.prototypes[:1], (60, 1)),
         prototype_class=np.repeat(np.arange(3), 20),
         row=np.arange(60)[::-1],
