@@ -297,7 +297,7 @@ def main() -> None:
     parser.add_argument(
         "--lambda-v", type=float, nargs=2, default=[1e-4, 1e-2], metavar=("FIRST", "SECOND"), help="the two settings"
     )
-    parser.add_argument("--max-iterations", type=common.positive, default=5000, help="iterations of a fit, at most")
+    parser.add_argument("--max-iterations", type=common.positive, default=30, help="iterations of a fit, at most")
     parser.add_argument(
         "--alone", type=common.positive, default=1, metavar="N", help="repeat the N longest fits alone; 10 for all"
     )

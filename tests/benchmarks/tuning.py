@@ -100,6 +100,8 @@ class Tuned:
     """That the model looks at."""
     prototypes: float | None = None
     """Or rows that it keeps; XGBoost keeps none."""
+    processor: float | None = None
+    """Seconds of all threads together, which a busy machine disturbs less; threads that spin count."""
     chosen: Chosen = field(default_factory=dict)
 
 
@@ -212,9 +214,9 @@ def measure(connection: Connection, dataset: str, method: str, seed: int) -> Non
     connection.send(None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peers use what their dependencies deprecate
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         found = one.tune(split, seed)
-        seconds = time.perf_counter() - began
+        seconds, processor = time.perf_counter() - began, time.process_time() - worked
         judged = score(split, found.predict(split.test_features))
     connection.send(
         Tuned(
@@ -226,6 +228,7 @@ def measure(connection: Connection, dataset: str, method: str, seed: int) -> Non
             accuracy=judged.accuracy,
             features=found.features,
             prototypes=found.prototypes,
+            processor=processor,
             chosen=found.chosen,
         )
     )
@@ -306,17 +309,18 @@ def mean_of(rows: Sequence[Tuned]) -> Tuned:
         accuracy=mean_known([row.accuracy for row in rows]),
         features=mean_known([row.features for row in rows]),
         prototypes=mean_known([row.prototypes for row in rows]),
+        processor=mean_known([row.processor for row in rows]),
     )
 
 
-COLUMNS = ("dataset", "method", "log-loss", "accuracy", "features", "prototypes", "seconds", "chosen")
+COLUMNS = ("dataset", "method", "log-loss", "accuracy", "features", "prototypes", "seconds", "processor s", "chosen")
 
 
 def show(table: common.Table, label: str, row: Tuned) -> None:
     chosen = ", ".join(f"{name} {common.format_cell(value)}" for name, value in row.chosen.items())
     table.row(
         label, row.method, row.log_loss, row.accuracy, row.features, row.prototypes, time_of(row.seconds, row.ended),
-        chosen or None,
+        row.processor, chosen or None,
     )  # fmt: skip
 
 
