@@ -289,7 +289,7 @@ def checks_of(found: Sequence[Reading], peak: int, settings: argparse.Namespace)
 
 def main() -> None:
     parser = common.make_parser(__doc__)
-    parser.add_argument("--limit", type=common.byte_count, default=640 * common.MIB, help="memory limit of the engine")
+    parser.add_argument("--limit", type=common.byte_count, default=576 * common.MIB, help="memory limit of the engine")
     parser.add_argument("--multiple", type=float, default=4.0, help="size of the dataset in limits")
     parser.add_argument("--scale", type=float, default=1.0, help="makes the dataset smaller, not the limit")
     parser.add_argument("--features", type=common.positive, default=100, help="features")
