@@ -79,6 +79,9 @@ def _map_each(block: Block, members: tuple[Member, ...], keys: tuple[str, ...]) 
 
 def bundle(passes: Sequence[Pass], numbers: Sequence[Sequence[int]]) -> tuple[Pass, list[int]]:
     """One pass for several with their block numbers, and the numbers of the blocks that any of them uses."""
+    layouts = {work.source.layout for work in passes}
+    if len(layouts) != 1:
+        raise ValueError(f"passes over sources of different layouts cannot be one: {sorted(map(str, layouts))}")
     wanted = [frozenset(own) for own in numbers]
     every = frozenset[int]().union(*wanted)
     parts = {leaf.key: leaf for work in passes for leaf in leaves(work.source)}

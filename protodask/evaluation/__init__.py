@@ -1,5 +1,6 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
+from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
 from protodask.evaluation.metrics import (
     Scores,
     accuracy,
@@ -12,10 +13,12 @@ from protodask.evaluation.metrics import (
 )
 
 __all__ = [
+    "CalibrationCurve",
     "Scores",
     "accuracy",
     "balanced_accuracy",
     "brier_score",
+    "calibration_curve",
     "confusion_matrix",
     "evaluate",
     "log_loss",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from protodask.prototypes.scores import MemoryScores, ScoreKeeper
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
+
+if TYPE_CHECKING:
+    from protodask.explain import Explanation
 
 Batches = int | Sequence[int] | None
 
@@ -269,6 +272,26 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """How much evidence the model has at each row (N,): 0 far from every prototype."""
         self._checked_classes()
         return self._map(X, n_batches, _familiarity, None, np.float64)
+
+    def explain(self, X: Any, n_batches: int | None = None, most: int = 20) -> Explanation | list[Explanation]:
+        """Why the probabilities of rows are what they are, see `protodask.explain.Explanation`.
+
+        One row, as a vector (D,), a series or a table of one row, gives one explanation, more rows give a list. At most
+        `most` prototypes are listed for each.
+        """
+        from protodask.explain import explain_rows
+
+        self._checked_classes()
+        if _is_out_of_memory(X):
+            raise InputError(
+                "The rows to explain are not in memory.", "Give a few of them as an array, such as X[:5].compute()."
+            )
+        if np.ndim(X) == 1:
+            X = X.to_frame().T if hasattr(X, "to_frame") else np.reshape(np.asarray(X), (1, -1))
+        with _naming_values(X):
+            X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
+        found = explain_rows(self.model_, X, n_batches=n_batches, most=most)
+        return found[0] if len(found) == 1 else found
 
     def _checked_classes(self) -> NDArray[Any]:
         check_is_fitted(self, "model_")

@@ -135,10 +135,23 @@ def score_keeper(data: Dataset, folder: str, stored: bool) -> ScoreKeeper:
 
 
 def batch_summary(record: BatchRecord) -> dict[str, Any]:
-    """A record without its list of candidates, as plain JSON values."""
+    """A record without its list of candidates and with at most `MOST_VALUES` of its values, as plain JSON values."""
     summary = asdict(record)
     summary["candidates"] = len(record.candidates)
+    summary["values"] = thinned(record.values)
     return summary
+
+
+MOST_VALUES = 200
+"""Points of a training curve that are kept with a model: more than a picture of it can show, in a few kilobytes."""
+
+
+def thinned(values: Sequence[float]) -> list[float]:
+    """At most `MOST_VALUES` of the values, evenly spread, the first and the last among them."""
+    last = len(values) - 1
+    if last < MOST_VALUES:
+        return list(values)
+    return [values[position * last // (MOST_VALUES - 1)] for position in range(MOST_VALUES)]
 
 
 def _provenance(

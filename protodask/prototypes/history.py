@@ -29,6 +29,8 @@ class BatchRecord:
     prototypes: int
     candidates: NDArray[np.int64]
     """Row numbers of all candidates, ascending."""
+    values: tuple[float, ...] = ()
+    """Objective after each iteration: the training curve."""
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,10 @@ class Training:
         for callback in self.callbacks:
             callback(BatchStarted(number, wanted, n_candidates))
 
+        values: list[float] = []
+
         def report(state: Iteration) -> None:
+            values.append(state.value)
             event = IterationDone(
                 batch=number,
                 iteration=state.iteration,
@@ -185,7 +188,7 @@ class Training:
             for callback in self.callbacks:
                 callback(event)
 
-        solution = self._minimize(source, problem, number, report if self.callbacks else None)
+        solution = self._minimize(source, problem, number, report)
         if solution.status not in ("converged", "stationary"):
             warnings.warn(
                 f"Batch {number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
@@ -195,10 +198,10 @@ class Training:
             )
         feature_weight, candidate_weight = problem.split(solution.theta)
         batch = make_batch(drawn, feature_weight, candidate_weight, standardization)
-        return batch, _record(number, solution, batch, drawn, time.perf_counter() - began)
+        return batch, _record(number, solution, batch, drawn, values, time.perf_counter() - began)
 
     def _minimize(
-        self, source: Source, problem: BatchProblem, number: int, report: Callable[[Iteration], None] | None
+        self, source: Source, problem: BatchProblem, number: int, report: Callable[[Iteration], None]
     ) -> Solution:
         n_features, n_candidates = problem.n_features, problem.n_candidates
         start = np.concatenate([np.full(n_features, 10 / n_features), np.ones(n_candidates)])
@@ -210,9 +213,10 @@ class Training:
             return solution
         # Near the optimum of a small problem the rounding of float32 can hide the last descent from the line search.
         exact = self._objective(source, replace(problem, precision="float64"), number)
-        after = (
-            None if report is None else (lambda state: report(state.after(solution.iterations, solution.evaluations)))
-        )
+
+        def after(state: Iteration) -> None:
+            report(state.after(solution.iterations, solution.evaluations))
+
         with one_blas_thread():
             polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
         return replace(
@@ -325,7 +329,9 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
         )
 
 
-def _record(number: int, solution: Solution, batch: Batch, drawn: DrawnCandidates, seconds: float) -> BatchRecord:
+def _record(
+    number: int, solution: Solution, batch: Batch, drawn: DrawnCandidates, values: Sequence[float], seconds: float
+) -> BatchRecord:
     return BatchRecord(
         batch=number,
         status=solution.status,
@@ -337,4 +343,5 @@ def _record(number: int, solution: Solution, batch: Batch, drawn: DrawnCandidate
         active_features=batch.n_features,
         prototypes=batch.n_prototypes,
         candidates=np.sort(drawn.rows),
+        values=tuple(values),
     )

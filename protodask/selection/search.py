@@ -160,7 +160,7 @@ def run_search(
         if open_folds[number]:
             return []
         losses = np.array([one.losses for one in folds])
-        if _goes_on(losses, limits):
+        if goes_on(losses, limits):
             open_folds[number] = len(parts)
             return [one.add_batch for one in folds]
         for one in folds:
@@ -193,7 +193,7 @@ def fit_name(setting: Setting, fold: int) -> str:
     return f"{setting.lambda_v.hex()}-{setting.lambda_w.hex()}-fold-{fold}"
 
 
-def _goes_on(losses: NDArray[np.float64], limits: Limits) -> bool:
+def goes_on(losses: NDArray[np.float64], limits: Limits) -> bool:
     """Whether another batch is worth a try, after the losses by fold and number of batches (F, B + 1)."""
     n_folds, n_counts = len(losses), len(losses[0])
     if n_counts > limits.max_batches:

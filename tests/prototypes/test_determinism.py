@@ -101,6 +101,7 @@ def assert_same_history(found: list[BatchRecord], expected: list[BatchRecord]) -
     for one, other in zip(found, expected, strict=True):
         assert (one.status, one.iterations, one.evaluations) == (other.status, other.iterations, other.evaluations)
         assert (one.value, one.gradient_norm) == (other.value, other.gradient_norm)
+        assert one.values == other.values
         assert one.candidates.tolist() == other.candidates.tolist()
 
 

@@ -292,6 +292,7 @@ def test_training__tells_what_it_does(serial: Engine, make_rows: MakeRows, train
         mine = [event for event in iterations if event.batch == record.batch]
         assert [event.iteration for event in mine] == list(range(1, record.iterations + 1))
         assert mine[-1].value == record.value
+        assert record.values == tuple(event.value for event in mine)
         assert mine[-1].active_features == record.active_features
         assert mine[-1].candidates >= record.prototypes
         assert record.seconds > 0

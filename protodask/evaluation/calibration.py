@@ -1,0 +1,185 @@
+"""Calibration: among the rows that get a class with a probability near p, is its share near p?
+
+`K` classes; the probability of each class falls into fixed bins of equal width. For a class and a bin, over its rows,
+
+    predicted = sum s p / sum s        observed = sum s [y = k] / sum s        n = (sum s)^2 / sum s^2
+
+and the band is Wilson's interval for the share `observed` of `n` draws: with `z` the normal quantile,
+
+    (observed + z^2 / 2n -+ z sqrt(observed (1 - observed) / n + z^2 / 4n^2)) / (1 + z^2 / n).
+
+`n` is the effective number of rows: that of equal weights with which the share would have the variance it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Label
+from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.errors import InputError
+from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.scoring import predict_features
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_BINS = 1000
+"""Beyond this no bin would say anything, and a curve of many classes would need memory to speak of."""
+
+
+@dataclass(frozen=True)
+class CalibrationSums:
+    """Sums over rows by class and bin of the predicted probability (K, bins); merges as a monoid."""
+
+    rows: Integers
+    """Rows of positive weight."""
+    weight: Floats
+    """`sum s`."""
+    squares: Floats
+    """`sum s^2`."""
+    predicted: Floats
+    """`sum s p`."""
+    outcome: Floats
+    """`sum s [y = k]`."""
+
+
+@dataclass(frozen=True)
+class CalibrationCurve:
+    """How often a class occurs among rows that get it with about the same probability; (K, bins), NaN where empty."""
+
+    classes: tuple[Label, ...]
+    edges: Floats
+    """Of the bins, from 0 to 1 (bins + 1,); a probability on an edge belongs to the bin above it."""
+    rows: Integers
+    weight: Floats
+    predicted: Floats
+    """Mean predicted probability."""
+    observed: Floats
+    """Share of the weight that is of the class."""
+    low: Floats
+    high: Floats
+    """Wilson's interval around `observed`."""
+    confidence: float
+    """Of the interval, for each bin by itself."""
+
+    @property
+    def error(self) -> Floats:
+        """Expected calibration error of each class, `sum_b W_b |predicted_b - observed_b| / sum_b W_b` (K,)."""
+        gap = np.where(self.weight > 0, np.abs(self.predicted - self.observed), 0.0)
+        total = self.weight.sum(axis=1)
+        error: Floats = np.divide(
+            (self.weight * gap).sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0
+        )
+        return error
+
+
+def calibration_sums(outcomes: Outcomes, n_bins: int) -> CalibrationSums:
+    """The sums over some rows."""
+    probability, weight = outcomes.probability, outcomes.weight
+    n_classes = probability.shape[1]
+    sums = no_calibration(n_classes, n_bins)
+    for position in range(n_classes):  # a class at a time: temporaries of N numbers, not of N K
+        predicted = probability[:, position].astype(np.float64)
+        bins = np.minimum((predicted * n_bins).astype(np.intp), n_bins - 1)
+        own = outcomes.target == position
+        sums.rows[position] = np.bincount(bins, minlength=n_bins)
+        sums.weight[position] = np.bincount(bins, weights=weight, minlength=n_bins)
+        sums.squares[position] = np.bincount(bins, weights=np.square(weight), minlength=n_bins)
+        sums.predicted[position] = np.bincount(bins, weights=weight * predicted, minlength=n_bins)
+        sums.outcome[position] = np.bincount(bins[own], weights=weight[own], minlength=n_bins)
+    return sums
+
+
+def no_calibration(n_classes: int, n_bins: int) -> CalibrationSums:
+    """The sums over no rows: the identity of merging."""
+    shape = (n_classes, n_bins)
+    return CalibrationSums(
+        np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    )
+
+
+def merge_calibrations(left: CalibrationSums, right: CalibrationSums) -> CalibrationSums:
+    """The sums over the rows of both."""
+    return CalibrationSums(
+        left.rows + right.rows,
+        left.weight + right.weight,
+        left.squares + right.squares,
+        left.predicted + right.predicted,
+        left.outcome + right.outcome,
+    )
+
+
+def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confidence: float = 0.95) -> CalibrationCurve:
+    """The curve that the sums amount to."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
+    n_bins = sums.weight.shape[1]
+    present = sums.weight > 0
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        predicted = np.where(present, sums.predicted / sums.weight, np.nan)
+        observed = np.where(present, np.minimum(sums.outcome / sums.weight, 1.0), np.nan)
+        effective = np.where(present, np.square(sums.weight) / sums.squares, np.nan)
+    low, high = wilson_interval(observed, effective, confidence)
+    return CalibrationCurve(
+        classes=tuple(classes),
+        edges=np.linspace(0, 1, n_bins + 1),
+        rows=sums.rows,
+        weight=sums.weight,
+        predicted=predicted,
+        observed=observed,
+        low=low,
+        high=high,
+        confidence=confidence,
+    )
+
+
+def wilson_interval(share: Floats, count: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Low and high end of Wilson's interval for shares of `count` draws each; NaN where either is."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    middle = share + z**2 / (2 * count)
+    half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    scale = 1 + z**2 / count
+    return np.maximum((middle - half) / scale, 0.0), np.minimum((middle + half) / scale, 1.0)
+
+
+def calibration_curve(
+    model: PrototypeSet,
+    source: Source,
+    codes: NDArray[np.int64],
+    engine: EngineLike = None,
+    n_bins: int = 20,
+    *,
+    n_batches: int | None = None,
+    confidence: float = 0.95,
+) -> CalibrationCurve:
+    """Calibration of a model on a source of features and targets, in one pass.
+
+    `codes` are the model's classes of the source's target codes.
+    """
+    if n_bins not in range(1, MOST_BINS + 1):
+        raise InputError(f"n_bins is {n_bins!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
+    (count,) = model.batch_counts(n_batches)
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+    with open_engine(engine) as opened:
+        sums = opened.reduce(source, CALIBRATION, opened.share(model), codes, count, int(n_bins), label="calibration")
+    return finish_calibration(sums, model.classes, confidence)
+
+
+def _sum_block(
+    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, n_bins: int
+) -> CalibrationSums:
+    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
+    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
+    arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
+    return calibration_sums(read_outcomes(Block(block.number, block.start, arrays)), n_bins)
+
+
+CALIBRATION: Reduction[CalibrationSums, CalibrationSums] = Reduction(_sum_block, merge_calibrations, identity)

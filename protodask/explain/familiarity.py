@@ -1,0 +1,142 @@
+"""How unusual a row's familiarity is among rows the model was not trained on.
+
+Where held-out rows and a new row are exchangeable, the rank of the new one's familiarity among theirs is uniform, and
+
+    p(f) = (1 + #{reference <= f}) / (1 + n)
+
+is a p-value for "the model knows such rows": `P(p <= a) <= a` for every `a`, whatever the model and the distribution.
+A small one says that the model has hardly ever seen such a thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import FEATURES, row_weights
+from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.errors import InputError
+from protodask.prototypes.candidates import priority
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.scoring import predict_features
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_ROWS = 10_000
+"""Rows of a reference: p-values are known to within 0.01 then, and the sample takes 240 kB."""
+
+DRAW = 0
+"""Number of this draw beside those of the batches' candidates, which count from 1."""
+
+RELATIVE_ROUNDING = 1e-5
+ABSOLUTE_ROUNDING = 1e-9
+"""Familiarities that differ by less count as equal: kernels of either precision and differences of sums round by so
+much. Erring to that side makes p-values larger, so that they stay valid where many rows have the same familiarity."""
+
+
+@dataclass(frozen=True)
+class FamiliarityReference:
+    """Familiarity of a sample of held-out rows."""
+
+    familiarity: Floats
+    """Ascending (n,)."""
+    rows: Integers
+    """Their row numbers (n,)."""
+    n_rows: int
+    """Rows of positive weight that the sample was drawn from."""
+    n_batches: int
+    """Batches of the model that were used: compare only what was computed with as many."""
+
+    def p_value(self, familiarity: float) -> float:
+        """`(1 + #{reference <= familiarity}) / (1 + n)`, with what differs by rounding alone counted as equal."""
+        return (1 + self._at_most(familiarity)) / (1 + len(self.familiarity))
+
+    def quantile(self, familiarity: float) -> float:
+        """`#{reference <= familiarity} / n`: the share of held-out rows that are no more familiar."""
+        return self._at_most(familiarity) / len(self.familiarity)
+
+    def _at_most(self, familiarity: float) -> int:
+        limit = familiarity + RELATIVE_ROUNDING * abs(familiarity) + ABSOLUTE_ROUNDING
+        return int(np.searchsorted(self.familiarity, limit, side="right"))
+
+
+@dataclass(frozen=True)
+class FamiliaritySample:
+    """Rows of smallest priority, ascending by it, their familiarity, and how many rows they are drawn from."""
+
+    n_rows: int
+    priority: NDArray[np.uint64]
+    rows: Integers
+    familiarity: Floats
+
+
+def sample_familiarity(block: Block, model: PrototypeSet, n_batches: int, seed: int, most: int) -> FamiliaritySample:
+    """The sample of a block: up to `most` of its rows of positive weight; only those are scored."""
+    weights = row_weights(block)
+    inside = np.arange(block.n_rows) if weights is None else np.flatnonzero(weights > 0)
+    priorities = priority(seed, DRAW, block.rows[inside])
+    order = np.argsort(priorities)[:most]
+    chosen = inside[order]
+    ((_, familiarity),) = predict_features(block[FEATURES.name][chosen], model, [n_batches])
+    return FamiliaritySample(len(inside), priorities[order], block.rows[chosen], familiarity)
+
+
+@dataclass(frozen=True)
+class MergeFamiliarity:
+    """Merges two samples into the `most` rows of smallest priority of both."""
+
+    most: int
+
+    def __call__(self, left: FamiliaritySample, right: FamiliaritySample) -> FamiliaritySample:
+        joined = np.concatenate([left.priority, right.priority])
+        order = np.argsort(joined)[: self.most]
+        return FamiliaritySample(
+            left.n_rows + right.n_rows,
+            joined[order],
+            np.concatenate([left.rows, right.rows])[order],
+            np.concatenate([left.familiarity, right.familiarity])[order],
+        )
+
+
+def finish_familiarity(sample: FamiliaritySample, n_batches: int) -> FamiliarityReference:
+    """The reference made of a sample."""
+    if len(sample.rows) == 0:
+        raise InputError(
+            "The held-out data has no row of positive weight to compare a familiarity with.",
+            "Give held-out rows, at least some of them with a positive weight.",
+        )
+    order = np.lexsort((sample.rows, sample.familiarity))
+    return FamiliarityReference(sample.familiarity[order], sample.rows[order], sample.n_rows, n_batches)
+
+
+def familiarity_sampling(most: int = MOST_ROWS) -> Reduction[FamiliaritySample, FamiliaritySample]:
+    """The reduction that draws the sample; its arguments are those of `sample_familiarity`."""
+    return Reduction(sample_familiarity, MergeFamiliarity(most), identity)
+
+
+def reference(
+    model: PrototypeSet,
+    source: Source,
+    engine: Engine,
+    *,
+    n_batches: int | None = None,
+    most: int = MOST_ROWS,
+    seed: int = 0,
+) -> FamiliarityReference:
+    """Familiarity of at most `most` rows of a source of held-out rows, drawn uniformly among those of positive weight.
+
+    The draw depends on the seed and the row numbers alone, not on how the rows are cut into blocks. Rows that the model
+    was trained on are no reference: they are more familiar than new ones.
+    """
+    (count,) = model.batch_counts(None if n_batches is None else [n_batches])
+    if most < 1:
+        raise InputError(f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
+    if source.layout.n_rows == 0:
+        raise InputError("The held-out data has no rows.", "Give held-out rows.")
+    sampling = familiarity_sampling(most)
+    sample = engine.reduce(source, sampling, engine.share(model), count, seed, most, label="familiarity")
+    engine.forget(source)
+    return finish_familiarity(sample, count)

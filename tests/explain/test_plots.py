@@ -1,0 +1,510 @@
+"""Every plot, on plain and on hostile input: it is drawn without a warning, and its texts are literal and inside it."""
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from protodask.data.schema import Column
+from protodask.errors import InputError
+from protodask.evaluation.calibration import CalibrationCurve, calibration_sums, finish_calibration, no_calibration
+from protodask.evaluation.outcomes import Outcomes
+from protodask.explain import palette
+from protodask.explain.importance import Importance
+from protodask.explain.maps import batch_map
+from protodask.explain.plot_figures import compact, legend_below, power_of_ten, shown
+from protodask.explain.plots import (
+    calibration_plot,
+    confusion_plot,
+    familiarity_plot,
+    importance_plot,
+    map_plot,
+    scatter_plot,
+    search_plot,
+    surface_plot,
+    training_plot,
+)
+from protodask.explain.surface import surface
+from protodask.prototypes.model import PrototypeSet
+from protodask.selection.results import SearchResult, Trial
+
+MakeModel = Callable[..., PrototypeSet]
+
+NASTY = ("$x^2$", "_hidden", "<b>&amp;", "a$b", "\\frac{1}{2", "%s{0}")
+MANY = tuple(f"class number {position}" for position in range(30))
+
+
+def draw(figure: Figure, widths: tuple[int, ...] = (400,)) -> list[str]:
+    """The texts that are visible, when the figure was drawn that many pixels wide; none may stick out of it."""
+    canvas: Any = FigureCanvasAgg(figure)
+    for pixels in widths:
+        figure.set_dpi(pixels / figure.get_size_inches()[0])
+        canvas.draw()
+        texts = visible_texts(figure)
+        for text in texts:
+            box, frame = text.get_window_extent(), figure.bbox
+            assert box.x0 >= frame.x0 - 1, text
+            assert box.x1 <= frame.x1 + 1, text
+            assert box.y0 >= frame.y0 - 1, text
+            assert box.y1 <= frame.y1 + 1, text
+    return [text.get_text() for text in texts]
+
+
+def visible_texts(figure: Figure) -> list[Text]:
+    """All texts but those of ticks that are switched off or beyond the limits of their axis."""
+    of_ticks: set[Text] = set()
+    found: list[Text] = []
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+                of_ticks |= {tick.label1, tick.label2}
+                if tick.label1.get_visible() and low <= tick.get_loc() <= high:
+                    found.append(tick.label1)
+    others: list[Any] = list(figure.findobj(Text))
+    found += [text for text in others if text not in of_ticks]
+    return [text for text in found if text.get_visible() and text.get_text().strip()]
+
+
+def tick_labels(figure: Figure, axis: str) -> list[Text]:
+    (axes, *_) = figure.axes
+    return [label for label in (axes.get_xticklabels() if axis == "x" else axes.get_yticklabels()) if label.get_text()]
+
+
+def as_svg(figure: Figure) -> str:
+    file = BytesIO()
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(file, format="svg")
+    return file.getvalue().decode()
+
+
+def places_of(line: Any) -> list[float]:
+    """Where a line's points are, along the first axis."""
+    return [float(place) for place in line.get_xdata()]
+
+
+def assert_apart(labels: list[Text]) -> None:
+    """No two texts cover each other."""
+    boxes = [label.get_window_extent() for label in labels]
+    for position, box in enumerate(boxes):
+        for other in boxes[position + 1 :]:
+            across = min(box.x1, other.x1) - max(box.x0, other.x0)
+            along = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert across <= 1 or along <= 1, "labels overlap"
+
+
+def make_curve(n_rows: int, n_classes: int, n_bins: int = 10, seed: int = 0) -> CalibrationCurve:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(n_classes), n_rows) if n_classes > 1 else np.ones((n_rows, 1))
+    outcomes = Outcomes(p, rng.integers(0, n_classes, n_rows), np.ones(n_rows))
+    return finish_calibration(calibration_sums(outcomes, n_bins), names(n_classes))
+
+
+def names(n_classes: int) -> tuple[str, ...]:
+    return NASTY[:n_classes] if n_classes <= len(NASTY) else tuple(f"class {position}" for position in range(n_classes))
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 6, 12, 30, 50])
+def test_confusion_plot__says_what_it_can_at_every_size(n_classes: int) -> None:
+    counts = np.diag(np.arange(n_classes) * 37.0)
+    counts[0, -1] = 1234567
+    figure = confusion_plot(counts, names(n_classes))
+    found = draw(figure)
+    assert_apart(tick_labels(figure, "y"))
+    assert_apart(tick_labels(figure, "x"))
+    if n_classes <= 6:
+        assert any(text.startswith("1.23M\n100.0%") for text in found)
+        assert set(names(n_classes)) <= set(found)
+    if 6 < n_classes <= 30:
+        assert {"1.23M", "100", "rows"} <= set(found)
+
+
+def test_confusion_plot__shades_by_row() -> None:
+    figure = confusion_plot([[3, 1], [0, 0]], ["a", "b"])
+    draw(figure)
+    cells: Any
+    (cells,) = figure.axes[0].findobj(PolyCollection)
+    right, wrong = cells.get_facecolor()  # and nothing for the class without rows
+    assert right[3] > wrong[3] > 0
+
+
+def test_confusion_plot__refuses_another_shape() -> None:
+    with pytest.raises(InputError, match="a row and a column for each class"):
+        confusion_plot([[1, 2]], ["a", "b"])
+
+
+@pytest.mark.parametrize(("n_classes", "panels"), [(1, 1), (2, 1), (3, 3), (4, 4), (30, 9)])
+def test_calibration_plot__has_a_panel_for_each_of_the_larger_classes(n_classes: int, panels: int) -> None:
+    figure = calibration_plot(make_curve(500, n_classes))
+    found = draw(figure)
+    assert len(figure.axes) == panels
+    assert ("9 of 30 classes: those with the most rows" in found) == (n_classes == 30)
+    if n_classes == 2:
+        assert NASTY[1] in found
+        assert NASTY[0] not in found
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5])
+def test_calibration_plot__of_a_few_rows(n_rows: int) -> None:
+    draw(calibration_plot(make_curve(n_rows, 3)))
+
+
+def test_calibration_plot__of_nothing_says_so() -> None:
+    assert draw(calibration_plot(finish_calibration(no_calibration(3, 5), "abc"))) == ["There are no rows."]
+    assert draw(calibration_plot(finish_calibration(no_calibration(0, 5), ""))) == ["There are no rows."]
+
+
+def test_familiarity_plot__counts_every_row_once() -> None:
+    rng = np.random.default_rng(0)
+    samples = {"training": 10 ** rng.uniform(-8, 2, 1000), "_$other$": np.zeros(3), "empty": np.zeros(0)}
+    figure = familiarity_plot({**samples, "broken": np.array([np.nan, np.inf])})
+    found = draw(figure)
+    assert "training (1,000 rows)" in found
+    assert "_$other$ (3 rows)" in found
+    assert "≤ 0.001" in found
+    assert not any("empty" in text or "broken" in text for text in found)
+    steps = [patch.get_data().values for patch in figure.axes[0].patches if hasattr(patch, "get_data")]
+    assert len(steps) == 4
+    for values in steps:
+        assert values.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("samples", [{}, {"a": []}, {"a": [np.nan]}])
+def test_familiarity_plot__of_nothing_says_so(samples: dict[str, Any]) -> None:
+    assert draw(familiarity_plot(samples)) == ["There are no rows."]
+
+
+@pytest.mark.parametrize("values", [[0.0], [1e-30], [1e6, 0.5], [-1e-9, 3.0], [1e12]])
+def test_familiarity_plot__of_a_row_or_two(values: list[float]) -> None:
+    draw(familiarity_plot({"a": values}))
+
+
+def make_importance(mean: list[float], error: list[float]) -> Importance:
+    columns = tuple(f"column {position} with a long name indeed" for position in range(len(mean)))
+    features = tuple((position,) for position in range(len(mean)))
+    return Importance(columns, features, np.array(mean), np.array(error), 0.5, 1000, 4, 5)
+
+
+def test_importance_plot__shows_the_strongest_first() -> None:
+    figure = importance_plot(make_importance([0.1, 0.0, -0.02, 0.3], [0.01, 0.0, math.nan, 0.02]))
+    found = draw(figure)
+    bars = [patch.get_width() for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    assert bars == [0.3, 0.1, -0.02]
+    assert any("1 more columns" in text for text in found)
+
+
+@pytest.mark.parametrize("n_columns", [0, 1, 20, 300])
+def test_importance_plot__of_any_number_of_columns(n_columns: int) -> None:
+    figure = importance_plot(make_importance([1 / (place + 1) for place in range(n_columns)], [0.01] * n_columns))
+    draw(figure)
+    if n_columns:
+        assert len(tick_labels(figure, "y")) == min(n_columns, 20)
+        assert_apart(tick_labels(figure, "y"))
+
+
+def test_importance_plot__of_a_model_that_looks_at_nothing() -> None:
+    draw(importance_plot(make_importance([0.0] * 3, [0.0] * 3)))
+    draw(importance_plot(make_importance([math.nan], [math.nan])))
+
+
+def test_training_plot__spreads_thinned_curves_over_their_iterations() -> None:
+    figure = training_plot([np.linspace(1, 0.5, 200), [0.4, 0.3]], [2000, 2])
+    assert {"batch 1", "batch 2", "1,000"} <= set(draw(figure))
+    long, short = figure.axes[0].get_lines()
+    assert places_of(long)[0::199] == [1, 2000]
+    assert places_of(short) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "curves", [[[0.5]], [[math.nan, 1.0, math.inf]], [[], [0.3, 0.2]], [[1.0, 1.0]], [np.ones(40)] * 20]
+)
+def test_training_plot__of_odd_curves(curves: list[Any]) -> None:
+    draw(training_plot(curves))
+
+
+@pytest.mark.parametrize("curves", [[], [[]], [[math.nan]]])
+def test_training_plot__of_nothing_says_so(curves: list[Any]) -> None:
+    assert draw(training_plot(curves)) == ["No iterations are on record."]
+
+
+def joint(lambdas: list[float], counts: list[int], folds: int = 5) -> SearchResult:
+    rng = np.random.default_rng(0)
+    trials = tuple(
+        Trial(1, value, 1e-8, count, tuple(rng.uniform(0.3, 0.5, folds))) for value in lambdas for count in counts
+    )
+    return SearchResult("joint", trials, 0, len(trials) - 1, "one standard error")
+
+
+def two_stage(lambdas: list[float], counts: list[int]) -> SearchResult:
+    rng = np.random.default_rng(0)
+    first = tuple(Trial(1, value, 0.1 * value, 1, tuple(rng.uniform(0.3, 0.5, 3))) for value in lambdas)
+    second = tuple(Trial(2, lambdas[0], 0.1 * lambdas[0], count, tuple(rng.uniform(0.2, 0.4, 3))) for count in counts)
+    best = len(first) if counts else 0
+    return SearchResult("two-stage", first + second, best, len(first) + len(counts) - 1, "one standard error")
+
+
+def test_search_plot__marks_the_best_and_the_chosen_trial() -> None:
+    result = joint([1e-4, 1e-3, 1e-2], [1, 2])
+    figure = search_plot(result)
+    assert {"1 batch", "2 batches", "best", "chosen", "lambda_v"} <= set(draw(figure))
+    ring, chosen = figure.axes[0].get_lines()[-2:]
+    for mark, trial in ((ring, result.trials[0]), (chosen, result.trials[-1])):
+        assert places_of(mark) == [trial.lambda_v]
+        assert np.asarray(mark.get_ydata()).tolist() == [pytest.approx(trial.mean)]
+
+
+def test_search_plot__bars_are_standard_errors() -> None:
+    result = joint([1e-3], [1])
+    figure = search_plot(result)
+    (trial,) = result.trials
+    (bars,) = figure.axes[0].collections
+    ((x, low), (_, high)) = np.asarray(bars.get_paths()[0].vertices).tolist()
+    assert x == trial.lambda_v
+    assert (high - low) / 2 == pytest.approx(trial.standard_error)
+
+
+def test_search_plot__of_two_stages_marks_the_chosen_penalties_too() -> None:
+    figure = search_plot(two_stage([1e-3, 1e-2, 1e-4], [0, 1, 2, 3]))
+    draw(figure)
+    penalties, batches = (axes for axes in figure.axes if axes.get_xlabel() in {"lambda_v", "batches"})
+    assert [places_of(line) for line in penalties.get_lines()] == [[1e-3], [1e-3]]
+    assert [places_of(line) for line in batches.get_lines()[-2:]] == [[0], [3]]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        joint([1e-3], [1]),
+        joint([0.0, 1e-3], [1, 2]),
+        joint([0.0], [1]),
+        joint([1e-3, 2e-3], list(range(12)), folds=1),
+        joint(list(np.logspace(-12, 6, 19)), [1]),
+        two_stage([1e-3], [1]),
+        two_stage([0.0, 1e-3], []),
+        two_stage([1e-3], list(range(60))),
+    ],
+)
+def test_search_plot__of_odd_searches(result: SearchResult) -> None:
+    draw(search_plot(result))
+
+
+def test_search_plot__leaves_out_trials_without_a_loss() -> None:
+    result = joint([1e-4, 1e-3, 1e-2], [1])
+    broken = replace(result.trials[0], fold_losses=(math.nan, 0.3))
+    draw(search_plot(replace(result, trials=(broken, *result.trials[1:]))))
+    nothing = SearchResult("joint", (broken, replace(broken, fold_losses=(math.inf,))), 0, 0, "rule")
+    assert draw(search_plot(nothing)) == ["No trial has a finite log-loss."]
+    assert draw(search_plot(SearchResult("two-stage", (), 0, 0, "rule"))) == ["No trial has a finite log-loss."]
+
+
+def named(model: PrototypeSet) -> PrototypeSet:
+    features = (*NASTY, *MANY)[: model.n_features]
+    return replace(
+        model,
+        classes=names(model.n_classes),
+        feature_names=features,
+        columns=tuple(Column(name) for name in features),
+    )
+
+
+def test_surface_plot__regions_and_prototypes(make_model: MakeModel) -> None:
+    model = named(make_model(2))
+    first, second = model.batches[0].feature_index[:2].tolist()
+    found = surface(model, first, second, n_points=30)
+    figure = surface_plot(found)
+    texts = draw(figure)
+    assert {model.feature_names[first], model.feature_names[second]} <= set(texts)
+    assert {model.classes[place] for place in np.unique(found.predicted)} <= set(texts)
+    (image,) = figure.axes[0].images
+    opacity = np.asarray(image.get_array())[..., 3]
+    assert opacity.argmax() == found.probability.max(axis=2).argmax(), "the surest point is the strongest"
+    markers: list[Any] = list(figure.axes[0].findobj(PathCollection))
+    assert sum(len(points.get_offsets()) for points in markers) == len(found.prototypes)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 30])
+def test_surface_plot__of_any_number_of_classes(make_model: MakeModel, n_classes: int) -> None:
+    model = make_model(prototypes=(60,), n_classes=n_classes)
+    if n_classes == 1:
+        model = replace(model, marginals=np.ones(1))
+    index = model.batches[0].feature_index
+    draw(surface_plot(surface(named(model), int(index[0]), int(index[1]), n_points=20)))
+
+
+def test_surface_plot__without_batches(make_model: MakeModel) -> None:
+    draw(surface_plot(surface(make_model(prototypes=()), 0, 1, n_points=5, limits=((0, 1), (0, 1)))))
+
+
+@pytest.mark.parametrize("prototypes", [0, 1, 2, 600])
+@pytest.mark.parametrize("n_features", [2, 4])
+def test_map_plot__of_any_number_of_prototypes(make_model: MakeModel, prototypes: int, n_features: int) -> None:
+    model = named(make_model(prototypes=(prototypes,), n_features=n_features, n_classes=6))
+    rng = np.random.default_rng(0)
+    found = batch_map(model)
+    draw(map_plot(found))
+    draw(map_plot(found, rng.normal(size=(2000, n_features))))
+    figure = map_plot(found, rng.normal(size=(10, n_features)), rng.integers(0, 6, 10))
+    texts = draw(figure)
+    if prototypes == 0:
+        assert texts == ["Batch 1 has no prototypes."]
+    if prototypes == 2:
+        assert any(text.startswith("100% of the variance") for text in texts)
+        assert "no further variance" in texts
+
+
+def test_map_plot__lengths_are_the_same_both_ways(make_model: MakeModel) -> None:
+    figure = map_plot(batch_map(make_model(prototypes=(30,))))
+    draw(figure)
+    (axes,) = figure.axes
+    (x0, y0), (x1, y1) = axes.transData.transform([(0, 0), (1, 1)])
+    assert x1 - x0 == pytest.approx(y1 - y0, rel=0.01)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 6])
+def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: int) -> None:
+    model = named(make_model(n_features=9))
+    rng = np.random.default_rng(0)
+    figure = scatter_plot(model, rng.normal(size=(50, 9)), rng.integers(0, 3, 50), most)
+    found = draw(figure)
+    assert len(figure.axes) == most * (most + 1) // 2
+    strengths = np.zeros(9)
+    for batch in model.batches:
+        np.maximum.at(strengths, batch.feature_index, batch.feature_weight)
+    strongest = model.feature_names[int(strengths.argmax())]
+    assert any(text.startswith(strongest[:3]) for text in found)
+
+
+def test_scatter_plot__of_prototypes_alone_or_of_nothing(make_model: MakeModel) -> None:
+    draw(scatter_plot(make_model()))
+    draw(scatter_plot(make_model(), np.zeros((0, 4)), np.zeros(0, dtype=np.int64)))
+    draw(scatter_plot(make_model(), np.full((3, 4), 7.0)))
+    assert draw(scatter_plot(make_model(prototypes=()))) == ["The model looks at no feature."]
+
+
+def test_scatter_plot__of_thirty_classes(make_model: MakeModel) -> None:
+    rng = np.random.default_rng(0)
+    model = named(make_model(prototypes=(100,), n_classes=30))
+    draw(scatter_plot(model, rng.normal(size=(3000, 4)), rng.integers(0, 30, 3000)))
+
+
+def test_plots_of_rows__refuse_rows_of_another_model(make_model: MakeModel) -> None:
+    model = make_model()
+    with pytest.raises(InputError, match="the model's 4 features"):
+        scatter_plot(model, np.zeros((2, 3)))
+    for target in ([0], [0, 3], [0.0, 1.0], [-1, 0]):
+        with pytest.raises(InputError, match="from 0 to 2"):
+            scatter_plot(model, np.zeros((2, 4)), target)
+        with pytest.raises(InputError, match="from 0 to 2"):
+            map_plot(batch_map(model), np.zeros((2, 4)), target)
+
+
+def test_plots__show_markup_as_text() -> None:
+    svg = as_svg(confusion_plot(np.eye(6), NASTY))
+    for written in ("$x^2$", "_hidden", "&lt;b&gt;&amp;amp;", "a$b", "\\frac{1}{2", "%s{0}"):
+        assert re.search(rf">{re.escape(written)}</text>", svg), written
+
+
+@pytest.fixture(scope="module")
+def figures(make_model: MakeModel) -> list[Figure]:
+    """One of each."""
+    model = make_model()
+    first, second = model.batches[0].feature_index[:2].tolist()
+    rows, target = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
+    return [
+        confusion_plot(np.eye(3), "abc"),
+        calibration_plot(make_curve(100, 3)),
+        familiarity_plot({"a": [0.1, 1, 10]}),
+        importance_plot(make_importance([0.1, 0.2], [0.01, 0.01])),
+        training_plot([[1, 0.5], [0.4, 0.3]]),
+        search_plot(joint([1e-3, 1e-2], [1, 2])),
+        search_plot(two_stage([1e-3, 1e-2], [1, 2])),
+        map_plot(batch_map(model), rows, target),
+        scatter_plot(model, rows, target),
+        surface_plot(surface(model, first, second, n_points=9)),
+    ]
+
+
+def test_plots__draw_in_the_colours_of_the_palette(figures: list[Figure]) -> None:
+    """So that a page can put its own in their place; images are shades of class colours."""
+    named_colors = {palette.INK, palette.MUTED, palette.PAPER, palette.GRID, palette.ACCENT, *palette.CLASS_COLORS}
+    for figure in figures:
+        svg = as_svg(figure)
+        assert len(svg) < 200_000
+        assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) <= named_colors
+
+
+def test_plots__keep_their_texts_inside_at_any_width(figures: list[Figure]) -> None:
+    for figure in figures:
+        assert draw(figure, (1280, 400)) == draw(figure)
+
+
+def test_plots__leave_pyplot_alone() -> None:
+    training_plot([[1.0, 0.5]])
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_plots__without_matplotlib_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r"Install protodask\[report\]"):
+        training_plot([[1.0, 0.5]])
+
+
+@given(st.text(max_size=60), st.integers(4, 40))
+def test_shown__is_one_short_line(text: str, longest: int) -> None:
+    found = shown(text, longest)
+    assert len(found) <= longest
+    assert found.isprintable()
+    if text.isprintable() and len(text) <= longest:
+        assert found == text
+
+
+def test_shown__keeps_the_ends_apart() -> None:
+    assert shown("a class of the number 17", 12) == "a class…r 17"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (12, "12"), (9999, "9,999"), (1.25, "1.25"), (12345, "12.3k"), (2.5e6, "2.5M")]
+)
+def test_compact__of_counts_and_weights(value: float, text: str) -> None:
+    assert compact(value) == text
+
+
+def test_power_of_ten__in_full_or_by_exponent() -> None:
+    assert [power_of_ten(exponent) for exponent in (-3, 0, 3, -12, 5)] == ["0.001", "1", "1,000", "10⁻¹²", "10⁵"]
+
+
+@pytest.mark.parametrize("n_entries", [1, 7, 30, 60])
+def test_legend_below__shows_what_fits(n_entries: int) -> None:
+    figure = training_plot([[1.0, 0.5]])
+    figure.legends.clear()
+    handles = [palette_line(position) for position in range(n_entries)]
+    legend_below(figure, handles, [f"_${position}$ {'long ' * 9}" for position in range(n_entries)])
+    texts = [text for text in draw(figure) if text.startswith(("_$", "and"))]
+    assert len(texts) == min(n_entries, 40)
+    assert ("and 21 more" in texts) == (n_entries == 60)
+
+
+def palette_line(position: int) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=palette.class_color(position))
+
+
+def test_palette__tells_many_classes_apart() -> None:
+    signs = {(palette.class_color(position), palette.class_marker(position)) for position in range(64)}
+    assert len(signs) == 64
+    assert all(re.fullmatch(r"#[0-9a-f]{6}", color) for color in palette.CLASS_COLORS)
