@@ -221,9 +221,15 @@ def _print_beside(console: Console, what: str, lines: Sequence[tuple[str, ...]])
         table = _table(what, "this row", *(f"#{rank}" for rank in range(1, columns - 1)))
         for line in lines[:MOST_LINES]:
             _add(table, *line[:columns])
-        if columns == 3 or console.measure(table).maximum <= console.width:
+        if columns == 3 or _fits(console, table):
             console.print(table)
             return
+
+
+def _fits(console: Console, table: Table) -> bool:
+    # Asked with all the room there is, a table says what it takes without breaking a line.
+    unbounded = console.options.update(width=100 * console.width)
+    return console.measure(table, options=unbounded).maximum <= console.width
 
 
 def _value(value: Any) -> str:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label
 from protodask.data.encoding import Unseen
-from protodask.data.rows import RowRanges
 from protodask.data.schema import FEATURES, TARGET
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
@@ -57,6 +56,7 @@ class RowsExplained:
     """Explanations of some rows; they also lie at `path` if there is one."""
 
     model: PrototypeSet
+    model_path: str
     data: str
     n_batches: int
     explained: tuple[Explained, ...]
@@ -72,6 +72,7 @@ class RowsExplained:
         held_out = self.reference
         return {
             "kind": "explanations",
+            "model": mask(self.model_path),
             "data": mask(self.data),
             "batches": self.n_batches,
             "classes": list(self.model.classes),
@@ -166,7 +167,7 @@ def explain_data(request: ExplainRequest, engine: Engine) -> RowsExplained:
         parts = explanation_table(model, explained)
         tables = [probability_table(explained, held_out), parts] if suffix_of(request.out) == ".xlsx" else parts
         export(tables, request.out, request.overwrite)
-    return RowsExplained(model, request.data, count, explained, held_out, request.out)
+    return RowsExplained(model, request.model, request.data, count, explained, held_out, request.out)
 
 
 def _take(
@@ -180,13 +181,12 @@ def _take(
             f"{mask(path)} has {n_rows:,} rows, and row {beyond[0]} is asked for.",
             f"Rows are counted from 0: give numbers up to {n_rows - 1}." if n_rows else "Give data with rows.",
         )
-    if isinstance(source, RowRanges):
-        # Only these rows of a table are encoded: what is wrong with its others does not matter here.
-        return np.concatenate([source.rows(row, row + 1)[FEATURES.name] for row in rows]), [None] * len(rows)
-    taken = engine.take(source, np.array(rows, dtype=np.int64), (FEATURES.name, TARGET.name), label="take")
-    if not isinstance(source, Dataset):
-        return taken[FEATURES.name], [None] * len(rows)
-    return taken[FEATURES.name], [source.classes[code] for code in taken[TARGET.name].tolist()]
+    names = (FEATURES.name, TARGET.name) if isinstance(source, Dataset) else (FEATURES.name,)
+    taken = engine.take(source, np.array(rows, dtype=np.int64), names, label="take")
+    labels: Sequence[Label | None] = [None] * len(rows)
+    if isinstance(source, Dataset):
+        labels = [source.classes[code] for code in taken[TARGET.name].tolist()]
+    return taken[FEATURES.name], labels
 
 
 @dataclass(frozen=True)
@@ -215,18 +215,16 @@ def export_model(
     With its training data the prototypes are complete rows of that; else they have the features their batches look at.
     """
     chosen: tuple[What, ...] = (what,) if what is not None else _usual(out)
+    if training is not None and "prototypes" not in chosen:
+        raise InputError(
+            "Training data is given, and no prototypes are to be written.", "Leave it out: weights do not need it."
+        )
     check_export(out, overwrite, len(chosen))
     model = load_model(model_path)
     tables: list[Table] = []
     if "prototypes" in chosen:
         dataset = None if training is None else Dataset.open(training)
-        if dataset is not None:
-            check_training(model, dataset)
         tables.append(prototype_table(model, original_rows(model, all_prototypes(model), dataset, engine)))
-    elif training is not None:
-        raise InputError(
-            "Training data is given, and no prototypes are to be written.", "Leave it out: weights do not need it."
-        )
     if "weights" in chosen:
         tables.append(feature_weight_table(model))
     export(tables, out, overwrite)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from protodask.errors import InputError, OutputExistsError, StorageError
 from protodask.explain import exports as module
 from protodask.explain.exports import export
-from protodask.explain.tables import Table
+from protodask.explain.tables import Cell, Table
 
 AWKWARD = [
     *("a, b", "two\nlines", 'say "no"', "<b>bold</b> & co", "=1+1", "+1", "-1", "@SUM(A1)", "=", "#N/A", "'quoted"),
@@ -85,7 +85,7 @@ def test_export__numbers_keep_sixteen_digits_in_excel_and_all_elsewhere(tmp_path
 
 
 def test_export__what_excel_cannot_hold_is_text_there(tmp_path: Path) -> None:
-    values = [float("inf"), 10**15 - 1, 2**62 + 1, "bell\x07", "return\r", "_x0041_", None, True]
+    values: list[Cell] = [float("inf"), 10**15 - 1, 2**62 + 1, "bell\x07", "return\r", "_x0041_", None, True]
     export(Table("t", {"x": values}), tmp_path / "t.xlsx")
     found = [row[0] for row in sheet_rows(tmp_path / "t.xlsx")[1:]]
     assert found == [

@@ -107,7 +107,8 @@ def test_shrink__records_where_it_comes_from_and_does_it_once() -> None:
 
 
 def test_shrink__of_no_batches_or_empty_ones_is_refused() -> None:
-    for active in ([], [[], []]):
+    nothing: list[list[list[int]]] = [[], [[], []]]
+    for active in nothing:
         with pytest.raises(InputError, match="looks at no feature.*Use its marginals"):
             wide(active, NUMBERS).shrink()
 
