@@ -68,7 +68,10 @@ def test_read__set_replaces_defaults_and_what_follows_from_them(tmp_path: Path) 
         ("steps: []", "Add a list `steps:`"),
         ("stages: []", "The keys are description, variables, steps."),
         ("- a", "name: value"),
-        ("steps: [sample-data]", "Begin it with the name of one step: sample-data, ingest, fit, predict, evaluate."),
+        (
+            "steps: [sample-data]",
+            "Begin it with the name of one step: sample-data, ingest, fit, predict, evaluate, report.",
+        ),
         ("steps: [{train: {}}]", "Begin it with the name of one step"),
         ("steps: [{fit: {}, predict: {}}]", "Begin it with the name of one step"),
         ("steps: [{fit: }]", "Give some of data, out, batches"),
