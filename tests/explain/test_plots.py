@@ -412,10 +412,34 @@ def test_plots_of_rows__refuse_rows_of_another_model(make_model: MakeModel) -> N
             map_plot(batch_map(model), np.zeros((2, 4)), target)
 
 
-def test_plots__show_markup_as_text() -> None:
-    svg = as_svg(confusion_plot(np.eye(6), NASTY))
-    for written in ("$x^2$", "_hidden", "&lt;b&gt;&amp;amp;", "a$b", "\\frac{1}{2", "%s{0}"):
-        assert re.search(rf">{re.escape(written)}</text>", svg), written
+WRITTEN = ("$x^2$", "_hidden", "&lt;b&gt;&amp;amp;", "a$b", "\\frac{1}{2", "%s{0}")
+"""The names of `NASTY` in SVG."""
+
+
+def texts_of_svg(figure: Figure) -> list[str]:
+    return re.findall(r">([^<>]*)</text>", as_svg(figure))
+
+
+def test_plots__show_markup_as_text(make_model: MakeModel) -> None:
+    model = named(make_model(prototypes=(60,), n_classes=6, n_features=7))
+    first, second = model.batches[0].feature_index[:2].tolist()
+    importance = replace(make_importance([0.6, 0.5, 0.4, 0.3, 0.2, 0.1], [0.0] * 6), names=NASTY)
+    assert set(WRITTEN) <= set(texts_of_svg(confusion_plot(np.eye(6), NASTY)))
+    assert set(WRITTEN) <= set(texts_of_svg(calibration_plot(make_curve(300, 6))))
+    assert set(WRITTEN) <= set(texts_of_svg(importance_plot(importance)))
+    assert set(WRITTEN) <= set(texts_of_svg(map_plot(batch_map(model))))
+    found = texts_of_svg(familiarity_plot({name: [1.0, 2.0] for name in NASTY}))
+    assert {f"{name} (2 rows)" for name in WRITTEN} <= set(found)
+    of_surface = texts_of_svg(surface_plot(surface(model, first, second, n_points=5)))
+    assert {WRITTEN[first], WRITTEN[second]} <= set(of_surface)
+    of_scatter = texts_of_svg(scatter_plot(model, most=2))
+    assert len(set(WRITTEN).intersection(of_scatter)) >= 6, "classes in the legend"
+    assert any("$x^2$" in text for text in texts_of_svg(map_plot(batch_map(only_feature(model, "$x^2$")))))
+
+
+def only_feature(model: PrototypeSet, name: str) -> PrototypeSet:
+    """The model with this name for every feature."""
+    return replace(model, feature_names=(name,) * model.n_features)
 
 
 @pytest.fixture(scope="module")
