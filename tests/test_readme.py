@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_iris
 
-from protodask import sample_data
+from protodask import FitConfig, fit, ingest, sample_data
 
 README = Path(__file__).parents[1] / "README.md"
 EXAMPLE = re.compile(r"<!-- run:(?P<kind>\w+) -->\n```\w*\n(?P<code>.*?)```", re.DOTALL)
@@ -39,6 +39,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("cli")) == 1
     assert len(examples("plan")) == 1
     assert len(examples("tls")) == 1
+    assert len(examples("why")) == 1
+    assert len(examples("explain")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset"])
@@ -56,6 +58,26 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "log-loss" in done.stdout
     assert {"iris.zarr", "iris-model.zarr", "predictions.parquet"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_readme__explanations_of_the_command_line_run(tmp_path: Path) -> None:
+    frame = load_iris(as_frame=True).frame
+    frame["species"] = load_iris().target_names[frame.pop("target")]
+    frame.to_csv(tmp_path / "iris.csv", index=False)
+    dataset = ingest(frame, tmp_path / "iris.zarr", target="species")
+    fit(dataset, FitConfig(n_batches=2)).model.save(tmp_path / "iris-model.zarr")
+    done = run(["bash", "-euo", "pipefail", "-c", examples("why")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "In the training data" in done.stdout
+    assert "p-value" in done.stdout
+    assert {"why.csv", "iris-model.csv"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("explain")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "of 30 features" in done.stdout
+    assert (tmp_path / "weights.csv").is_file()
 
 
 def test_readme__plans_run(tmp_path: Path) -> None:

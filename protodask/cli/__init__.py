@@ -13,11 +13,14 @@ import typer
 
 from protodask.cli.cluster import app as cluster
 from protodask.cli.evaluate import evaluate
+from protodask.cli.explain import explain
+from protodask.cli.export import export
 from protodask.cli.fit import fit
 from protodask.cli.info import info
 from protodask.cli.ingest import ingest
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
+from protodask.cli.report import report
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
 
@@ -57,6 +60,9 @@ app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
+app.command("explain")(explain)
+app.command("export")(export)
+app.command("report")(report)
 app.command("run")(run)
 app.add_typer(cluster)
 

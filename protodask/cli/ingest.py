@@ -37,6 +37,10 @@ def ingest(
         str | None,
         typer.Option("--inclusion", metavar="COL", help="Column of the probabilities with which rows were kept."),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="COL", help="Column that says which rows belong together, such as a patient."),
+    ] = None,
     drop: Annotated[
         list[str] | None, typer.Option("--drop", metavar="COL", help="Column to leave out. Repeatable.")
     ] = None,
@@ -61,6 +65,7 @@ def ingest(
             ordinal=parse_orders(ordinal or ()),
             weight=weight,
             inclusion=inclusion,
+            group=group,
             drop=tuple(drop or ()),
             dtype=dtype,
             append=append,

@@ -17,7 +17,7 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
-    from protodask.pipeline.results import ModelEvaluated, ModelFitted, Result
+    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ReportWritten, Result
 
 MOST_LINES = 20
 """Lines of a list that are shown; --json has all."""
@@ -25,7 +25,13 @@ MOST_LINES = 20
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
-    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+    from protodask.pipeline.results import (
+        DatasetWritten,
+        ModelEvaluated,
+        ModelFitted,
+        PredictionsWritten,
+        ReportWritten,
+    )
 
     if as_json:
         show_json(result.describe())
@@ -37,7 +43,7 @@ def show_result(result: Result, as_json: bool) -> None:
                 say(f"Note: {note}")
         case ModelEvaluated():
             _show_scores(result)
-        case ModelFitted() | PredictionsWritten():
+        case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
@@ -50,7 +56,13 @@ def show_json(value: Any) -> None:
 
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
-    from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+    from protodask.pipeline.results import (
+        DatasetWritten,
+        ModelEvaluated,
+        ModelFitted,
+        PredictionsWritten,
+        ReportWritten,
+    )
 
     match result:
         case DatasetWritten(dataset):
@@ -64,6 +76,8 @@ def summarize_result(result: Result) -> str:
             return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case ReportWritten():
+            return _summarize_report(result)
 
 
 def _summarize_fit(result: ModelFitted) -> str:
@@ -73,6 +87,14 @@ def _summarize_fit(result: ModelFitted) -> str:
         f"The model {shorten(result.path)} has {count(model.n_batches, 'batch', 'batches')} with "
         f"{count(model.n_prototypes, 'prototype')} and uses {len(model.active_features)} of "
         f"{count(model.n_features, 'feature')}; training took {describe_seconds(seconds)}."
+    )
+
+
+def _summarize_report(result: ReportWritten) -> str:
+    drifted = "" if result.alarming is None else f" {count(result.alarming, 'feature')} drifted strongly."
+    return (
+        f"The report {shorten(result.path)} on {result.rows:,} rows has {size(result.size)}; open it in a browser."
+        f"{drifted}"
     )
 
 
@@ -147,7 +169,7 @@ def show_description(description: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _show_dataset(found: Mapping[str, Any]) -> None:
-    roles = [(name, str(found[name])) for name in ("target", "weight", "inclusion") if found[name] is not None]
+    roles = [(name, str(found[name])) for name in ("target", "weight", "inclusion", "group") if found[name] is not None]
     say_pairs(
         [
             ("dataset", shorten(found["path"])),

@@ -17,7 +17,7 @@ from zarr.core.buffer.cpu import NDBuffer
 from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.plain_arrays import PlainArray
-from protodask.data.schema import FORMAT_VERSION, TARGET, Column, Label, Variable
+from protodask.data.schema import TARGET, Column, Label, Variable
 from protodask.data.storage import (
     find_group,
     group_exists,
@@ -135,6 +135,11 @@ class Dataset:
         return self.metadata.inclusion_name is not None
 
     @property
+    def has_group(self) -> bool:
+        """Whether it says which rows belong together."""
+        return self.metadata.group_name is not None
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Remarks from ingest, and one for the constant features if there are any."""
         names = [name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant]
@@ -144,7 +149,7 @@ class Dataset:
         return (*self.metadata.notes, f"Constant features, kept with scale 1: {shown}.")
 
     def read(self, number: int) -> Block:
-        """One block: "features" (rows, D), "target", and "weight" and "inclusion" where the dataset has them.
+        """One block: "features" (rows, D), "target", and "weight", "inclusion" and "group" where the dataset has them.
 
         The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
         """
@@ -220,7 +225,7 @@ class Dataset:
         return {
             "kind": "dataset",
             "path": mask(self.path),
-            "format_version": FORMAT_VERSION,
+            "format_version": self.metadata.version,
             "fingerprint": self.key,
             "rows": self.n_rows,
             "features": self.n_features,
@@ -231,6 +236,7 @@ class Dataset:
             "target": self.target_name,
             "weight": self.metadata.weight_name,
             "inclusion": self.metadata.inclusion_name,
+            "group": self.metadata.group_name,
             "total_weight": float(summary.weight),
             "classes": [
                 {"label": label, "rows": int(rows), "weight": float(weight)}

@@ -24,7 +24,7 @@ from protodask.data.encoding import (
 from protodask.data.ingest_sources import open_table
 from protodask.data.metadata import Metadata, require_storable
 from protodask.data.rows import BlockNumbers
-from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column, Label
+from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label
 from protodask.data.storage import check_free, locate
 from protodask.data.summary import empty_summary
 from protodask.data.tables import Encoder, Partitions, TableSource
@@ -160,6 +160,7 @@ def table_source(
     target_name: str | None = None,
     weight_name: str | None = None,
     inclusion_name: str | None = None,
+    group_name: str | None = None,
     dropped: Sequence[str] = (),
     unseen: Unseen = "error",
     dtype: str = "float32",
@@ -168,16 +169,16 @@ def table_source(
 ) -> TableSource:
     """Tables or arrays, encoded block by block by the columns of an ingest, for scoring.
 
-    One pass finds the rows of each partition and checks all values. Target, weight and inclusion are taken along
-    where the tables have them; `dropped` columns are allowed and ignored.
+    One pass finds the rows of each partition and checks all values. Target, weight, inclusion and group are taken
+    along where the tables have them; `dropped` columns are allowed and ignored.
     """
     if unseen not in ("error", "zero"):
         raise InputError(f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
     labels = [column.name for column in columns if column.kind != "numeric"]
     names = [column.name for column in columns]
-    target = [] if target_name is None else [target_name]
-    table = open_table(sources, [*labels, *target], dropped, target_name, features=names)
-    optional = [name for name in (target_name, weight_name, inclusion_name) if name is not None]
+    texts = [name for name in (target_name, group_name) if name is not None]
+    table = open_table(sources, [*labels, *texts], dropped, target_name, features=names, group=group_name)
+    optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
     check_column_names(table.names, names, optional)
     present = set(table.names)
     encoder = Encoder(
@@ -186,6 +187,7 @@ def table_source(
         target_name=target_name if target_name in present and classes else None,
         weight_name=weight_name if weight_name in present else None,
         inclusion_name=inclusion_name if inclusion_name in present else None,
+        group_name=group_name if group_name in present else None,
         dtype=dtype,
         unseen=unseen,
     )
@@ -203,6 +205,7 @@ def ingest(
     ordinal: Mapping[str, Sequence[Label]] | None = None,
     weight: str | None = None,
     inclusion: str | None = None,
+    group: str | None = None,
     drop: Sequence[str] = (),
     append: bool = False,
     overwrite: bool = False,
@@ -218,8 +221,9 @@ def ingest(
     NumPy, dask or Zarr, or of paths of .npy files or Zarr arrays. Tables must name their `target` column; arrays have
     columns x0, x1, ... (or `feature_names`) and "target".
 
-    `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. With
-    `append` all of this is the dataset's, and new categories or classes are an error.
+    `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
+    one value in the column (or the array besides features and target) `group` belong together. With `append` all of
+    this is the dataset's, and new categories or classes are an error.
     """
     if append and overwrite:
         raise InputError("Both append and overwrite are asked for.", "Choose one.")
@@ -229,23 +233,25 @@ def ingest(
     if append:
         if categorical or ordinal:
             raise InputError("An append encodes its rows like the dataset.", "Leave out categorical and ordinal.")
-        return _ingest_more(sources, Dataset.open(where), target, weight, inclusion, drop, engine)
+        roles = {"target": target, "weight": weight, "inclusion": inclusion, "group": group}
+        return _ingest_more(sources, Dataset.open(where), roles, drop, engine)
     check_free(where, overwrite)
     orders = {name: tuple(order) for name, order in (ordinal or {}).items()}
     if both := sorted(set(categorical) & set(orders)):
         raise InputError(f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one.")
     _check_orders(orders)
-    table = open_table(sources, [*categorical, *orders, *([target] if target else [])], drop, target, feature_names)
+    texts = [name for name in (target, group) if name is not None]
+    table = open_table(sources, [*categorical, *orders, *texts], drop, target, feature_names, group)
     names = set(table.names)
     target = target or ("target" if "target" in names else None)
     if target is None:
         raise InputError("It is not said which column is the target.", "Name it with --target.")
-    roles = {"target": target, "weight": weight, "inclusion": inclusion}
+    roles = {"target": target, "weight": weight, "inclusion": inclusion, "group": group}
     features = _feature_columns(table, roles, (*categorical, *orders))
     columns = tuple(_column(name, categorical, orders) for name in features)
     _require_storable(columns, target, drop)
     closed = tuple(column for column in columns if column.kind != "nominal")
-    tried = Encoder(closed, (), None, weight, inclusion, np.dtype(dtype).name)
+    tried = Encoder(closed, (), None, weight, inclusion, np.dtype(dtype).name, group_name=group)
     with open_engine(engine) as opened:
         wanted = (*(column.name for column in columns if column.kind == "nominal"), target)
         found = _run_scan(_Scan(table, tried, wanted, target), opened)
@@ -271,6 +277,7 @@ def ingest(
             target_name=target,
             weight_name=weight,
             inclusion_name=inclusion,
+            group_name=group,
             dropped=tuple(drop),
             engine=opened,
             dtype=encoder.dtype,
@@ -285,23 +292,30 @@ def ingest_arrays(
     out: str | os.PathLike[str],
     *,
     weight: Any = None,
+    group: Any = None,
     overwrite: bool = False,
     dtype: str = "float32",
     block_rows: int | None = None,
     engine: EngineLike = None,
 ) -> Dataset:
-    """Make a dataset from numbers (N, D), labels (N,) and weights (N,): NumPy, dask or Zarr arrays, or data frames."""
+    """Make a dataset from numbers (N, D), labels (N,), weights (N,) and groups (N,).
+
+    They are NumPy, dask or Zarr arrays, or data frames.
+    """
     arrays = {FEATURES.name: _as_array(X), TARGET.name: _as_array(y)}
     if weight is not None:
         arrays[WEIGHT.name] = _as_array(weight)
+    if group is not None:
+        arrays[GROUP.name] = _as_array(group)
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    if names is not None and {TARGET.name, WEIGHT.name} & set(names):
+    if names is not None and {TARGET.name, WEIGHT.name, GROUP.name} & set(names):
         names = [f"feature {name}" for name in names]
     return ingest(
         arrays,
         out,
         target=TARGET.name,
         weight=None if weight is None else WEIGHT.name,
+        group=None if group is None else GROUP.name,
         overwrite=overwrite,
         dtype=dtype,
         block_rows=block_rows,
@@ -325,24 +339,24 @@ def _as_array(values: Any) -> Any:
 def _ingest_more(
     sources: Any,
     dataset: Dataset,
-    target: str | None,
-    weight: str | None,
-    inclusion: str | None,
+    given_roles: Mapping[str, str | None],
     drop: Sequence[str],
     engine: EngineLike,
 ) -> Dataset:
     known = dataset.metadata
-    for what, given, before in (
-        ("target", target, known.target_name),
-        ("weight", weight, known.weight_name),
-        ("inclusion", inclusion, known.inclusion_name),
-    ):
-        if given is not None and given != before:
+    before = {
+        "target": known.target_name,
+        "weight": known.weight_name,
+        "inclusion": known.inclusion_name,
+        "group": known.group_name,
+    }
+    for what, given in given_roles.items():
+        if given is not None and given != before[what]:
             raise InputError(
-                f"The {what} of the dataset is {before!r}, not {given!r}.", "Leave it out: an append keeps it."
+                f"The {what} of the dataset is {before[what]!r}, not {given!r}.", "Leave it out: an append keeps it."
             )
     dropped = (*known.dropped, *(name for name in drop if name not in known.dropped))
-    roles = [name for name in (known.target_name, known.weight_name, known.inclusion_name) if name is not None]
+    roles = [name for name in before.values() if name is not None]
     with open_engine(engine) as opened:
         source = table_source(
             sources,
@@ -351,6 +365,7 @@ def _ingest_more(
             target_name=known.target_name,
             weight_name=known.weight_name,
             inclusion_name=known.inclusion_name,
+            group_name=known.group_name,
             dropped=dropped,
             dtype=known.dtype,
             engine=opened,
@@ -364,6 +379,7 @@ def _ingest_more(
             target_name=known.target_name,
             weight_name=known.weight_name,
             inclusion_name=known.inclusion_name,
+            group_name=known.group_name,
             dropped=dropped,
             engine=opened,
             dtype=known.dtype,
@@ -402,7 +418,9 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
         raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {_some(table.names)}.")
     taken = [name for name in roles.values() if name is not None]
     if len(set(taken)) != len(taken):
-        raise InputError("One column has two of the roles target, weight and inclusion.", "Name different columns.")
+        raise InputError(
+            "One column has two of the roles target, weight, inclusion and group.", "Name different columns."
+        )
     features = [name for name in table.names if name not in taken]
     if not features:
         raise InputError("There are no feature columns.", "Give a table with columns besides the target.")

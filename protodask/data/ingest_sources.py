@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,13 @@ def open_table(
     dropped: Iterable[str],
     target: str | None,
     features: Sequence[str] | None = None,
+    group: str | None = None,
 ) -> Partitions:
     """The table behind one source or a list of several.
 
     `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
-    be called, `features` what the columns of a matrix are called (x0, x1, ... by default).
+    be called, `features` what the columns of a matrix are called (x0, x1, ... by default), and `group` which array
+    besides them says what group a row belongs to.
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
@@ -47,7 +50,7 @@ def open_table(
             if not _is_array_path(path):
                 files += find_files(path)
                 continue
-        tables.append(_table(source, left_out, called, features))
+        tables.append(_table(source, left_out, _Names(called, features, group)))
     if files:
         tables.insert(0, file_table(files, labels, left_out))
     return join_tables(tables)
@@ -59,23 +62,32 @@ def _is_array_path(path: str) -> bool:
     return not is_table_path(path) and os.path.exists(os.path.join(path, "zarr.json"))
 
 
-def _table(source: Any, dropped: list[str], target: str, features: Sequence[str] | None) -> Partitions:
+@dataclass(frozen=True)
+class _Names:
+    """What arrays are called as columns."""
+
+    target: str
+    features: Sequence[str] | None
+    group: str | None
+
+
+def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
     if isinstance(source, (str, os.PathLike)):
-        return _stored_arrays(os.fspath(source), target, features)
+        return _stored_arrays(os.fspath(source), names)
     if isinstance(source, zarr.Group):
-        return _arrays(dict(source.arrays()), target, features)
+        return _arrays(dict(source.arrays()), names)
     if isinstance(source, tuple):
         if len(source) != 2:
             raise InputError(
                 f"A tuple of {len(source)} is no source.", "Give pairs (X, y), and several sources as a list."
             )
-        return _pair(source[0], source[1], dropped, target, features)
+        return _pair(source[0], source[1], dropped, names)
     if isinstance(source, Mapping):
-        return _arrays(source, target, features)
+        return _arrays(source, names)
     if _is_frame(source):
         return _frame_table(source, dropped)
     if hasattr(source, "shape") and len(source.shape) == 2:
-        return _arrays({FEATURES.name: source}, target, features)
+        return _arrays({FEATURES.name: source}, names)
     raise InputError(f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y).")
 
 
@@ -87,10 +99,12 @@ def _frame_table(frame: Any, dropped: list[str]) -> Partitions:
     return dask_table(frame, dropped) if hasattr(frame, "npartitions") else pandas_table(frame, dropped)
 
 
-def _pair(left: Any, right: Any, dropped: list[str], target: str, features: Sequence[str] | None) -> Partitions:
+def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
     if _is_frame(left):
-        if target in left.columns:
-            raise InputError(f"The features have a column {target!r} themselves.", "Call the target something else.")
+        if names.target in left.columns:
+            raise InputError(
+                f"The features have a column {names.target!r} themselves.", "Call the target something else."
+            )
         if not hasattr(left, "npartitions"):
             values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
             if len(values) != len(left):
@@ -99,15 +113,15 @@ def _pair(left: Any, right: Any, dropped: list[str], target: str, features: Sequ
                     "Give one target for each row.",
                 )
             right = values
-        return _frame_table(left.assign(**{target: right}), dropped)
-    return _arrays({FEATURES.name: left, TARGET.name: right}, target, features)
+        return _frame_table(left.assign(**{names.target: right}), dropped)
+    return _arrays({FEATURES.name: left, TARGET.name: right}, names)
 
 
-def _stored_arrays(path: str, target: str, features: Sequence[str] | None) -> Partitions:
+def _stored_arrays(path: str, names: _Names) -> Partitions:
     if path.endswith(".npy"):
-        return _arrays({FEATURES.name: path}, target, features)
+        return _arrays({FEATURES.name: path}, names)
     if path.endswith(".npz"):
-        return _arrays(_load_npz(path), target, features)
+        return _arrays(_load_npz(path), names)
     where = locate(path)
     check_group_files(where)
     try:
@@ -117,8 +131,8 @@ def _stored_arrays(path: str, target: str, features: Sequence[str] | None) -> Pa
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
     if isinstance(node, zarr.Array):
-        return _arrays({FEATURES.name: node}, target, features)
-    return _arrays(dict(node.arrays()), target, features)
+        return _arrays({FEATURES.name: node}, names)
+    return _arrays(dict(node.arrays()), names)
 
 
 def _load_npz(path: str) -> dict[str, NDArray[Any]]:
@@ -133,7 +147,7 @@ def _load_npz(path: str) -> dict[str, NDArray[Any]]:
         ) from error
 
 
-def _arrays(arrays: Mapping[str, Any], target: str, features: Sequence[str] | None) -> ArraysTable:
+def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
     if matrix is None:
         raise InputError(
@@ -143,12 +157,14 @@ def _arrays(arrays: Mapping[str, Any], target: str, features: Sequence[str] | No
     others: dict[str, RowArray] = {}
     label = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
     if label is not None:
-        others[target] = row_array(label)
+        others[called.target] = row_array(label)
     for variable in (WEIGHT, INCLUSION):
         if variable.name in arrays:
             others[variable.name] = row_array(arrays[variable.name])
+    if called.group is not None and called.group in arrays and called.group not in others:
+        others[called.group] = row_array(arrays[called.group])
     width = rows.shape[1] if len(rows.shape) == 2 else 0
-    names = tuple(f"x{number}" for number in range(width)) if features is None else tuple(features)
+    names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
     if len(rows.shape) == 2 and len(names) != width:
         raise InputError(f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest.")
     return ArraysTable(names, rows, others)

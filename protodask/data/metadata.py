@@ -20,6 +20,7 @@ from protodask.data.schema import (
     FEATURES,
     FORMAT_NAME,
     FORMAT_VERSION,
+    GROUP,
     INCLUSION,
     VARIABLES,
     WEIGHT,
@@ -76,6 +77,12 @@ class Metadata:
     notes: tuple[str, ...] = ()
     identity: str = ""
     """Drawn when the dataset is made and kept by appends: tells it from another that takes its place."""
+    group_name: str | None = None
+
+    @property
+    def version(self) -> int:
+        """The oldest version of the format that can hold it."""
+        return FORMAT_VERSION if self.group_name is not None else 1
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -88,7 +95,8 @@ class Metadata:
     @property
     def variables(self) -> tuple[Variable, ...]:
         """The arrays this dataset has."""
-        present = {WEIGHT: self.weight_name is not None, INCLUSION: self.inclusion_name is not None}
+        names = {WEIGHT: self.weight_name, INCLUSION: self.inclusion_name, GROUP: self.group_name}
+        present = {variable: name is not None for variable, name in names.items()}
         return tuple(variable for variable in VARIABLES if present.get(variable, True))
 
     def dtype_of(self, variable: Variable) -> np.dtype[Any]:
@@ -165,6 +173,8 @@ def _schema_record(metadata: Metadata) -> dict[str, Any]:
         "target_name": metadata.target_name,
         "weight_name": metadata.weight_name,
         "inclusion_name": metadata.inclusion_name,
+        # Not there where there are no groups, so that such a dataset has the fingerprint it always had.
+        **({} if metadata.group_name is None else {"group_name": metadata.group_name}),
     }
 
 
@@ -189,7 +199,7 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
     summary = metadata.summary
     record = {
         "format": FORMAT_NAME,
-        "version": FORMAT_VERSION,
+        "version": metadata.version,
         "n_rows": metadata.n_rows,
         "block_rows": metadata.block_rows,
         **_schema_record(metadata),
@@ -238,7 +248,7 @@ def require_storable(metadata: Metadata) -> None:
 
 def unfinished_attributes() -> dict[str, Any]:
     """What stands in a dataset that is being written in place."""
-    return {"format": FORMAT_NAME, "version": FORMAT_VERSION, "n_rows": 0}
+    return {"format": FORMAT_NAME, "version": 1, "n_rows": 0}
 
 
 def from_attributes(attributes: object, where: str) -> Metadata:
@@ -300,4 +310,5 @@ def _parse(fields: Fields) -> Metadata:
         block_checks=block_checks,
         notes=fields.texts("notes"),
         identity=fields.optional_text("identity") or "",
+        group_name=fields.optional_text("group_name"),
     )

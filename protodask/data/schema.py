@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from protodask.engine.blocks import Block
 
 FORMAT_NAME = "protodask-dataset"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest form of a dataset: 2 has groups. What has none is written as version 1, which older readers know."""
 
 Label = str | int | bool
 """A class as the user wrote it."""
@@ -37,7 +38,8 @@ FEATURES = Variable("features", ("row", "feature"), ("float32", "float64"), np.n
 TARGET = Variable("target", ("row",), ("int32",), -1, True, "index into the classes")
 WEIGHT = Variable("weight", ("row",), ("float64",), np.nan, False, "sample weight, >= 0")
 INCLUSION = Variable("inclusion", ("row",), ("float64",), np.nan, False, "probability that the row was kept, in (0, 1]")
-VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION)
+GROUP = Variable("group", ("row",), ("int64",), -1, False, "code of the group the row belongs to, >= 0")
+VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION, GROUP)
 
 
 @dataclass(frozen=True, slots=True)

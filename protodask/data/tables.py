@@ -20,6 +20,7 @@ from protodask.data.encoding import (
     Table,
     Unseen,
     encode_features,
+    encode_group,
     encode_inclusion,
     encode_labels,
     encode_weight,
@@ -28,7 +29,7 @@ from protodask.data.encoding import (
     table_rows,
 )
 from protodask.data.row_arrays import RowArray
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Column, Label
+from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import InputError, StorageError
 
@@ -78,6 +79,7 @@ class Encoder:
     inclusion_name: str | None = None
     dtype: str = "float32"
     unseen: Unseen = "error"
+    group_name: str | None = None
 
     @property
     def n_features(self) -> int:
@@ -85,7 +87,8 @@ class Encoder:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8
+        group = 0 if self.group_name is None else 8
+        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group
 
     def empty(self, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays for so many rows."""
@@ -96,6 +99,8 @@ class Encoder:
             arrays[WEIGHT.name] = np.empty(rows)
         if self.inclusion_name is not None:
             arrays[INCLUSION.name] = np.empty(rows)
+        if self.group_name is not None:
+            arrays[GROUP.name] = np.empty(rows, dtype=np.int64)
         return arrays
 
     def encode(self, table: Table, out: Arrays) -> Problem | None:
@@ -109,6 +114,9 @@ class Encoder:
             problems.append(problem)
         if self.inclusion_name is not None:
             out[INCLUSION.name][...], problem = encode_inclusion(table[self.inclusion_name], self.inclusion_name)
+            problems.append(problem)
+        if self.group_name is not None:
+            out[GROUP.name][...], problem = encode_group(table[self.group_name], self.group_name)
             problems.append(problem)
         return first_problem(problems)
 

@@ -27,7 +27,7 @@ from protodask.data.metadata import (
     to_attributes,
 )
 from protodask.data.rows import BlockNumbers, RelaidSource, check_finite
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
+from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
 from protodask.data.storage import (
     is_url,
     locate,
@@ -111,6 +111,8 @@ class BlockWriter:
             for name in self.names
         }
         arrays[TARGET.name] = _codes(arrays[TARGET.name])
+        if GROUP.name in arrays:
+            arrays[GROUP.name] = _group_codes(arrays[GROUP.name])
         block = Block(block.number, block.start, arrays)
         self.check(block)
         self.sink.write(block.number, block.start, arrays)
@@ -142,6 +144,8 @@ class BlockWriter:
         if INCLUSION.name in block:
             share = block[INCLUSION.name]
             _refuse(block, ~((share > 0) & (share <= 1)), "inclusion probability", "These are above 0 and at most 1.")
+        if GROUP.name in block:
+            _refuse(block, block[GROUP.name] < 0, "group code", "Codes of groups are whole numbers of at least 0.")
 
 
 def _codes(target: Any) -> Any:
@@ -150,6 +154,15 @@ def _codes(target: Any) -> Any:
             f"The target codes are of type {target.dtype}.", "Encode the labels as positions in `classes`."
         )
     return np.ascontiguousarray(target, dtype=np.int32)
+
+
+def _group_codes(group: Any) -> Any:
+    if group.dtype.kind not in "iu" or group.dtype == np.uint64:
+        raise InputError(
+            f"The codes of the groups are of type {group.dtype}.",
+            "Give each group a number from 0 that int64 can hold.",
+        )
+    return np.ascontiguousarray(group, dtype=np.int64)
 
 
 def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
@@ -188,6 +201,7 @@ def write_dataset(
     target_name: str = "target",
     weight_name: str | None = None,
     inclusion_name: str | None = None,
+    group_name: str | None = None,
     dropped: Sequence[str] = (),
     engine: EngineLike = None,
     dtype: str = "float32",
@@ -196,22 +210,22 @@ def write_dataset(
     append: bool = False,
     notes: Sequence[str] = (),
 ) -> Dataset:
-    """Write a source of encoded "features" and "target" (and "weight", "inclusion") as a dataset.
+    """Write a source of encoded "features" and "target" (and "weight", "inclusion", "group") as a dataset.
 
     The dataset appears whole or not at all. With `append` the rows are added to the dataset at `path`, which must
     have the same columns and classes; until the end it shows its old rows. One append at a time: another one is refused
-    while it lasts (at a URL, where nothing can be locked, the one that ends later fails). Names of weight and
-    inclusion default to those of the arrays.
+    while it lasts (at a URL, where nothing can be locked, the one that ends later fails). Names of weight,
+    inclusion and group default to those of the arrays.
     """
     where = locate(path)
     if source.layout.n_rows == 0:
         raise InputError("There are no rows to write.", "Give a source with rows.")
     with open_engine(engine) as opened:
-        present = source.read(0) if weight_name is None or inclusion_name is None else None
-        if present is not None and weight_name is None and WEIGHT.name in present:
-            weight_name = WEIGHT.name
-        if present is not None and inclusion_name is None and INCLUSION.name in present:
-            inclusion_name = INCLUSION.name
+        if None in (weight_name, inclusion_name, group_name):
+            present = source.read(0)
+            weight_name = weight_name or (WEIGHT.name if WEIGHT.name in present else None)
+            inclusion_name = inclusion_name or (INCLUSION.name if INCLUSION.name in present else None)
+            group_name = group_name or (GROUP.name if GROUP.name in present else None)
         wanted = Metadata(
             n_rows=source.layout.n_rows,
             block_rows=1,
@@ -221,6 +235,7 @@ def write_dataset(
             target_name=target_name,
             weight_name=weight_name,
             inclusion_name=inclusion_name,
+            group_name=group_name,
             dropped=tuple(dropped),
             summary=empty_summary(sum(len(column.feature_names) for column in columns), len(classes)),
             content=0,
@@ -379,6 +394,7 @@ def check_same_schema(old: Metadata, new: Metadata) -> None:
         ("target", old.target_name, new.target_name),
         ("weight", old.weight_name, new.weight_name),
         ("inclusion", old.inclusion_name, new.inclusion_name),
+        ("group", old.group_name, new.group_name),
     ):
         if before != after:
             raise InputError(

@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, get_worker
@@ -21,32 +21,12 @@ from protodask.engine.groups import Pass, Reader, run_group
 from protodask.engine.memory import cache_budget, process_memory_limit
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import TASKS_PER_WORKER_THREAD, Processes
-from protodask.engine.sources import Source, ZippedSource, leaves
+from protodask.engine.sources import PlaceHolder, Source, leaves, with_leaves
 from protodask.engine.submission import lost_scheduler, results_of, submit_graph, task_key, wait_for_worker, workers_of
 from protodask.errors import ClusterError
 
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
-
-
-@dataclass(frozen=True)
-class ShippedBlocks:
-    """Stands in for a source that is in the driver's memory: its blocks come to the task as inputs."""
-
-    blocks: dict[int, Block]
-    key: str
-    source_layout: Any
-
-    @property
-    def layout(self) -> Any:
-        return self.source_layout
-
-    @property
-    def resident(self) -> bool:
-        return True
-
-    def read(self, number: int) -> Block:
-        return self.blocks[number]
 
 
 class ClusterScheduler:
@@ -126,10 +106,10 @@ class ClusterScheduler:
             reference = self._reference(graph, f"protodask-{token}-argument-{position}", value)
             arguments.append(value if reference is None else _Input(len(inputs)))
             inputs += [] if reference is None else [reference]
-        named = tuple(leaf for leaf in leaves(work.source) if not leaf.resident)
         held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
+        source = with_leaves(work.source, lambda leaf: PlaceHolder(leaf.key, leaf.layout) if leaf.resident else leaf)
         # Unpickled by the task: what a worker cannot import is then an error of the task, and not the worker's end.
-        packed: Any = pickle.dumps((named, work.map, work.merge, work.prepare, arguments))
+        packed: Any = pickle.dumps((source, work.map, work.merge, work.prepare, arguments))
         if len(packed) > SHARE_BYTES:  # as with many thousands of blocks or features, which the dataset describes
             name = f"protodask-{token}-work"
             graph[name] = Task(name, _identity, packed)
@@ -217,21 +197,26 @@ def _identity(value: Any) -> Any:
 
 def _run_on_worker(packed: bytes, numbers: Sequence[int], n_shared: int, *inputs: Any) -> tuple[str, list[Node[Any]]]:
     try:
-        named, map_block, merge, prepare, arguments = pickle.loads(packed)
+        source, map_block, merge, prepare, arguments = pickle.loads(packed)
     except (ImportError, AttributeError) as error:
         raise ClusterError(
             f"A worker could not load its work ({error}).",
             "Install on the workers what is installed here, in the same versions.",
         ) from error
-    blocks = inputs[n_shared:]
     arguments = tuple(inputs[value.position] if isinstance(value, _Input) else value for value in arguments)
-    parts = named
-    for first in range(0, len(blocks), len(numbers)):
-        held = {block.number: block for block in blocks[first : first + len(numbers)]}
-        parts += (ShippedBlocks(held, f"shipped-{first}", None),)
-    source = parts[0] if len(parts) == 1 else ZippedSource(parts)
+    source = with_leaves(source, _shipped(source, numbers, inputs[n_shared:]))
     nodes = run_group(Pass(source, map_block, merge, arguments, prepare), numbers, _worker_reader())
     return get_worker().address, nodes
+
+
+def _shipped(source: Source, numbers: Sequence[int], blocks: Sequence[Block]) -> Callable[[Source], Source]:
+    """Puts the blocks that came to a task where they belong: those of each leaf together, in the order of leaves."""
+    held = [leaf.key for leaf in leaves(source) if leaf.resident]
+    found = {
+        key: {block.number: block for block in blocks[position * len(numbers) : (position + 1) * len(numbers)]}
+        for position, key in enumerate(held)
+    }
+    return lambda leaf: replace(leaf, blocks=found[leaf.key]) if isinstance(leaf, PlaceHolder) else leaf
 
 
 _reader_lock = threading.Lock()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from protodask.engine.blocks import Arrays, Block
 from protodask.engine.groups import Pass, split_blocks
 from protodask.engine.progress import PassProgress, ProgressListener
-from protodask.engine.reduction import Reduction, identity, merge_tree
+from protodask.engine.reduction import Node, Reduction, identity, merge_tree
 from protodask.engine.scheduling import Scheduler
 from protodask.engine.sources import Source, leaves
 from protodask.engine.threads import ThreadScheduler
@@ -55,16 +55,15 @@ class Engine:
         same to the last bit for any scheduler and any number of threads.
         """
         numbers = range(source.layout.n_blocks) if blocks is None else blocks
-        return reduction.finish(merge_tree(self._submit(source, reduction, numbers, args, label), reduction.merge))
+        work = Pass(source, reduction.map, reduction.merge, args, reduction.prepare, label)
+        return reduction.finish(merge_tree(self.run_pass(work, numbers), reduction.merge))
 
-    def _submit(
-        self, source: Source, reduction: Reduction[Any, Any], numbers: Sequence[int], args: tuple[Any, ...], label: str
-    ) -> list[Any]:
+    def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
+        """The partials of one pass over some blocks, merged within each task."""
         if len(numbers) == 0:
             raise ValueError("a pass over no blocks")
         groups = split_blocks(numbers, self._scheduler.n_tasks)
-        progress = PassProgress(label, len(numbers), self._progress)
-        work = Pass(source, reduction.map, reduction.merge, args, reduction.prepare)
+        progress = PassProgress(work.label, len(numbers), self._progress)
         return self._scheduler.run(work, groups, progress.advance)
 
     def map(

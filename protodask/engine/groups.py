@@ -12,7 +12,7 @@ from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Block
 from protodask.engine.cache import BlockCache
 from protodask.engine.reduction import GroupFold, Merge, Node
-from protodask.engine.sources import Source, join_blocks, leaves
+from protodask.engine.sources import Source, assemble, leaves
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Pass:
     merge: Merge
     args: tuple[Any, ...]
     prepare: Callable[..., tuple[Any, ...]] | None = None
+    label: str = ""
+    """What it is for, where progress is shown."""
 
     def prepared(self) -> Pass:
         """The same pass with the arguments that `map` gets."""
@@ -40,7 +42,8 @@ class Reader:
     executor: Executor
 
     def read(self, source: Source, number: int, active: frozenset[str]) -> Block:
-        return join_blocks([self._read_leaf(leaf, number, active) for leaf in leaves(source)])
+        blocks = {leaf.key: self._read_leaf(leaf, number, active) for leaf in leaves(source)}
+        return assemble(source, lambda leaf: blocks[leaf.key])
 
     def _read_leaf(self, leaf: Source, number: int, active: frozenset[str]) -> Block:
         if leaf.resident:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -81,21 +81,133 @@ class ZippedSource:
         return all(part.resident for part in self.parts)
 
     def read(self, number: int) -> Block:
-        return join_blocks([part.read(number) for part in self.parts])
+        return assemble(self, lambda leaf: leaf.read(number))
+
+
+View = Callable[[Block], Block]
+"""Turns a block into another of the same rows; pickled by name or value like all that travels."""
+
+
+@dataclass(frozen=True)
+class ViewedSource:
+    """A source whose blocks are looked at through a function: what is read, and cached, are those of `base`."""
+
+    base: Source
+    view: View
+    name: str
+    """Tells this view from others of the same source."""
+
+    @property
+    def layout(self) -> Layout:
+        return self.base.layout
+
+    @property
+    def key(self) -> str:
+        return f"{self.base.key}/{self.name}"
+
+    @property
+    def resident(self) -> bool:
+        return self.base.resident
+
+    def read(self, number: int) -> Block:
+        return assemble(self, lambda leaf: leaf.read(number))
+
+
+@dataclass(frozen=True)
+class BundledSource:
+    """Sources of one layout that are read together and stay apart: `part` takes the block of one out again."""
+
+    parts: tuple[Source, ...]
+
+    @property
+    def layout(self) -> Layout:
+        return self.parts[0].layout
+
+    @property
+    def key(self) -> str:
+        return "|".join(part.key for part in self.parts)
+
+    @property
+    def resident(self) -> bool:
+        return all(part.resident for part in self.parts)
+
+    def read(self, number: int) -> Block:
+        return assemble(self, lambda leaf: leaf.read(number))
+
+
+def part(block: Block, position: int) -> Block:
+    """What one part of a bundled source has in a block of it."""
+    prefix = f"{position}/"
+    own = {name[len(prefix) :]: array for name, array in block.arrays.items() if name.startswith(prefix)}
+    return Block(block.number, block.start, own)
+
+
+@dataclass(frozen=True)
+class PlaceHolder:
+    """Stands in for a source whose blocks, where they are needed, are in memory already."""
+
+    key: str
+    layout: Layout
+    blocks: Mapping[int, Block] = field(default_factory=dict)
+
+    @property
+    def resident(self) -> bool:
+        return True
+
+    def read(self, number: int) -> Block:
+        return self.blocks[number]
 
 
 def zip_sources(*sources: Source) -> Source:
     """Several sources as one, row by row."""
-    parts = tuple(leaf for source in sources for leaf in leaves(source))
-    layouts = {part.layout for part in parts}
+    parts: list[Source] = []
+    for source in sources:
+        parts += source.parts if isinstance(source, ZippedSource) else (source,)
+    layouts = {one.layout for one in parts}
     if len(layouts) != 1:
         raise ValueError(f"sources of different layouts cannot be zipped: {sorted(map(str, layouts))}")
-    return parts[0] if len(parts) == 1 else ZippedSource(parts)
+    return parts[0] if len(parts) == 1 else ZippedSource(tuple(parts))
 
 
 def leaves(source: Source) -> tuple[Source, ...]:
-    """The sources a source is zipped from, itself if it is not."""
-    return source.parts if isinstance(source, ZippedSource) else (source,)
+    """The sources that are read for a source, each once: itself, if it is made of no others."""
+    match source:
+        case ZippedSource(parts) | BundledSource(parts):
+            found = {leaf.key: leaf for one in parts for leaf in leaves(one)}
+            return tuple(found.values())
+        case ViewedSource():
+            return leaves(source.base)
+    return (source,)
+
+
+def assemble(source: Source, read: Callable[[Source], Block]) -> Block:
+    """A block of a source, of those that `read` gives of its leaves."""
+    match source:
+        case ZippedSource(parts):
+            return join_blocks([assemble(one, read) for one in parts])
+        case ViewedSource():
+            return source.view(assemble(source.base, read))
+        case BundledSource(parts):
+            blocks = [assemble(one, read) for one in parts]
+            arrays = {
+                f"{position}/{name}": array
+                for position, block in enumerate(blocks)
+                for name, array in block.arrays.items()
+            }
+            return Block(blocks[0].number, blocks[0].start, arrays)
+    return read(source)
+
+
+def with_leaves(source: Source, replace: Callable[[Source], Source]) -> Source:
+    """The same source made of other leaves."""
+    match source:
+        case ZippedSource(parts):
+            return ZippedSource(tuple(with_leaves(one, replace) for one in parts))
+        case ViewedSource():
+            return ViewedSource(with_leaves(source.base, replace), source.view, source.name)
+        case BundledSource(parts):
+            return BundledSource(tuple(with_leaves(one, replace) for one in parts))
+    return replace(source)
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,12 @@ class ThreadScheduler:
         self._readers = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask-read")
         self._reader = Reader(BlockCache(cache_budget(self._memory, self._threads)), self._readers)
 
+    def of_one_thread(self) -> ThreadScheduler:
+        """One that computes where it is called, with the memory and the cache of this one, and ends with it."""
+        single = copy.copy(self)
+        single._threads = 1
+        return single
+
     def __reduce__(self) -> tuple[Any, ...]:
         # In another process it has threads and a cache of its own.
         return ThreadScheduler, (self._threads, self._memory)
@@ -72,6 +79,8 @@ class ThreadScheduler:
             with tasks.one():
                 return run_group(work, groups[task], self._reader, on_block)
 
+        if len(groups) == 1:
+            return run_one(0)  # here and now: handing one task over takes several times as long as a small one itself
         keys = [f"group-{task}" for task in range(len(groups))]
         graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
         try:

@@ -155,7 +155,7 @@ class _Explainer:
         order = order[: int(np.count_nonzero(impacts))]
         ordered, classes = impacts[order], self._classes[order]
         size = dominant_size(model.marginals, ordered, classes)
-        rest = slice(self._most, None)
+        listed, rest = order[: self._most], slice(self._most, None)
         return Explanation(
             classes=model.classes,
             probability=unscaled / total,
@@ -163,30 +163,37 @@ class _Explainer:
             familiarity=float(impacts.sum()),
             marginal_share=float(model.marginals.sum()) / total,
             marginal=model.marginals / total,
-            contributions=tuple(
-                self._contribution(row, int(index), float(similarities[index]), total, rank < size)
-                for rank, index in enumerate(order[: self._most])
-            ),
+            contributions=self._listed(row, listed, similarities[listed], total, size),
             others=np.bincount(classes[rest], weights=ordered[rest], minlength=model.n_classes) / total,
             dominant_size=size,
         )
 
-    def _contribution(self, row: Floats, index: int, similarity: float, total: float, dominant: bool) -> Contribution:
-        number = int(np.searchsorted(self._starts, index, side="right")) - 1
-        side, position = self._sides[number], index - int(self._starts[number])
-        weight = float(side.batch.prototype_weight[position])
-        return Contribution(
-            batch=number + 1,
-            position=position,
-            row=int(side.batch.row[position]),
-            label=self._model.classes[side.batch.prototype_class[position]],
-            weight=weight,
-            similarity=similarity,
-            impact=weight * similarity,
-            share=weight * similarity / total,
-            dominant=dominant,
-            features=side.matches(row, position, self._model.feature_names),
-        )
+    def _listed(
+        self, row: Floats, chosen: Integers, similarities: Floats, total: float, size: int
+    ) -> tuple[Contribution, ...]:
+        """The contributions at `chosen` positions among all, of which the first `size` are dominant."""
+        number = np.searchsorted(self._starts, chosen, side="right") - 1
+        position = chosen - self._starts[number]
+        found: dict[int, Contribution] = {}
+        for batch_number in np.unique(number).tolist():
+            side, ranks = self._sides[batch_number], np.flatnonzero(number == batch_number)
+            matches = side.matches(row, position[ranks], self._model.feature_names)
+            for rank, features in zip(ranks.tolist(), matches, strict=True):
+                place = int(position[rank])
+                weight, similarity = float(side.batch.prototype_weight[place]), float(similarities[rank])
+                found[rank] = Contribution(
+                    batch=batch_number + 1,
+                    position=place,
+                    row=int(side.batch.row[place]),
+                    label=self._model.classes[side.batch.prototype_class[place]],
+                    weight=weight,
+                    similarity=similarity,
+                    impact=weight * similarity,
+                    share=weight * similarity / total,
+                    dominant=rank < size,
+                    features=features,
+                )
+        return tuple(found[rank] for rank in range(len(chosen)))
 
 
 @dataclass(frozen=True)
@@ -219,17 +226,14 @@ class _BatchSide:
         similarities: Floats = np.exp(-0.5 * squares)
         return similarities
 
-    def matches(self, row: Floats, position: int, names: tuple[str, ...]) -> tuple[FeatureMatch, ...]:
-        """The comparison with one prototype, feature by feature."""
+    def matches(self, row: Floats, positions: Integers, names: tuple[str, ...]) -> list[tuple[FeatureMatch, ...]]:
+        """The comparison with some prototypes, feature by feature."""
         batch = self.batch
-        prototype = batch.prototypes[position]
-        similarity = np.exp(-0.5 * np.square((self._near(row) - prototype) * self._weight_per_unit))
-        columns = zip(
-            [names[index] for index in batch.feature_index.tolist()],
-            row[batch.feature_index].tolist(),
-            prototype.tolist(),
-            batch.feature_weight.tolist(),
-            similarity.tolist(),
-            strict=True,
-        )
-        return tuple(map(FeatureMatch._make, columns))
+        prototypes = batch.prototypes[positions]
+        similarities = np.exp(-0.5 * np.square((self._near(row) - prototypes) * self._weight_per_unit))
+        active = [names[index] for index in batch.feature_index.tolist()]
+        values, weights = row[batch.feature_index].tolist(), batch.feature_weight.tolist()
+        return [
+            tuple(map(FeatureMatch._make, zip(active, values, prototype, weights, similarity, strict=True)))
+            for prototype, similarity in zip(prototypes.tolist(), similarities.tolist(), strict=True)
+        ]

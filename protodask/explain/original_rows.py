@@ -22,6 +22,25 @@ Value = float | Label | None
 
 
 @dataclass(frozen=True)
+class Prototype:
+    """Which prototype of a model: batch from 1, position in it from 0; its row in the training data, and its class."""
+
+    batch: int
+    position: int
+    row: int
+    label: Label
+
+
+def all_prototypes(model: PrototypeSet) -> tuple[Prototype, ...]:
+    """Every prototype, batch by batch."""
+    return tuple(
+        Prototype(number, position, row, model.classes[code])
+        for number, batch in enumerate(model.batches, start=1)
+        for position, (row, code) in enumerate(zip(batch.row.tolist(), batch.prototype_class.tolist(), strict=True))
+    )
+
+
+@dataclass(frozen=True)
 class OriginalRow:
     """A row of the training data that became a prototype."""
 
@@ -37,24 +56,24 @@ class OriginalRow:
 
 def original_rows(
     model: PrototypeSet,
-    contributions: Sequence[Contribution],
+    prototypes: Sequence[Prototype | Contribution],
     training: Dataset | None = None,
     engine: EngineLike = None,
 ) -> tuple[OriginalRow, ...]:
-    """The rows behind the prototypes of some contributions, in their order.
+    """The rows behind some prototypes, or the contributions of an explanation, in their order.
 
     `training` must be the dataset that the model, or at least one of its batches, was trained on: prototypes of batches
     trained on others keep what the model holds of them. Without it, all do.
     """
     if training is None:
-        return tuple(_held(model, item) for item in contributions)
+        return tuple(_held(model, item) for item in prototypes)
     check_training(model, training)
     inside = [key == training.key for key in training_keys(model)]
-    wanted = sorted({item.row for item in contributions if inside[item.batch - 1]})
+    wanted = sorted({item.row for item in prototypes if inside[item.batch - 1]})
     with open_engine(engine) as opened:
         found = _take(training, wanted, opened)
     return tuple(
-        _original(item, found[item.row]) if inside[item.batch - 1] else _held(model, item) for item in contributions
+        _original(item, found[item.row]) if inside[item.batch - 1] else _held(model, item) for item in prototypes
     )
 
 
@@ -108,12 +127,12 @@ def _take(training: Dataset, rows: Sequence[int], engine: Engine) -> dict[int, t
     return dict(zip(rows, zip(labels, values, strict=True), strict=True))
 
 
-def _original(item: Contribution, found: tuple[Label, dict[str, Value]]) -> OriginalRow:
+def _original(item: Prototype | Contribution, found: tuple[Label, dict[str, Value]]) -> OriginalRow:
     label, values = found
     return OriginalRow(item.batch, item.position, item.row, label, values, complete=True)
 
 
-def _held(model: PrototypeSet, item: Contribution) -> OriginalRow:
+def _held(model: PrototypeSet, item: Prototype | Contribution) -> OriginalRow:
     batch = model.batches[item.batch - 1]
     names = [model.feature_names[index] for index in batch.feature_index.tolist()]
     values: dict[str, Value] = dict(zip(names, batch.prototypes[item.position].tolist(), strict=True))

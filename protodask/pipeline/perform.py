@@ -12,10 +12,19 @@ from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
 from protodask.pipeline.json_file import check_file_free, write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.report import write_report
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
-from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
+from protodask.pipeline.steps import (
+    EvaluateStep,
+    FitStep,
+    IngestStep,
+    PredictStep,
+    ReportStep,
+    SampleDataStep,
+    Step,
+)
 from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint, save_model
@@ -34,7 +43,7 @@ def check(step: Step) -> None:
         case FitStep():
             fit_config(step)
             run_directory(step.out, step.run_dir)
-        case PredictStep() | EvaluateStep():
+        case PredictStep() | EvaluateStep() | ReportStep():
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
 
@@ -52,6 +61,8 @@ def perform(step: Step, engine: Engine, callbacks: Sequence[Callback] = ()) -> R
             return _predict(step, engine)
         case EvaluateStep():
             return _evaluate(step, engine)
+        case ReportStep():
+            return write_report(step, engine)
 
 
 def _make_sample_data(step: SampleDataStep, engine: Engine) -> DatasetWritten:
@@ -77,6 +88,7 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
         ordinal=step.ordinal,
         weight=step.weight,
         inclusion=step.inclusion,
+        group=step.group,
         drop=step.drop,
         append=step.append,
         overwrite=step.overwrite,

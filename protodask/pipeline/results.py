@@ -73,4 +73,31 @@ class ModelEvaluated:
         return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
 
 
-Result = DatasetWritten | ModelFitted | PredictionsWritten | ModelEvaluated
+@dataclass(frozen=True)
+class ReportWritten:
+    """A report lies at `path`."""
+
+    path: str
+    size: int
+    """Bytes of the file."""
+    rows: int
+    n_batches: int
+    quality: dict[str, float]
+    """Its figures of quality by name, nan where one was left out."""
+    alarming: int | None
+    """Features that drifted strongly; None if no drift was measured."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "report",
+            "path": mask(self.path),
+            "bytes": self.size,
+            "rows": self.rows,
+            "batches": self.n_batches,
+            **{name.lower().replace("-", "_").replace(" ", "_"): value for name, value in self.quality.items()},
+            "drifted_features": self.alarming,
+        }
+
+
+Result = DatasetWritten | ModelFitted | PredictionsWritten | ModelEvaluated | ReportWritten

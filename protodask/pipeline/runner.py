@@ -14,6 +14,7 @@ from protodask.pipeline.steps import (
     FitStep,
     IngestStep,
     PredictStep,
+    ReportStep,
     SampleDataStep,
     Step,
     step_name,
@@ -77,3 +78,5 @@ def describe_step(step: Step) -> str:
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
             return f"evaluate, {mask(step.model)} on {mask(step.data)}"
+        case ReportStep():
+            return f"report, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"

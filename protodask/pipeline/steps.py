@@ -34,6 +34,7 @@ class IngestStep:
     ordinal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     weight: str | None = None
     inclusion: str | None = None
+    group: str | None = None
     drop: tuple[str, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     append: bool = False
@@ -94,7 +95,21 @@ class EvaluateStep:
     overwrite: bool = False
 
 
-Step = SampleDataStep | IngestStep | FitStep | PredictStep | EvaluateStep
+@dataclass(frozen=True)
+class ReportStep:
+    """Write a report on a model and rows of known classes: one HTML file."""
+
+    model: str
+    data: str
+    out: str
+    training: str | None = None
+    drift: str | None = None
+    title: str | None = None
+    batches: int | None = None
+    overwrite: bool = False
+
+
+Step = SampleDataStep | IngestStep | FitStep | PredictStep | EvaluateStep | ReportStep
 
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
@@ -102,6 +117,7 @@ STEPS: dict[str, type[Step]] = {
     "fit": FitStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
+    "report": ReportStep,
 }
 """Steps by the names of their commands."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.keyed import keyed_draws, stream_key
 from protodask.data.schema import TARGET, Label, row_weights
 from protodask.engine import Block, Reduction, identity
 from protodask.errors import InputError
@@ -24,23 +25,10 @@ SCORES = "scores"
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
-
-
-def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64: a bijection of 64 bits, after which neighbours look unrelated."""
-    value = (value ^ (value >> np.uint64(30))) * _FIRST
-    value = (value ^ (value >> np.uint64(27))) * _SECOND
-    return value ^ (value >> np.uint64(31))
-
 
 def priority(seed: int, batch: int, rows: Integers) -> NDArray[np.uint64]:
     """Priority of rows in the draw for `batch` (from 1): distinct for distinct rows, small ones are drawn."""
-    start = np.array([seed % 2**64], dtype=np.uint64)
-    key = _mix(_mix(start) ^ (np.array([batch], dtype=np.uint64) * _GOLDEN))
-    return _mix(key + rows.astype(np.uint64) * _GOLDEN)
+    return keyed_draws(stream_key(seed, batch), rows)
 
 
 @dataclass(frozen=True)

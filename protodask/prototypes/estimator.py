@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from protodask.data.dataset import Dataset
+from protodask.data.encoding import encode_group
 from protodask.data.row_arrays import ZarrRows, row_array
 from protodask.data.rows import FILL_IN, first_unusable
-from protodask.data.schema import FEATURES, TARGET, WEIGHT, Column
+from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column
 from protodask.data.summary import summarize
 from protodask.data.zarr_arrays import ZarrArraysSource
 from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
@@ -34,7 +36,31 @@ from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
+if TYPE_CHECKING:
+    from protodask.explain import Explanation
+
 Batches = int | Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What an estimator trains on."""
+
+    data: TrainingData
+    labels: NDArray[Any]
+    grouped: bool
+    """Whether the rows say which of them belong together."""
+    folder: str | None = None
+    """Where scores may be stored, for rows that are not in memory."""
+    dataset: Dataset | None = None
+    """That they were written to, unless they are in memory."""
+
+    def score_keeper(self, config: FitConfig, engine: Engine, started: bool) -> ScoreKeeper:
+        """What keeps the scores between batches; `started` where there are batches already."""
+        if self.dataset is None or self.folder is None:
+            return MemoryScores()
+        shape = shape_of(self.dataset, config, started)
+        return score_keeper(self.dataset, self.folder, scores_stored(shape, engine.scheduler.processes()))
 
 
 class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -131,15 +157,13 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Dask collections are computed once, block by block, into a temporary dataset that training then reads.
         """
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
-        config = self._config(0 if start is None else start.n_batches)
-        with open_engine(self.engine) as engine:
-            if _is_out_of_memory(X):
-                self._fit_out_of_memory(X, y, sample_weight, config, engine, start)
-            else:
-                self._fit_in_memory(X, y, sample_weight, config, engine, start)
+        config = self.fit_config(0 if start is None else start.n_batches)
+        with open_engine(self.engine) as engine, self.training_rows(X, y, sample_weight, engine, start) as rows:
+            self.train(rows, config, engine, start)
         return self
 
-    def _config(self, batches_before: int) -> FitConfig:
+    def fit_config(self, batches_before: int = 0) -> FitConfig:
+        """The settings of a fit that adds to a model with so many batches."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
@@ -164,9 +188,40 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         return config.with_batches(config.n_batches - batches_before)
 
-    def _fit_in_memory(
-        self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
-    ) -> None:
+    @contextmanager
+    def training_rows(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        engine: Engine,
+        start: PrototypeSet | None = None,
+        groups: Any = None,
+    ) -> Iterator[TrainingRows]:
+        """Rows to train on, from whatever they were given as; `groups` say which of them belong together."""
+        if not _is_out_of_memory(X):
+            yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
+            return
+        from protodask.data.ingest import ingest_arrays
+
+        with temporary_folder() as folder:
+            given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
+            dataset = ingest_arrays(
+                X, y, f"{folder}/data.zarr", weight=sample_weight, group=groups, dtype=_feature_dtype(X), engine=engine
+            )
+            self.n_features_in_ = dataset.n_features
+            if given is not None:
+                self.feature_names_in_ = given
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            names = self._feature_names(given, dataset.n_features)
+            columns = tuple(Column(name) for name in names)
+            data = replace(dataset_for_training(dataset), feature_names=names, columns=columns)
+            yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, folder, dataset)
+
+    def _rows_in_memory(
+        self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
+    ) -> TrainingRows:
         with _naming_values(X):
             X, y = validate_data(self, X, y, dtype=[np.float32, np.float64], ensure_min_samples=2, reset=start is None)
         check_classification_targets(y)
@@ -178,45 +233,25 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             codes = _codes_among(labels, self._checked_classes(), codes)
             labels = self._checked_classes()
         arrays[TARGET.name] = codes.astype(np.int32)
+        names = tuple(arrays)
+        if groups is not None:
+            arrays[GROUP.name] = _group_codes(groups, len(X))
         source = array_source(arrays)
         classes = tuple(_plain(label) for label in labels)
         summary = summarize(engine, source, len(classes))
-        names = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
-        columns = tuple(Column(name) for name in names)
-        data = TrainingData(source, tuple(arrays), summary, classes, names, columns)
-        self._train(data, MemoryScores(), config, engine, start)
-        self.classes_: NDArray[Any] = labels
+        features = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
+        columns = tuple(Column(name) for name in features)
+        data = TrainingData(source, names, summary, classes, features, columns)
+        return TrainingRows(data, labels, groups is not None)
 
-    def _fit_out_of_memory(
-        self, X: Any, y: Any, sample_weight: Any, config: FitConfig, engine: Engine, start: PrototypeSet | None
-    ) -> None:
-        from protodask.data.ingest import ingest_arrays
-
-        given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
-        with temporary_folder() as folder:
-            dataset = ingest_arrays(
-                X, y, f"{folder}/data.zarr", weight=sample_weight, dtype=_feature_dtype(X), engine=engine
-            )
-            names = self._feature_names(given, dataset.n_features)
-            columns = tuple(Column(name) for name in names)
-            data = replace(dataset_for_training(dataset), feature_names=names, columns=columns)
-            shape = shape_of(dataset, config, start is not None and start.n_batches > 0)
-            stored = scores_stored(shape, engine.scheduler.processes())
-            self._train(data, score_keeper(dataset, folder, stored), config, engine, start)
-        self.n_features_in_ = dataset.n_features
-        if given is not None:
-            self.feature_names_in_ = given
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        self.classes_ = np.asarray(dataset.classes)
-
-    def _train(
-        self, data: TrainingData, scores: ScoreKeeper, config: FitConfig, engine: Engine, start: PrototypeSet | None
-    ) -> None:
-        training = Training(data, config, engine, scores, callbacks=tuple(self.callbacks))
+    def train(self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None) -> None:
+        """Fit to rows that `training_rows` gave: for estimators around this one."""
+        scores = rows.score_keeper(config, engine, start is not None and start.n_batches > 0)
+        training = Training(rows.data, config, engine, scores, callbacks=tuple(self.callbacks))
         self.model_, self.history_ = training.run(start)
         self.n_iter_ = max((record.iterations for record in self.history_), default=0)
-        engine.forget(data.source)
+        engine.forget(rows.data.source)
+        self.classes_: NDArray[Any] = rows.labels
 
     @staticmethod
     def _feature_names(given: Sequence[object] | NDArray[Any] | None, n_features: int) -> tuple[str, ...]:
@@ -237,6 +272,26 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """How much evidence the model has at each row (N,): 0 far from every prototype."""
         self._checked_classes()
         return self._map(X, n_batches, _familiarity, None, np.float64)
+
+    def explain(self, X: Any, n_batches: int | None = None, most: int = 20) -> Explanation | list[Explanation]:
+        """Why the probabilities of rows are what they are, see `protodask.explain.Explanation`.
+
+        One row, as a vector (D,), a series or a table of one row, gives one explanation, more rows give a list. At most
+        `most` prototypes are listed for each.
+        """
+        from protodask.explain import explain_rows
+
+        self._checked_classes()
+        if _is_out_of_memory(X):
+            raise InputError(
+                "The rows to explain are not in memory.", "Give a few of them as an array, such as X[:5].compute()."
+            )
+        if np.ndim(X) == 1:
+            X = X.to_frame().T if hasattr(X, "to_frame") else np.reshape(np.asarray(X), (1, -1))
+        with _naming_values(X):
+            X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
+        found = explain_rows(self.model_, X, n_batches=n_batches, most=most)
+        return found[0] if len(found) == 1 else found
 
     def _checked_classes(self) -> NDArray[Any]:
         check_is_fitted(self, "model_")
@@ -364,6 +419,15 @@ def _is_out_of_memory(value: object) -> bool:
 def _plain(label: Any) -> Any:
     value = label.item() if hasattr(label, "item") else label
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
+    values = column_or_1d(groups)
+    check_consistent_length(values, np.empty(n_rows))
+    codes, problem = encode_group(values, "groups")
+    if problem is not None:
+        raise problem.error()
+    return codes
 
 
 def _codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:

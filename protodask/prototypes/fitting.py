@@ -116,7 +116,7 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     names += [WEIGHT.name] if data.has_weight else []
     names += [INCLUSION.name] if data.has_inclusion else []
     metadata = data.metadata
-    others = [metadata.weight_name, metadata.inclusion_name, *metadata.dropped]
+    others = [metadata.weight_name, metadata.inclusion_name, metadata.group_name, *metadata.dropped]
     return TrainingData(
         source=data,
         array_names=tuple(names),

@@ -66,12 +66,14 @@ class Shape:
     feature_bytes: int
     """Bytes of a stored feature."""
     weight_columns: int
-    """Columns besides features and target."""
+    """Columns of weights: the row's, and the probability of its inclusion."""
     max_fraction: float
     precision: str
     scored: bool
     """Whether the scores of earlier batches are needed: there is more than one batch in the end."""
     max_iterations: int = 5000
+    group_columns: int = 0
+    """Columns that training does not look at, but that a block has."""
 
     @property
     def n_rows(self) -> int:
@@ -83,7 +85,7 @@ class Shape:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features * self.feature_bytes + 4 + DOUBLE * self.weight_columns
+        return self.n_features * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.group_columns)
 
     @property
     def data_bytes(self) -> int:
@@ -137,6 +139,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         precision=config.precision,
         scored=config.n_batches > 1 or (started and config.n_batches > 0),
         max_iterations=config.max_iterations,
+        group_columns=int(data.has_group),
     )
 
 
@@ -266,6 +269,23 @@ def scores_stored(shape: Shape, processes: Processes) -> bool:
 def fits(shape: Shape, processes: Processes) -> bool:
     """Whether every process keeps its limit, with the scores where they go."""
     return within_limits(shape, processes, scores_stored(shape, processes))
+
+
+def most_together(shape: Shape, processes: Processes) -> int:
+    """Fits that may advance together: each beyond the first brings its own candidates, operands, scores and partials.
+
+    The tiles and the arrays by row are those of the fit at hand; a fit that waits for its turn holds none.
+    """
+    stored = scores_stored(shape, processes)
+    worker, driver = memory_of(shape, processes, stored)
+    scores = 0 if stored else shape.score_bytes
+    driving = sum(part.bytes for part in driving_parts(shape, processes)) + RESIDENT_COPIES * scores
+    computing = sum(part.bytes for part in working_parts(shape, processes)[2:])
+    if processes.kind == "threads":
+        return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing)
+    more_here = max(0, processes.driver_bytes - driver.total) // driving
+    more_there = max(0, processes.usable_bytes - worker.total) // (computing + 2 * scores)
+    return 1 + min(more_here, more_there)
 
 
 def read_bytes(shape: Shape, processes: Processes) -> tuple[int, int]:

@@ -132,6 +132,12 @@ class PrototypeSet:
                 found[count] = running.copy()
         return [found[count] for count in n_batches]
 
+    def shrink(self) -> PrototypeSet:
+        """The same model without the columns it does not look at, see `protodask.prototypes.shrinking`."""
+        from protodask.prototypes.shrinking import shrink
+
+        return shrink(self)
+
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model to a Zarr store, whole or not at all."""
         from protodask.prototypes.persistence import save_model

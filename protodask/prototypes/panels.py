@@ -9,6 +9,7 @@ releases and takes back the interpreter lock costs more than the padding.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ class Panels:
     def n_columns(self) -> int:
         return len(self.column)
 
-    @property
+    @cached_property
     def used(self) -> NDArray[np.bool_]:
         return self.column >= 0
 
@@ -48,8 +49,24 @@ class Panels:
         return spread
 
 
+MOST_REMEMBERED = 4096
+"""Prototypes up to which arrangements are kept: there they take a tenth of an evaluation, and little memory."""
+
+
 def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
     """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
+    if len(classes) > MOST_REMEMBERED:
+        return _arrange(members, classes, n_features)
+    return _remembered(members.tobytes(), classes.tobytes(), n_features)
+
+
+@lru_cache(maxsize=16)
+def _remembered(members: bytes, classes: bytes, n_features: int) -> Panels:
+    # From one evaluation to the next the prototypes with weight seldom change.
+    return _arrange(np.frombuffer(members, dtype=np.int64), np.frombuffer(classes, dtype=np.int64), n_features)
+
+
+def _arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
     labels, counts = np.unique(classes[members], return_counts=True)
     width = _choose_width(counts, n_features)
     column: list[NDArray[np.int64]] = []

@@ -119,8 +119,8 @@ class RunDirectory:
 
     @property
     def untouched(self) -> bool:
-        """Whether no evaluation was recorded: then nothing is lost with the directory."""
-        return not any(name.endswith(".log") for name in os.listdir(self.path))
+        """Whether no evaluation was recorded, here or in a run inside: then nothing is lost with the directory."""
+        return not any(name.endswith(".log") for _, _, names in os.walk(self.path) for name in names)
 
     def finish(self, history: list[dict[str, Any]]) -> None:
         """Write down how the batches went."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -63,6 +63,17 @@ class RunLog(Protocol):
 
 
 @dataclass(frozen=True)
+class Step:
+    """A batch that training added."""
+
+    model: PrototypeSet
+    """With the batch."""
+    record: BatchRecord
+    source: Source
+    """The rows it was trained on, with their unscaled probabilities before it unless it is the first."""
+
+
+@dataclass(frozen=True)
 class Training:
     """One fit: everything that stays the same over its batches."""
 
@@ -75,31 +86,43 @@ class Training:
 
     def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
         """Add `config.n_batches` batches to `start`, or to the marginals alone."""
-        data, config = self.data, self.config
-        check_classes(data.summary.class_rows, data.classes, config.max_fraction)
+        model = self.first_model(start)
+        history: list[BatchRecord] = []
+        for step in self.steps(model):
+            model = step.model
+            history.append(step.record)
+            for callback in self.callbacks:
+                callback(BatchDone(step.record))
+        return model, history
+
+    def first_model(self, start: PrototypeSet | None = None) -> PrototypeSet:
+        """The model that the first batch is added to, once the data are seen to be fit for it."""
+        data = self.data
+        check_classes(data.summary.class_rows, data.classes, self.config.max_fraction)
         check_size(data)
         model = self._empty_model() if start is None else start
         check_start(model, data)
-        history: list[BatchRecord] = []
+        return model
+
+    def steps(self, model: PrototypeSet) -> Generator[Step, None, None]:
+        """Add up to `config.n_batches` batches to `model`, one whenever the next is asked for."""
+        config = self.config
         wanted = model.n_batches + config.n_batches
         scores: Source | None = None
         try:
             if model.n_batches and config.n_batches:
-                scores = self.scores.keep(self.engine, data.source, score_block, model)
+                scores = self.scores.keep(self.engine, self.data.source, score_block, model)
             while model.n_batches < wanted:
-                source = data.source if scores is None else zip_sources(data.source, scores)
+                source = self.data.source if scores is None else zip_sources(self.data.source, scores)
                 batch, record = self._fit_batch(source, model, wanted)
                 model = model.with_batch(batch)
-                history.append(record)
+                yield Step(model, record, source)
                 if model.n_batches < wanted:
                     scores = self._rescore(scores, batch, model)
-                for callback in self.callbacks:
-                    callback(BatchDone(record))
         finally:
             if scores is not None:
                 self.engine.forget(scores)
                 self.scores.clear()
-        return model, history
 
     def _empty_model(self) -> PrototypeSet:
         data = self.data

@@ -1,16 +1,17 @@
-"""What a search tried and what it chose: a table that is saved with the model."""
+"""What a search tried and what it chose: a table that is saved with the model.
+
+`F` folds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
-
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 from protodask.data.records import Fields
-from protodask.errors import FormatError
+from protodask.prototypes.model import PrototypeSet
 
 Strategy = Literal["joint", "two-stage"]
 
@@ -30,14 +31,24 @@ class Trial:
     fold_losses: tuple[float, ...]
 
     @property
+    def usable(self) -> bool:
+        """Whether there is a finite loss for every fold."""
+        return len(self.fold_losses) > 0 and all(math.isfinite(loss) for loss in self.fold_losses)
+
+    @property
     def mean(self) -> float:
-        """Mean of the folds."""
-        return math.fsum(self.fold_losses) / len(self.fold_losses)
+        """Mean of the folds, NaN if it is not usable."""
+        if not self.usable:
+            return math.nan
+        return math.fsum(loss / len(self.fold_losses) for loss in self.fold_losses)
 
     @property
     def standard_error(self) -> float:
-        """`sqrt(sum_f (l_f - mean)^2 / (F - 1) / F)` over `F` folds."""
-        return float(np.std(self.fold_losses, ddof=1)) / math.sqrt(len(self.fold_losses))
+        """`sqrt(sum_f (l_f - mean)^2 / (F - 1) / F)`; 0 for a single fold, which tells nothing; NaN like `mean`."""
+        if not self.usable:
+            return math.nan
+        folds, mean = len(self.fold_losses), self.mean
+        return math.hypot(*(loss - mean for loss in self.fold_losses)) / math.sqrt(max(folds - 1, 1) * folds)
 
 
 @dataclass(frozen=True)
@@ -54,5 +65,118 @@ class SearchResult:
     """How it was chosen, in words."""
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return asdict(self)
+        """Plain values, for files; a loss that is not finite is None, because JSON has no such number."""
+        record = asdict(self)
+        for trial in record["trials"]:
+            trial["fold_losses"] = [loss if math.isfinite(loss) else None for loss in trial["fold_losses"]]
+        return {**record, "trials": list(record["trials"])}
+
+
+def read_search(model: PrototypeSet | Mapping[str, Any]) -> SearchResult | None:
+    """The search that a model, or its provenance, keeps; None if it was not found by one.
+
+    Whatever stands there is checked: what is no record of a search is a `FormatError`.
+    """
+    provenance = model.provenance if isinstance(model, PrototypeSet) else model
+    record = provenance.get(SEARCH)
+    if record is None:
+        return None
+    fields = _fields(record)
+    strategy = next((name for name in get_args(Strategy) if name == fields.text("strategy")), None)
+    if strategy is None:
+        fields.damaged("the strategy is none that is known")
+    trials = tuple(_read_trial(_fields(entry)) for entry in fields.objects("trials"))
+    if len({len(trial.fold_losses) for trial in trials}) != 1:
+        fields.damaged("there are no trials, or they differ in the number of folds")
+    best, selected = (fields.integer(name, 0, len(trials) - 1) for name in ("best", "selected"))
+    if not (trials[best].usable and trials[selected].usable):
+        fields.damaged("the trial that was chosen, or the best one, has no loss")
+    return SearchResult(strategy, trials, best, selected, fields.text("rule"))
+
+
+def _fields(record: object) -> Fields:
+    remedy = "Fit the model again, or restore it from a copy."
+    fields = Fields(record if isinstance(record, Mapping) else {}, "kept with the model", "search", remedy)
+    if not isinstance(record, Mapping):
+        fields.damaged("they are no object")
+    return fields
+
+
+def _read_trial(fields: Fields) -> Trial:
+    penalties = [float(fields.floats(name, None)[0]) for name in ("lambda_v", "lambda_w")]
+    if min(penalties) < 0:
+        fields.damaged("a penalty is negative")
+    losses = fields.record.get("fold_losses")
+    if not isinstance(losses, list) or len(losses) == 0:
+        fields.damaged("fold_losses is not a list of numbers")
+    known = replace(fields, record={"fold_losses": [0.0 if loss is None else loss for loss in losses]})
+    numbers = known.floats("fold_losses", len(losses)).tolist()
+    return Trial(
+        stage=fields.integer("stage", 1, 2),
+        lambda_v=penalties[0],
+        lambda_w=penalties[1],
+        n_batches=fields.integer("n_batches", 0),
+        fold_losses=tuple(math.nan if loss is None else number for loss, number in zip(losses, numbers, strict=True)),
+    )
+
+
+def as_rows(result: SearchResult) -> list[dict[str, int | float | bool]]:
+    """A row for each trial, in the order they were tried: all rows have the same columns, as a CSV file needs it."""
+    return [
+        {
+            "stage": trial.stage,
+            "lambda_v": trial.lambda_v,
+            "lambda_w": trial.lambda_w,
+            "batches": trial.n_batches,
+            "mean": trial.mean,
+            "standard_error": trial.standard_error,
+            **{f"fold_{number}": loss for number, loss in enumerate(trial.fold_losses, start=1)},
+            "best": position == result.best,
+            "selected": position == result.selected,
+        }
+        for position, trial in enumerate(result.trials)
+    ]
+
+
+HEADER = ("stage", "lambda_v", "lambda_w", "batches", "log-loss", "std. error", "")
+
+
+def as_lines(result: SearchResult, most: int | None = None) -> list[tuple[str, ...]]:
+    """The trials as texts below `HEADER`, those of smallest mean first and at most so many.
+
+    The chosen one and the best one are among them in any case.
+    """
+    order = sorted(
+        range(len(result.trials)),
+        key=lambda position: (not result.trials[position].usable, result.trials[position].mean, position),
+    )
+    if most is not None and most < len(order):
+        marked = {result.best, result.selected}
+        free = max(most - len(marked), 0)
+        others = set([position for position in order if position not in marked][:free])
+        order = [position for position in order if position in marked | others]
+    return [_line(result, position) for position in order]
+
+
+def _line(result: SearchResult, position: int) -> tuple[str, ...]:
+    trial = result.trials[position]
+    marks = [word for word, marked in (("chosen", result.selected), ("best", result.best)) if marked == position]
+    return (
+        str(trial.stage),
+        f"{trial.lambda_v:.3g}",
+        f"{trial.lambda_w:.3g}",
+        str(trial.n_batches),
+        f"{trial.mean:.5f}" if trial.usable else "failed",
+        f"{trial.standard_error:.5f}" if trial.usable else "",
+        ", ".join(marks),
+    )
+
+
+def as_text(result: SearchResult, most: int | None = None) -> str:
+    """`as_lines` as a table for a terminal: numbers to the right, and one line that says how it was chosen."""
+    lines = [HEADER, *as_lines(result, most)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(HEADER))]
+    table = ["  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    left_out = len(result.trials) - (len(lines) - 1)
+    more = [f"and {left_out:,} more"] if left_out else []
+    return "\n".join([*table, *more, f"{result.strategy} search, chosen by: {result.rule}"])

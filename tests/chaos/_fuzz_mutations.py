@@ -523,6 +523,8 @@ def _sign_dataset(scene: Scene) -> None:
             ("weight_name", None),
             ("inclusion_name", None),
             ("weight_name", "../../features"),
+            ("group_name", None),
+            ("group_name", "../../features"),
             ("dtype", "float64"),
             ("dtype", "float16"),
             ("dropped", ("x",) * 10_000),

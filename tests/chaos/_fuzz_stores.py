@@ -85,6 +85,7 @@ def _make_dataset(path: Path, seed: int) -> None:
         "target": (age > 5).astype(np.int32),
         "weight": random.uniform(0.5, 2, ROWS),
         "inclusion": random.uniform(0.1, 1, ROWS),
+        "group": random.integers(0, ROWS // 4, ROWS),
     }
     write_dataset(array_source(arrays), path, classes=CLASSES, columns=COLUMNS, block_rows=BLOCK_ROWS)
 

@@ -1,6 +1,7 @@
 """`protodask ingest`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,28 @@ def test_ingest__wrong_use(options: tuple[str, ...], remedy: str, call: Call, tm
     assert done.exit_code == 2
     assert remedy in done.stderr
     assert not (tmp_path / "data.zarr").exists()
+
+
+def test_ingest__a_group_column_is_no_feature_from_ingest_to_evaluation(
+    call: Call, write_table: Callable[..., Path], tmp_path: Path
+) -> None:
+    lines = write_table(tmp_path / "plain.csv", rows=200).read_text().splitlines()
+    table = tmp_path / "table.csv"
+    table.write_text("\n".join([lines[0] + ",ward", *(f"{line},w{row % 9}" for row, line in enumerate(lines[1:]))]))
+    options = ("--target", "outcome", "--drop", "colour", "--drop", "size")
+    models = []
+    for name, extra in (("plain", ()), ("table", ("--group", "ward"))):
+        data, model = tmp_path / f"{name}.zarr", tmp_path / f"{name}-model.zarr"
+        assert call("ingest", tmp_path / f"{name}.csv", "--out", data, *options, *extra).exit_code == 0
+        assert call("fit", data, "--out", model, "--candidates", 30, "--max-iterations", 20).exit_code == 0
+        models.append(json.loads(call("info", model, "--json").stdout)["batches"])
+    assert models[0] == models[1]
+    found = call("info", tmp_path / "table.zarr")
+    assert re.search(r"^group +ward", found.stdout, re.MULTILINE)
+    assert not re.search(r"^group", call("info", tmp_path / "plain.zarr").stdout, re.MULTILINE)
+    model = tmp_path / "table-model.zarr"
+    for scored in ("table.csv", "plain.csv", "table.zarr"):
+        done = call("evaluate", model, tmp_path / scored, "--json")
+        assert done.exit_code == 0, done.output
+        predicted = call("predict", model, tmp_path / scored, "--out", tmp_path / f"{scored}.predictions.zarr")
+        assert predicted.exit_code == 0, predicted.output

@@ -187,7 +187,7 @@ def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
 
 def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
     rewrite(dataset, lambda found: found.update(version=7))
-    with pytest.raises(FormatError, match=r"version 7, .* up to 1\. Upgrade protodask"):
+    with pytest.raises(FormatError, match=r"version 7, .* up to 2\. Upgrade protodask"):
         Dataset.open(dataset.path)
 
 
@@ -487,3 +487,56 @@ def test_open__of_a_disk_that_does_not_answer_does_not_advise_to_ingest_again(
     with pytest.raises(StorageError, match="disk.* Check"):
         Dataset.open(dataset.path)
     assert Dataset.open(dataset.path).n_rows == 100
+
+
+def test_dataset__without_groups_is_what_it_always_was(write: Callable[..., Dataset], tmp_path: Path) -> None:
+    arrays = {
+        "features": (np.arange(120.0).reshape(40, 3) % 8).astype(np.float32),
+        "target": (np.arange(40) % 3).astype(np.int32),
+        "weight": np.ones(40),
+        "inclusion": np.full(40, 0.5),
+    }
+    dataset = write(arrays, tmp_path / "d.zarr", block_rows=16)
+    # As it was before there were groups: models and runs name such datasets by it.
+    assert dataset.key == "79700b20ffa352d99b381a84a0577aac"
+    attributes = json.loads((tmp_path / "d.zarr" / "zarr.json").read_text())["attributes"]
+    assert attributes["version"] == 1
+    assert "group_name" not in attributes
+    assert not (tmp_path / "d.zarr" / "group").exists()
+    assert not dataset.has_group
+    assert dataset.describe()["group"] is None
+    assert dataset.describe()["format_version"] == 1
+
+
+def test_dataset__with_groups_hands_them_out(
+    make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path, all_rows: Callable[[Dataset], Any]
+) -> None:
+    arrays = make_arrays(100) | {"group": np.arange(100) // 7 + 2**62}
+    dataset = write(arrays, tmp_path / "d.zarr", block_rows=32, group_name="patient")
+    assert dataset.has_group
+    assert dataset.array_names == ("features", "target", "weight", "inclusion", "group")
+    assert all_rows(dataset)["group"].dtype == np.int64
+    np.testing.assert_array_equal(all_rows(dataset)["group"], arrays["group"])
+    assert (dataset.describe()["group"], dataset.describe()["format_version"]) == ("patient", 2)
+    del arrays["group"]
+    assert write(arrays, tmp_path / "without.zarr", block_rows=32).key != dataset.key
+
+
+def test_dataset__of_other_groups_has_another_fingerprint(
+    make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    one, other = (
+        write(make_arrays(50) | {"group": np.arange(50) // size}, tmp_path / f"{size}.zarr", block_rows=16)
+        for size in (2, 3)
+    )
+    assert one.key != other.key
+
+
+def test_read__notices_a_missing_chunk_of_groups(
+    make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    dataset = write(make_arrays(64) | {"group": np.arange(64)}, tmp_path / "d.zarr", block_rows=16)
+    (tmp_path / "d.zarr" / "group" / "c" / "2").unlink()
+    assert dataset.read(1).n_rows == 16
+    with pytest.raises(FormatError, match=r"'group' .* damaged in block 2"):
+        dataset.read(2)

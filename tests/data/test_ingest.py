@@ -595,3 +595,89 @@ def test_ingest__of_more_columns_than_a_dataset_can_have_reads_no_row(
         ingest(arrays, tmp_path / "d", engine=engine)
     assert scans == []
     assert os.listdir(tmp_path) == []
+
+
+GROUP_SETTINGS: dict[str, Any] = {"target": "y", "group": "g", "block_rows": 32}
+
+
+def grouped_frame(kind: str = "text", rows: int = 200) -> pd.DataFrame:
+    generator = np.random.default_rng(5)
+    codes = generator.integers(0, 30, rows)
+    group = [f"ward {code}" for code in codes] if kind == "text" else codes
+    return pd.DataFrame({"x": generator.random(rows).round(6), "g": group, "y": generator.integers(0, 2, rows)})
+
+
+@pytest.mark.parametrize("kind", ["text", "numbers"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "dask", "arrays", "npz"])
+def test_ingest__groups_are_the_same_from_every_kind_of_table(
+    form: str, kind: str, engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]
+) -> None:
+    frame = grouped_frame(kind)
+    expected = ingest(frame, tmp_path / "expected", engine=engine, **GROUP_SETTINGS)
+    assert expected.feature_names == ("x",)
+    assert expected.metadata.group_name == "g"
+    codes = all_rows(expected)["group"]
+    pairs = set(zip(frame["g"], codes.tolist(), strict=True))
+    assert len(pairs) == len({group for group, _ in pairs}) == len({code for _, code in pairs})
+    source: Any
+    match form:
+        case "csv":
+            frame.to_csv(source := tmp_path / "t.csv", index=False)
+        case "parquet":
+            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=37)
+        case "dask":
+            source = dask.dataframe.from_pandas(frame, npartitions=3)
+        case "arrays":
+            source = {"X": frame[["x"]].to_numpy(), "target": frame["y"].to_numpy(), "g": frame["g"].to_numpy()}
+        case _:
+            values = frame["g"].to_numpy(dtype=str if kind == "text" else None)
+            np.savez(source := tmp_path / "t.npz", X=frame[["x"]], target=frame["y"], g=values, other=np.zeros(3))
+    found = ingest(source, tmp_path / "found", engine=engine, **GROUP_SETTINGS)
+    np.testing.assert_array_equal(all_rows(found)["group"], codes)
+
+
+def test_ingest_arrays__takes_groups(engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]) -> None:
+    frame = grouped_frame()
+    expected = ingest(frame, tmp_path / "expected", engine=engine, **GROUP_SETTINGS)
+    codes = all_rows(expected)["group"]
+    for number, group in enumerate((frame["g"], frame["g"].to_numpy(), frame["g"].to_numpy(dtype=str))):
+        found = ingest_arrays(frame[["x"]], frame["y"], tmp_path / str(number), group=group, engine=engine)
+        np.testing.assert_array_equal(all_rows(found)["group"], codes)
+        assert found.metadata.group_name == "group"
+    named = frame[["x"]].rename(columns={"x": "group"})
+    assert ingest_arrays(named, frame["y"], tmp_path / "n", group=frame["g"]).feature_names == ("feature group",)
+
+
+@pytest.mark.parametrize("form", ["csv", "pandas"])
+def test_ingest__names_the_row_without_a_group(form: str, engine: Engine, tmp_path: Path) -> None:
+    frame = grouped_frame()
+    frame.loc[123, "g"] = None
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = frame if form == "pandas" else tmp_path / "t.csv"
+    with pytest.raises(InputError, match=r"'g' has a missing value in row 123 \(counted from 0\)\. Fill in or remove"):
+        ingest(source, tmp_path / "out", engine=engine, **GROUP_SETTINGS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_ingest__refuses_a_group_column_that_cannot_be_one(engine: Engine, tmp_path: Path) -> None:
+    frame = grouped_frame()
+    with pytest.raises(InputError, match=r"no column 'h' for the group\. The columns are x, g, y"):
+        ingest(frame, tmp_path / "out", target="y", group="h", engine=engine)
+    with pytest.raises(InputError, match="two of the roles target, weight, inclusion and group"):
+        ingest(frame, tmp_path / "out", target="y", group="y", engine=engine)
+
+
+def test_append__keeps_the_group_column(engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]) -> None:
+    frame = grouped_frame("numbers")
+    whole = ingest(frame, tmp_path / "whole", engine=engine, **GROUP_SETTINGS)
+    ingest(frame[:90], tmp_path / "d", engine=engine, **GROUP_SETTINGS)
+    frame[90:].to_csv(tmp_path / "more.csv", index=False)
+    grown = ingest(tmp_path / "more.csv", tmp_path / "d", append=True, group="g", engine=engine)
+    np.testing.assert_array_equal(all_rows(grown)["group"], all_rows(whole)["group"])
+    with pytest.raises(InputError, match="lacks 'g'"):
+        ingest(frame.drop(columns="g"), tmp_path / "d", append=True, engine=engine)
+    with pytest.raises(InputError, match=r"group of the dataset is 'g', not 'x'\. Leave it out"):
+        ingest(frame, tmp_path / "d", append=True, group="x", engine=engine)
+    ingest(frame.drop(columns="g"), tmp_path / "without", target="y", engine=engine)
+    with pytest.raises(InputError, match="has 'g' besides"):
+        ingest(frame, tmp_path / "without", append=True, engine=engine)

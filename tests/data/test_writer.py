@@ -574,3 +574,33 @@ def test_attributes__say_what_the_format_promises(make_arrays: Make, write: Writ
     assert found["feature_names"] == ["a", "b", "c"]
     assert found["fingerprint"] == dataset.key
     np.testing.assert_allclose(found["deviation"], dataset.summary.deviation)
+
+
+def test_append__takes_groups_where_the_dataset_has_them(
+    make_arrays: Make, write: Write, tmp_path: Path, all_rows: Callable[[Dataset], Any]
+) -> None:
+    first, second = make_arrays(50) | {"group": np.arange(50)}, make_arrays(30, seed=1) | {"group": np.arange(30)}
+    write(first, tmp_path / "d", block_rows=16)
+    grown = write(second, tmp_path / "d", append=True)
+    np.testing.assert_array_equal(all_rows(grown)["group"], np.concatenate([first["group"], second["group"]]))
+    with pytest.raises(InputError, match=r"group of the rows to append are None, those of the dataset 'group'"):
+        write(make_arrays(30), tmp_path / "d", append=True)
+    write(make_arrays(30), tmp_path / "without", block_rows=16)
+    with pytest.raises(InputError, match="Append rows encoded like the dataset"):
+        write(second, tmp_path / "without", append=True)
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        (np.where(np.arange(64) == 37, -1, 5), "Row 37 .* group code. Codes of groups are whole numbers of at least 0"),
+        (np.zeros(64), "codes of the groups are of type float64. Give each group a number from 0 that int64 can hold"),
+        (np.zeros(64, dtype=np.uint64), "codes of the groups are of type uint64"),
+    ],
+)
+def test_write__lets_only_codes_of_groups_pass(
+    group: Any, message: str, make_arrays: Make, write: Write, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        write(make_arrays(64) | {"group": group}, tmp_path / "d", block_rows=8)
+    assert os.listdir(tmp_path) == []

@@ -111,6 +111,32 @@ def test_original_rows__without_the_data_are_what_the_model_holds(trained: Train
         assert not row.complete
 
 
+def test_original_rows__of_a_shrunk_model_have_all_columns(trained: Trained, engine: Engine) -> None:
+    data, model = trained
+    assert all(batch.feature_index[0] == 0 for batch in model.batches)
+    narrow = replace(
+        model,
+        batches=tuple(
+            replace(
+                batch,
+                feature_index=batch.feature_index[:1],
+                feature_weight=batch.feature_weight[:1],
+                center=batch.center[:1],
+                scale=batch.scale[:1],
+                prototypes=batch.prototypes[:, :1],
+            )
+            for batch in model.batches
+        ),
+    )
+    small = narrow.shrink()
+    assert [column.name for column in small.columns] == ["age"]
+    row = data.read(0)["features"][:1]
+    (explanation,) = explain_rows(small, row[:, :1])
+    assert explanation.contributions == explain_rows(narrow, row)[0].contributions
+    for found in original_rows(small, explanation.contributions, data, engine):
+        assert list(found.values) == ["age", "colour", "size"]
+
+
 def test_original_rows__of_a_model_with_batches_of_several_datasets(
     trained: Trained, frame: pandas.DataFrame, engine: Engine, tmp_path: Path
 ) -> None:

@@ -3,18 +3,21 @@
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodask.engine import Arrays, Block, Layout, one_blas_thread
+from protodask.data import Column, write_dataset
+from protodask.engine import Arrays, Block, Layout, array_source, one_blas_thread
 from protodask.engine.memory import RESIDENT_SHARE
 from protodask.engine.scheduling import SHIPPED_BYTES, Processes
 from protodask.prototypes import tiles
 from protodask.prototypes.calibration import synthetic_problem
 from protodask.prototypes.candidates import sample_block
+from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import (
     Shape,
     fits,
@@ -24,6 +27,7 @@ from protodask.prototypes.footprint import (
     row_array_bytes,
     sample_bytes,
     scores_stored,
+    shape_of,
     tile_bytes,
 )
 from protodask.prototypes.kernel import Standardization
@@ -263,3 +267,23 @@ def test_scores_stored__beyond_the_share_of_what_passes_leave() -> None:
     most = SHIPPED_BYTES // (8 * shape.n_classes)
     assert not scores_stored(replace(shape, layout=Layout(most, 2**14)), workers)
     assert scores_stored(replace(shape, layout=Layout(most + 1, 2**14)), workers)
+
+
+def test_shape_of__a_dataset_counts_all_columns_of_its_rows(tmp_path: Path) -> None:
+    arrays: Arrays = {
+        "features": np.random.default_rng(0).random((60, 2)).astype(np.float32),
+        "target": np.arange(60, dtype=np.int32) % 2,
+    }
+    columns = (Column("a"), Column("b"))
+    found = []
+    more: dict[str, Arrays] = {
+        "plain": {},
+        "weight": {"weight": np.ones(60)},
+        "group": {"group": np.arange(60) // 3},
+    }
+    for name, column in more.items():
+        data = write_dataset(array_source({**arrays, **column}), tmp_path / name, classes=("p", "q"), columns=columns)
+        shape = shape_of(data, FitConfig())
+        assert shape.row_bytes == data.metadata.row_bytes
+        found.append((shape.row_bytes, shape.weight_columns))
+    assert found == [(12, 0), (20, 1), (20, 0)]

@@ -1,0 +1,267 @@
+"""`protodask explain`: why a model says what it says of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.console import plain, say
+from protodask.cli.errors import reported
+from protodask.cli.options import Debug, Json, Overwrite, grouped
+from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
+from protodask.cli.show import MOST_LINES, count, shorten, show_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from protodask.explain.contributions import FeatureMatch
+    from protodask.explain.tables import Explained
+    from protodask.pipeline.explanations import RowsExplained
+
+SIDE_BY_SIDE = 6
+"""Prototypes that are compared side by side, where the terminal is wide enough."""
+
+
+@grouped
+def explain(
+    model: Model,
+    data: Rows,
+    rows: Annotated[
+        list[int], typer.Option("--row", metavar="I", min=0, help="A row to explain, counted from 0. Repeatable.")
+    ],
+    training: Annotated[
+        str | None,
+        typer.Option(
+            "--training", metavar="DATA", help="The training dataset: shows the prototypes as they were there."
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference", metavar="HELDOUT", help="Held-out rows to compare the familiarity with: a dataset or tables."
+        ),
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=0, help="Prototypes to list at most, by impact.")] = 10,
+    batches: Batches = None,
+    unseen: UnseenOption = "error",
+    drop: Drop = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="Write the explanations to a .csv, .parquet or .xlsx file, too."),
+    ] = None,
+    overwrite: Overwrite = False,
+    computing: Computing = COMPUTING_HERE,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show why a model says what it says of some rows: its prototypes by impact, and what would change its mind."""
+    with reported(debug):
+        from protodask.pipeline.explanations import ExplainRequest, check_request, explain_data
+
+        request = ExplainRequest(
+            model=model,
+            data=data,
+            rows=tuple(rows),
+            training=training,
+            reference=reference,
+            most=most,
+            batches=batches,
+            unseen=unseen,
+            drop=tuple(drop or ()),
+            out=out,
+            overwrite=overwrite,
+        )
+        with computing_engine(computing, lambda: check_request(request)) as (engine, _):
+            found = explain_data(request, engine)
+        if as_json:
+            show_json(found.describe())
+        else:
+            _show(found)
+
+
+def _show(found: RowsExplained) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    for number, entry in enumerate(found.explained):
+        if number:
+            say()
+        _show_row(console, found, entry)
+    if found.path is not None:
+        say()
+        say(f"The explanations are in {shorten(found.path)}.")
+
+
+def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
+    explanation = entry.explanation
+    predicted = explanation.predicted
+    probability = explanation.probability[explanation.classes.index(predicted)]
+    known = "" if entry.actual is None else _verdict(predicted, entry.actual)
+    where = f"Row {entry.row} of {shorten(found.data)}"
+    _wrapped(console, f"{where}: {predicted}, with probability {probability:.3f}{known}.")
+    _wrapped(console, _said_of_familiarity(found, entry))
+    _wrapped(console, _said_of_dominance(entry))
+    say()
+    _show_classes(console, entry)
+    if not explanation.contributions:
+        return
+    say()
+    _show_prototypes(console, entry)
+    say()
+    _show_features(console, entry)
+    if entry.originals:
+        say()
+        _show_originals(console, found, entry)
+
+
+def _verdict(predicted: Any, actual: Any) -> str:
+    same = (type(predicted), predicted) == (type(actual), actual)
+    return ", and so it is" if same else f", but it is {actual}"
+
+
+def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:
+    value = entry.explanation.familiarity
+    said = f"Familiarity: {value:.4g}"
+    held_out = found.reference
+    if held_out is None:
+        return f"{said} (0 is far from every prototype; --reference compares it with held-out rows)."
+    share, p_value = held_out.quantile(value), held_out.p_value(value)
+    return (
+        f"{said}. Of {count(len(held_out.familiarity), 'held-out row')} {share:.2%} are as unfamiliar or more: the "
+        f"p-value for a row of their kind is {p_value:.3g}."
+    )
+
+
+def _said_of_dominance(entry: Explained) -> str:
+    explanation = entry.explanation
+    size, listed = explanation.dominant_size, len(explanation.contributions)
+    if size == 0:
+        return "The class shares of the training data fix the decision, whatever the classes of the prototypes."
+    which = "strongest prototype fixes" if size == 1 else f"{size:,} strongest prototypes fix"
+    marked = "marked *" if size <= listed else f"of which {listed:,} are listed"
+    return f"The {which} the decision ({marked}): it would be the same whatever the classes of the others."
+
+
+def _show_classes(console: Console, entry: Explained) -> None:
+    explanation = entry.explanation
+    listed = dict.fromkeys(explanation.classes, 0.0)
+    for item in explanation.contributions:
+        listed[item.label] += item.share
+    order = (-explanation.probability).argsort(kind="stable").tolist()
+    table = _table("class", "class shares", "prototypes listed", "other prototypes", "probability")
+    for position in order[:MOST_LINES]:
+        label = explanation.classes[position]
+        parts = (explanation.marginal[position], listed[label], explanation.others[position])
+        _add(table, label, *(f"{part:.4f}" for part in (*parts, explanation.probability[position])))
+    console.print(table)
+    _say_rest(len(order), "class", "classes")
+
+
+def _show_prototypes(console: Console, entry: Explained) -> None:
+    table = _table("", "class", "share", "weight", "similarity", "batch", "training row")
+    for rank, item in enumerate(entry.explanation.contributions, start=1):
+        _add(
+            table,
+            f"{'*' if item.dominant else ' '}#{rank}",
+            item.label,
+            f"{item.share:.4f}",
+            f"{item.weight:.4g}",
+            f"{item.similarity:.4f}",
+            item.batch,
+            item.row,
+        )
+    console.print(table)
+
+
+def _show_features(console: Console, entry: Explained) -> None:
+    """Row and strongest prototypes feature by feature, heaviest features first."""
+    shown = entry.explanation.contributions[:SIDE_BY_SIDE]
+    matches = [{match.name: match for match in item.features} for item in shown]
+    every = sorted((match for found in matches for match in found.values()), key=lambda match: -match.weight)
+    values = {match.name: match.value for match in every}
+    if not values:
+        return
+    say("Values, and in brackets how similar they are to those of the row (1: the same)")
+    lines = [
+        (name, _value(value), *(_compared(found.get(name)) for found in matches)) for name, value in values.items()
+    ]
+    _print_beside(console, "feature", lines)
+    _say_rest(len(lines), "feature", "features")
+
+
+def _compared(match: FeatureMatch | None) -> str:
+    return "" if match is None else f"{_value(match.prototype_value)} ({match.similarity:.2f})"
+
+
+def _show_originals(console: Console, found: RowsExplained, entry: Explained) -> None:
+    """Row and strongest prototypes as they are in the tables they come from."""
+    shown = entry.originals[:SIDE_BY_SIDE]
+    values = found.values(entry)
+    names = dict.fromkeys([name for original in shown for name in original.values])
+    say("In the training data")
+    lines = [
+        (name, _value(values.get(name, "")), *(_value(original.values.get(name, "")) for original in shown))
+        for name in names
+    ]
+    _print_beside(console, "column", lines)
+    _say_rest(len(lines), "column", "columns")
+    if partly := [f"#{rank}" for rank, original in enumerate(shown, start=1) if not original.complete]:
+        _wrapped(
+            console, f"{', '.join(partly)}: of a batch that was trained on other data, as far as the model holds it."
+        )
+
+
+def _print_beside(console: Console, what: str, lines: Sequence[tuple[str, ...]]) -> None:
+    """Name, value of the row, and values of as many prototypes as stand beside each other; one at least."""
+    for columns in range(len(lines[0]), 2, -1):
+        table = _table(what, "this row", *(f"#{rank}" for rank in range(1, columns - 1)))
+        for line in lines[:MOST_LINES]:
+            _add(table, *line[:columns])
+        if columns == 3 or _fits(console, table):
+            console.print(table)
+            return
+
+
+def _fits(console: Console, table: Table) -> bool:
+    # Asked with all the room there is, a table says what it takes without breaking a line.
+    unbounded = console.options.update(width=100 * console.width)
+    return console.measure(table, options=unbounded).maximum <= console.width
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _table(*header: str) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for position, name in enumerate(header):
+        justify: Any = "left" if position == 0 or name == "class" else "right"
+        table.add_column(Text(plain(name)), justify=justify, overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: object) -> None:
+    from rich.text import Text
+
+    table.add_row(*(Text(plain(str(cell).replace("\n", " "))) for cell in cells))
+
+
+def _wrapped(console: Console, text: str) -> None:
+    from rich.text import Text
+
+    console.print(Text(plain(text)))
+
+
+def _say_rest(lines: int, one: str, many: str) -> None:
+    if lines > MOST_LINES:
+        say(f"and {count(lines - MOST_LINES, one, many)} more; --json has all")

@@ -1,0 +1,248 @@
+"""Jobs that advance together: each asks for one pass after another, and passes that wait at the same time become one.
+
+A job, such as a fit, is written as if it were alone and runs in a thread of its own. In step, a pass begins when every
+job at work waits for one, and serves them all: out of core, ten fits cost the reading of one. Where all rows are at
+hand there is nothing to share, and each job computes by itself, as many at a time as there are threads. Either way a
+job has the bits it would have alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+from protodask.engine.blas import one_blas_thread
+from protodask.engine.bundles import bundle, unbundle
+from protodask.engine.engine import Engine
+from protodask.engine.groups import Pass
+from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Processes
+from protodask.engine.threads import ThreadScheduler
+
+Result = TypeVar("Result")
+Job = Callable[[Engine], Result]
+Company = Literal["in step", "side by side"]
+"""Whether the passes of jobs become one, or each job computes on one thread."""
+
+
+def choose_company(engine: Engine, data_bytes: int) -> Company:
+    """Side by side where this process computes and keeps all `data_bytes` that the jobs read; else in step."""
+    processes = engine.scheduler.processes()
+    at_hand = processes.kind == "threads" and data_bytes <= processes.cache_bytes
+    return "side by side" if at_hand else "in step"
+
+
+def run_together(
+    engine: Engine,
+    jobs: Iterable[Job[Result]],
+    done: Callable[[Result], Iterable[Job[Result]]],
+    *,
+    company: Company,
+    most: int,
+) -> None:
+    """Run jobs, at most `most` at a time, and those that `done` answers to the result of one with.
+
+    `done` is called in this thread, one result at a time, in the order in which jobs end; jobs that follow others go
+    first, so that few are ever half done. If a job fails the others are stopped at their next pass, and its error is
+    raised.
+    """
+    scheduler = engine.scheduler
+    if company == "side by side" and isinstance(scheduler, ThreadScheduler):
+        most = min(most, scheduler.n_threads)
+    waiting: deque[Job[Result]] = deque(jobs)
+    crew: _Crew[Result] = _Crew()
+    own = Engine(_scheduler_for_jobs(scheduler, company, crew))
+    try:
+        with one_blas_thread():
+            while waiting or crew.at_work:
+                while waiting and crew.at_work < most:
+                    crew.start(waiting.popleft(), own)
+                ended, requests = crew.next_event()
+                for result in ended:
+                    waiting.extendleft(reversed([*done(result)]))
+                if requests:
+                    _answer(engine, requests)
+    finally:
+        crew.stop()
+
+
+def _scheduler_for_jobs(scheduler: Any, company: Company, crew: _Crew[Any]) -> Any:
+    match company:
+        case "side by side":
+            return _CheckedScheduler(scheduler.of_one_thread(), crew)
+        case "in step":
+            return _SteppingScheduler(scheduler, crew)
+
+
+@dataclass
+class _Request:
+    """A pass that a job waits for."""
+
+    work: Pass
+    numbers: Sequence[int]
+    answered: threading.Event = field(default_factory=threading.Event)
+    nodes: list[Node[Any]] | None = None
+    """None where the pass will not be: the job has to end."""
+
+    def answer(self, nodes: list[Node[Any]] | None) -> None:
+        self.nodes = nodes
+        self.answered.set()
+
+
+class _StoppedError(Exception):
+    """Ends a job after another one failed."""
+
+
+class _Crew(Generic[Result]):
+    """The jobs at work, each in a thread, and what they wait for."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._requests: list[_Request] = []
+        self._ended: list[Result] = []
+        self._error: BaseException | None = None
+        self._stopped = False
+        self._threads: dict[int, threading.Thread] = {}
+        self._started = 0
+
+    @property
+    def at_work(self) -> int:
+        """Jobs that have not ended, or whose result nobody has seen yet."""
+        with self._changed:
+            return len(self._threads) + len(self._ended)
+
+    def start(self, job: Job[Result], engine: Engine) -> None:
+        number = self._started
+        self._started += 1
+        thread = threading.Thread(target=self._work, args=(number, job, engine), name=f"protodask-job-{number}")
+        with self._changed:
+            self._threads[number] = thread
+        thread.start()
+
+    def _work(self, number: int, job: Job[Result], engine: Engine) -> None:
+        try:
+            result = job(engine)
+        except _StoppedError:
+            outcome: tuple[Result, ...] = ()
+        except BaseException as error:  # raised again in the thread that started the job
+            outcome = ()
+            with self._changed:
+                self._error = error if self._error is None else self._error
+        else:
+            outcome = (result,)
+        with self._changed:
+            self._ended += outcome
+            del self._threads[number]
+            self._changed.notify_all()
+
+    def next_event(self) -> tuple[list[Result], list[_Request]]:
+        """Results of jobs that ended; or, when all jobs at work wait for a pass, what they wait for."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._error or self._ended or (self._requests and len(self._requests) == len(self._threads))
+            )
+            if self._error is not None:
+                raise self._error
+            ended, self._ended = self._ended, []
+            if ended:
+                return ended, []
+            requests, self._requests = self._requests, []
+            return [], requests
+
+    def ask(self, request: _Request) -> list[Node[Any]]:
+        """Called by a job: wait for the pass."""
+        with self._changed:
+            self.check()
+            self._requests.append(request)
+            self._changed.notify_all()
+        request.answered.wait()
+        if request.nodes is None:
+            raise _StoppedError
+        return request.nodes
+
+    def check(self) -> None:
+        """Called by a job before it computes."""
+        if self._stopped:
+            raise _StoppedError
+
+    def stop(self) -> None:
+        """Have the jobs that are left end, and wait until they have."""
+        with self._changed:
+            self._stopped = True
+            requests, self._requests = self._requests, []
+            left = list(self._threads.values())
+        for request in requests:
+            request.answer(None)
+        for thread in left:
+            thread.join()
+
+
+def _answer(engine: Engine, requests: Sequence[_Request]) -> None:
+    """One pass for all requests."""
+    answered = False
+    try:
+        work, numbers = bundle([request.work for request in requests], [request.numbers for request in requests])
+        nodes = engine.run_pass(work, numbers)
+        answered = True
+    finally:
+        if not answered:
+            for request in requests:
+                request.answer(None)
+    for position, request in enumerate(requests):
+        request.answer(unbundle(nodes, position))
+
+
+class _JobScheduler:
+    """What a job sees as its scheduler."""
+
+    def __init__(self, scheduler: Any, crew: _Crew[Any]) -> None:
+        self._scheduler = scheduler
+        self._crew = crew
+
+    @property
+    def n_threads(self) -> int:
+        return int(self._scheduler.n_threads)
+
+    @property
+    def memory_bytes(self) -> int:
+        return int(self._scheduler.memory_bytes)
+
+    def processes(self) -> Processes:
+        processes: Processes = self._scheduler.processes()
+        return processes
+
+    def share(self, value: Any) -> Any:
+        return self._scheduler.share(value)
+
+    def forget(self, key: str) -> None:
+        self._scheduler.forget(key)
+
+    def close(self) -> None:
+        """It belongs to the engine that runs the jobs."""
+
+
+class _CheckedScheduler(_JobScheduler):
+    """Computes the passes of a job at once, in its own thread."""
+
+    @property
+    def n_tasks(self) -> int:
+        return 1
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        self._crew.check()
+        nodes: list[Node[Any]] = self._scheduler.run(work, groups, advance)
+        return nodes
+
+
+class _SteppingScheduler(_JobScheduler):
+    """Has the passes of a job done together with those of others."""
+
+    @property
+    def n_tasks(self) -> int:
+        return 1  # they are cut into tasks once they are together
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        return self._crew.ask(_Request(work, [number for group in groups for number in group]))

@@ -1,0 +1,201 @@
+"""Tables as files: CSV, Parquet and Excel, whole or not at all.
+
+Text stays what it is in each of them. In Excel every text is a text cell, marked such that it stays one when it is
+edited, so that what begins with = + - or @ is never a formula. In CSV nothing can be marked and nothing is changed:
+what is read back is what was written, and a spreadsheet may take such text for a formula; give people Excel files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from protodask.data.local_files import place_aside
+from protodask.data.storage import is_url, locate, sole_writer, storage_errors, sweep
+from protodask.data.whole_files import write_whole
+from protodask.errors import InputError, OutputExistsError
+from protodask.explain.tables import Cell, Table
+
+SUFFIXES = (".csv", ".parquet", ".xlsx")
+
+EXCEL_ROWS = 2**20
+EXCEL_COLUMNS = 2**14
+EXCEL_CHARACTERS = 32767
+EXCEL_DIGITS = 10**15
+"""Whole numbers from here on lose digits in Excel, so they are written as text."""
+
+MAY_MEAN_MORE = tuple("=+-@#\t\r")
+"""First characters of text that a spreadsheet, or the library that writes it, may take for a formula or an error."""
+
+NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f]|_(?=x[0-9A-Fa-f]{4}_)")
+"""Control characters, and what would be read as one: in Excel files they are written _x0007_."""
+
+CHUNK_LINES = 4096
+"""Lines of a CSV file that are written at a time."""
+
+
+def export(tables: Table | Sequence[Table], path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write tables to a local file, in the format its suffix names: .csv, .parquet or .xlsx.
+
+    An Excel file has a sheet for each table; the others hold one table.
+    """
+    given = [tables] if isinstance(tables, Table) else list(tables)
+    where = os.fspath(path)
+    check_export(where, overwrite, len(given))
+    parts: Iterable[bytes]
+    match suffix_of(where):
+        case ".csv":
+            parts = _csv(given[0])
+        case ".parquet":
+            parts = [_parquet(given[0])]
+        case _:
+            parts = [_excel(given)]
+    place = os.path.realpath(locate(where))
+    with storage_errors(where, "writing"):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with sole_writer(place):
+            write_whole(place, place_aside(place), parts)
+
+
+def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
+    """Refuse what `export` would refuse, before there is anything to write."""
+    if is_url(path):
+        raise InputError(
+            "Tables are written to local files only.", "Use a local path, and copy the file where it is to be."
+        )
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise InputError(
+            f"{path} does not say in which format to write.", f"Give it one of the suffixes {', '.join(SUFFIXES)}."
+        )
+    if n_tables == 0:
+        raise InputError("There is no table to write.", "Give at least one.")
+    if suffix != ".xlsx" and n_tables > 1:
+        raise InputError(
+            f"A {suffix} file holds one table, and there are {n_tables}.",
+            "Write them to one file each, or all to one .xlsx file.",
+        )
+    _check_library(suffix)
+    sweep(locate(path))
+    if os.path.isdir(path):
+        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
+    if os.path.lexists(path) and not overwrite:
+        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+
+
+def suffix_of(path: str) -> str:
+    """The suffix of a path, with its dot, in lower case."""
+    return os.path.splitext(path)[1].lower()
+
+
+def _check_library(suffix: str) -> None:
+    try:
+        if suffix == ".parquet":
+            import pyarrow.parquet  # noqa: F401
+        elif suffix == ".xlsx":
+            import openpyxl  # noqa: F401
+    except ImportError as error:
+        package, extra = ("pyarrow", "tabular") if suffix == ".parquet" else ("openpyxl", "report")
+        raise InputError(
+            f"Writing {suffix} files needs {package}, which is not installed.",
+            f"Install protodask[{extra}], or write a .csv file.",
+        ) from error
+
+
+def _csv(table: Table) -> Iterator[bytes]:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # lines end as RFC 4180 has it, so that single ones of either character are quoted
+    writer.writerow(map(_clean, table.columns))
+    for number, row in enumerate(table.rows(), start=1):
+        writer.writerow(map(_clean, row))
+        if number % CHUNK_LINES == 0:
+            yield text.getvalue().encode()
+            text.seek(0)
+            text.truncate()
+    yield text.getvalue().encode()
+
+
+def _clean(value: Cell) -> Cell:
+    # Halves of a character, which a damaged or hostile file may hold, cannot be encoded.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _parquet(table: Table) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {_clean(name): pyarrow.array(_of_one_type(values)) for name, values in table.columns.items()}
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
+    return sink.getvalue()
+
+
+def _of_one_type(values: Sequence[Cell]) -> list[Any]:
+    """Values that a column of one type holds: text as soon as they are mixed, but for whole and other numbers."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    if len(kinds) > 1:
+        return [None if value is None else _clean(str(value)) for value in values]
+    return list(map(_clean, values))
+
+
+def _excel(tables: Sequence[Table]) -> bytes:
+    import openpyxl
+
+    for table in tables:
+        _check_excel(table)
+    workbook = openpyxl.Workbook(write_only=True)
+    for table in tables:
+        sheet = workbook.create_sheet(table.name)
+        sheet.freeze_panes = "A2"
+        sheet.append([_excel_cell(sheet, name) for name in table.columns])
+        for row in table.rows():
+            sheet.append([_excel_cell(sheet, value) for value in row])
+    sink = io.BytesIO()
+    workbook.save(sink)
+    return sink.getvalue()
+
+
+def _check_excel(table: Table) -> None:
+    if table.n_rows >= EXCEL_ROWS or len(table.columns) > EXCEL_COLUMNS:
+        raise InputError(
+            f"The table of {table.name} has {table.n_rows} rows and {len(table.columns)} columns, and an Excel sheet "
+            f"holds {EXCEL_ROWS - 1} by {EXCEL_COLUMNS}.",
+            "Write a .csv or .parquet file.",
+        )
+    texts = (value for row in (table.columns, *table.rows()) for value in row if isinstance(value, str))
+    longest = max((len(_excel_text(text)) for text in texts), default=0)
+    if longest > EXCEL_CHARACTERS:
+        raise InputError(
+            f"A text of {longest} characters is longer than a cell of an Excel sheet can be.",
+            "Write a .csv or .parquet file.",
+        )
+
+
+def _excel_text(value: str) -> str:
+    return NOT_IN_XML.sub(lambda found: f"_x{ord(found[0]):04X}_", str(_clean(value)))
+
+
+def _excel_cell(sheet: Any, value: Cell) -> Any:
+    from openpyxl.cell import WriteOnlyCell
+
+    match value:
+        case bool() | None:
+            return value
+        case int():
+            return value if abs(value) < EXCEL_DIGITS else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+    text = _excel_text(value)
+    if not text.startswith(MAY_MEAN_MORE):
+        return text
+    cell = WriteOnlyCell(sheet, text)
+    cell.data_type = "s"
+    cell.quotePrefix = True  # the apostrophe that keeps it text when it is edited
+    return cell

@@ -1,0 +1,140 @@
+"""The figures of a page: the plots of this package, inline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from protodask.explain.report.content import Content, figure, listed
+from protodask.explain.report.svg import Styles, inline_figure
+from protodask.explain.report.text import Html, number, percent
+
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Markup of each figure; empty where there is nothing to draw."""
+
+    calibration: Html
+    familiarity: Html
+    drift: Html
+    training: Html
+    search: Html
+
+
+def figures(content: Content, styles: Styles) -> Figures:
+    """Draw what there is."""
+    return Figures(
+        _calibration(content, styles),
+        _familiarity(content, styles),
+        _drift(content, styles),
+        _training(content, styles),
+        _search(content, styles),
+    )
+
+
+def _calibration(content: Content, styles: Styles) -> Html:
+    from protodask.explain.plots import calibration_plot
+
+    curve = content.calibration
+    said = []
+    for label, error in zip(curve.classes, curve.error.tolist(), strict=True):
+        if error == error:
+            said.append(f"{label}: {number(error, 2)}")
+    alternative = (
+        "Observed share by predicted probability with a 95 per cent band. Expected calibration error by class: "
+    )
+    more = f" and {len(said) - 9} more classes" if len(said) > 9 else ""
+    return inline_figure(
+        calibration_plot(curve),
+        "calibration-",
+        "Observed share by predicted probability",
+        alternative + ", ".join(said[:9]) + more + ".",
+        styles,
+    )
+
+
+def _familiarity(content: Content, styles: Styles) -> Html:
+    from protodask.explain.plots import familiarity_plot
+
+    values = content.reference.familiarity
+    return inline_figure(
+        familiarity_plot({"tested": values}),
+        "familiarity-",
+        "Distribution of familiarity",
+        f"Histogram of the familiarity of a sample. {_quantiles(values)}",
+        styles,
+    )
+
+
+def _quantiles(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> str:
+    if not len(values):
+        return "No rows."
+    found = np.quantile(values, QUANTILES).tolist()
+    return (
+        ", ".join(
+            f"{percent(share, 0)} of the rows have at most {number(value, 3)}"
+            for share, value in zip(QUANTILES, found, strict=True)
+        )
+        + "."
+    )
+
+
+def _drift(content: Content, styles: Styles) -> Html:
+    from protodask.explain.plots import familiarity_plot
+
+    if content.drift is None:
+        return Html("")
+    found = content.drift.familiarity
+    return inline_figure(
+        familiarity_plot({"before": found.before, "now": found.after}),
+        "drift-",
+        "Distribution of familiarity, before and now",
+        f"Two histograms. Before: {_quantiles(found.before)} Now: {_quantiles(found.after)}",
+        styles,
+    )
+
+
+def _training(content: Content, styles: Styles) -> Html:
+    from protodask.explain.plots import training_plot
+
+    curves: list[list[float]] = []
+    iterations: list[int] = []
+    for record in content.batch_records:
+        values = [value for entry in listed(record.get("values")) if (value := figure(entry)) is not None]
+        curves.append(values)
+        count = figure(record.get("iterations"))
+        iterations.append(max(len(values), int(count) if count is not None and np.isfinite(count) else 0))
+    if not any(curves):
+        return Html("")
+    ends = ", ".join(
+        f"batch {position} from {number(curve[0])} to {number(curve[-1])}"
+        for position, curve in enumerate(curves, start=1)
+        if curve
+    )
+    return inline_figure(
+        training_plot(curves, iterations),
+        "training-",
+        "Objective after each iteration",
+        f"The objective falls over the iterations: {ends}.",
+        styles,
+    )
+
+
+def _search(content: Content, styles: Styles) -> Html:
+    from protodask.explain.plots import search_plot
+
+    result = content.search
+    if result is None or not result.trials:
+        return Html("")
+    chosen = result.trials[result.selected]
+    return inline_figure(
+        search_plot(result),
+        "search-",
+        "Held-out log-loss of the trials",
+        f"{len(result.trials)} trials. Chosen: lambda_v {number(chosen.lambda_v)}, {chosen.n_batches} batches, with a "
+        f"mean log-loss of {number(chosen.mean)}.",
+        styles,
+    )

@@ -1,0 +1,165 @@
+"""What is inside the model: feature weights, and prototypes as cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from protodask.explain.report.content import Content
+from protodask.explain.report.text import (
+    Html,
+    bar,
+    cell,
+    empty,
+    join,
+    name,
+    note,
+    number,
+    row,
+    short_numbers,
+    table,
+    text,
+    visible,
+)
+from protodask.prototypes.model import PrototypeSet
+
+MOST_FEATURES = 1000
+MOST_VALUES = 600_000
+"""Feature values of prototypes in a page: about 5 MB. A larger model shows its strongest prototypes only."""
+
+PLAIN_CARDS = 24
+PLAIN_FEATURES = 8
+"""What is shown where no script runs."""
+
+
+def features(content: Content) -> Html:
+    """Feature weights by batch, the largest first."""
+    model, batches = content.model, content.model.batches[: content.n_batches]
+    weights = np.zeros((model.n_features, len(batches)))
+    for column, batch in enumerate(batches):
+        weights[batch.feature_index, column] = batch.feature_weight
+    strongest = weights.max(axis=1, initial=0.0)
+    used = [int(index) for index in np.argsort(-strongest, kind="stable") if strongest[index] > 0]
+    if not used:
+        return empty("The model looks at no feature: it predicts the class shares of the training data for every row.")
+    largest = float(strongest.max())
+    lines = []
+    for index in used[:MOST_FEATURES]:
+        cells = [
+            f'<th scope="row" data-sort="{text(model.feature_names[index])}">{name(model.feature_names[index])}</th>'
+        ]
+        for column in range(len(batches)):
+            weight = float(weights[index, column])
+            shown = f"{bar(weight / largest)}<span>{number(weight, 3) if weight else '–'}</span>"
+            cells.append(cell(shown, weight, "weight"))
+        lines.append(row(cells))
+    header = ["Feature", *(f"Batch {position}" for position in range(1, len(batches) + 1))]
+    said = (
+        "A weight of 1 makes two cases that differ by one standard deviation in this feature alone 61% similar, a "
+        "weight of 2 makes them 14% similar. Where features were not standardised, it is one unit instead."
+    )
+    left = "" if len(used) <= MOST_FEATURES else note(f"and {len(used) - MOST_FEATURES:,} features of smaller weight")
+    idle = [index for index in range(model.n_features) if strongest[index] == 0]
+    names = join(f"<li>{name(model.feature_names[index])}</li>" for index in idle[:MOST_FEATURES])
+    more = f"<li>and {len(idle) - MOST_FEATURES:,} more</li>" if len(idle) > MOST_FEATURES else ""
+    unused = (
+        f"<details><summary>{len(idle):,} features are not looked at</summary>"
+        f"<ul class=names>{names}{more}</ul></details>"
+        if idle
+        else note("The model looks at every feature.")
+    )
+    return join([note(said), table("Feature weights", header, lines, sortable=True), left, unused])
+
+
+def strongest_prototypes(model: PrototypeSet, n_batches: int, most_values: int) -> list[list[int]]:
+    """Positions of the prototypes of each batch that a page has room for: those of largest weight over all batches."""
+    batches = model.batches[:n_batches]
+    owner = np.repeat(np.arange(len(batches)), [batch.n_prototypes for batch in batches])
+    position = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(batch.n_prototypes) for batch in batches)])
+    weight = np.concatenate([np.zeros(0), *(batch.prototype_weight for batch in batches)])
+    width = np.array([batch.n_features + 4 for batch in batches], dtype=np.int64)
+    order = np.argsort(-weight, kind="stable")
+    kept = order[np.cumsum(width[owner[order]]) <= most_values] if len(order) else order
+    return [np.sort(position[kept[owner[kept] == number]]).tolist() for number in range(len(batches))]
+
+
+def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str, Any]:
+    """The prototypes as plain values, compact: what the script makes cards from."""
+    model = content.model
+    kept = strongest_prototypes(model, content.n_batches, most_values)
+    return {
+        "classes": [visible(label) for label in model.classes],
+        "features": [visible(feature) for feature in model.feature_names],
+        "batches": [
+            {
+                "features": batch.feature_index.tolist(),
+                "weights": short_numbers(batch.feature_weight),
+                "class": batch.prototype_class[positions].tolist(),
+                "weight": short_numbers(batch.prototype_weight[positions]),
+                "row": batch.row[positions].tolist(),
+                "values": short_numbers(batch.prototypes[positions]),
+            }
+            for batch, positions in zip(model.batches, kept, strict=False)
+        ],
+    }
+
+
+def prototypes(content: Content, most_values: int = MOST_VALUES) -> Html:
+    """Controls, and the strongest prototypes as cards, which the script replaces by all of them."""
+    model = content.model
+    total = sum(batch.n_prototypes for batch in model.batches[: content.n_batches])
+    if not total:
+        return empty("The model has no prototypes: it predicts the class shares of the training data for every row.")
+    kept = sum(map(len, strongest_prototypes(model, content.n_batches, most_values)))
+    said = (
+        f"The model keeps {total:,} rows of its training data. How strongly one counts for a case is its weight times "
+        "its similarity to the case. Values are in raw units; features are in the order of their weight."
+    )
+    if kept < total:
+        said += f" This page has room for the {kept:,} of largest weight."
+    options = join(f'<option value="{batch}">batch {batch}</option>' for batch in range(1, content.n_batches + 1))
+    controls = (
+        '<form class="controls script" role="search" aria-label="Prototypes">'
+        '<label>Search <input type="search" id="find" placeholder="class or row number" autocomplete="off"></label>'
+        '<label>Class <select id="of-class"><option value="">all</option></select></label>'
+        f'<label>Batch <select id="of-batch"><option value="">all</option>{options}</select></label>'
+        '<label>Sort by <select id="sort"><option value="weight">weight, largest first</option>'
+        '<option value="class">class</option><option value="row">row</option><option value="batch">batch</option>'
+        "</select></label></form>"
+        '<p class="found script" id="found" role="status" aria-live="polite"></p>'
+    )
+    pager = (
+        '<nav class="pager script" aria-label="Pages of prototypes"><button type="button" id="before">Previous</button>'
+        '<span id="page"></span><button type="button" id="after">Next</button></nav>'
+    )
+    return join([note(said), controls, f'<div id="cards" class="cards">{_plain_cards(content)}</div>', pager])
+
+
+def _plain_cards(content: Content) -> Html:
+    batches = content.model.batches[: content.n_batches]
+    entries = [
+        (float(weight), number_of, position)
+        for number_of, batch in enumerate(batches)
+        for position, weight in enumerate(batch.prototype_weight.tolist())
+    ]
+    entries.sort(key=lambda entry: -entry[0])
+    cards = []
+    for weight, number_of, position in entries[:PLAIN_CARDS]:
+        batch = batches[number_of]
+        order = np.argsort(-batch.feature_weight, kind="stable")[:PLAIN_FEATURES].tolist()
+        values = join(
+            f"<div><dt>{name(content.model.feature_names[int(batch.feature_index[column])])}</dt>"
+            f"<dd>{number(float(batch.prototypes[position, column]))}</dd></div>"
+            for column in order
+        )
+        left = batch.n_features - len(order)
+        more = f"<p class=muted>and {left:,} more</p>" if left else ""
+        label = name(content.model.classes[int(batch.prototype_class[position])])
+        cards.append(
+            f'<article class="card"><header><h4>{label}</h4><span class="muted">row {int(batch.row[position]):,} · '
+            f'batch {number_of + 1}</span></header><div class="weight">{bar(weight / entries[0][0])}'
+            f"<span>{number(weight, 3)}</span></div><dl>{values}</dl>{more}</article>"
+        )
+    said = f"<noscript><p>The {len(cards):,} of largest weight of {len(entries):,}.</p></noscript>"
+    return join([said if len(entries) > len(cards) else "", *cards])

@@ -1,0 +1,124 @@
+"""Confidence intervals of what is a mean over rows, from sums alone.
+
+Rows count with weights `s_n`. `n_eff = (sum s)^2 / sum s^2` is the number of rows of equal weight that would tell as
+much; without weights it is the number of rows. All intervals hold 95 per cent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.evaluation.calibration import wilson_interval
+
+Floats = NDArray[np.float64]
+
+NORMAL_QUANTILE = 1.959963984540054
+"""97.5 per cent of a standard normal distribution lie below."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with the ends of its interval; they are None where there are too few rows for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted means and squared deviations of some figures of a row (M,); merges as a monoid."""
+
+    weight: float
+    """`sum s`."""
+    weight_squares: float
+    """`sum s^2`."""
+    mean: Floats
+    squares: Floats
+    """`sum s (x - mean)^2`."""
+
+
+def moments(values: Floats, weight: Floats) -> Moments:
+    """Moments of figures (N, M) of rows with weights (N,)."""
+    total = float(weight.sum())
+    if total == 0:
+        return no_moments(values.shape[1])
+    with np.errstate(invalid="ignore"):  # an infinite loss has no deviation
+        mean: Floats = weight @ values / total
+        squares: Floats = weight @ np.square(values - mean)
+    return Moments(total, float(weight @ weight), mean, squares)
+
+
+def no_moments(width: int) -> Moments:
+    """Those of no rows: the identity of merging."""
+    return Moments(0.0, 0.0, np.zeros(width), np.zeros(width))
+
+
+def merge_moments(left: Moments, right: Moments) -> Moments:
+    """Those of both: the squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
+    if left.weight == 0 or right.weight == 0:
+        return right if left.weight == 0 else left
+    weight = left.weight + right.weight
+    with np.errstate(invalid="ignore"):
+        step = right.mean - left.mean
+        return Moments(
+            weight,
+            left.weight_squares + right.weight_squares,
+            left.mean + step * (right.weight / weight),
+            left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
+        )
+
+
+def effective_rows(weight: float, weight_squares: float) -> float:
+    """`(sum s)^2 / sum s^2`; 0 of no rows."""
+    return weight * weight / weight_squares if weight_squares > 0 else 0.0
+
+
+def mean_interval(found: Moments, position: int, factor: float = 1.0) -> Estimate:
+    """Mean of a figure times `factor`, with `mean +- z sqrt(sum s (x - mean)^2 / sum s / (n_eff - 1))`."""
+    value = factor * float(found.mean[position])
+    rows = effective_rows(found.weight, found.weight_squares)
+    variance = float(found.squares[position]) / found.weight if found.weight > 0 else math.nan
+    if rows <= 1 or not math.isfinite(value) or not math.isfinite(variance):
+        return Estimate(value)
+    reach = NORMAL_QUANTILE * factor * math.sqrt(variance / (rows - 1))
+    return Estimate(value, max(0.0, value - reach), value + reach)
+
+
+def share_interval(share: float, rows: float) -> Estimate:
+    """A share of `rows` effective rows with Wilson's interval, which stays between 0 and 1 and is never empty."""
+    if rows <= 0:
+        return Estimate(share)
+    low, high = wilson_interval(np.array([share]), np.array([rows]))
+    return Estimate(share, min(float(low[0]), share), max(float(high[0]), share))
+
+
+def mean_of_shares(shares: list[Estimate]) -> Estimate:
+    """Mean of independent shares: `mean -+ sqrt(sum (share - end)^2) / K`, from the intervals of each."""
+    ends = [(share.value, share.low, share.high) for share in shares]
+    if not ends:
+        return Estimate(math.nan)
+    value = math.fsum(share for share, _, _ in ends) / len(ends)
+    below = [share - low for share, low, _ in ends if low is not None]
+    above = [high - share for share, _, high in ends if high is not None]
+    if len(below) < len(ends) or len(above) < len(ends):
+        return Estimate(value)
+    low, high = (math.sqrt(math.fsum(gap * gap for gap in gaps)) / len(ends) for gaps in (below, above))
+    return Estimate(value, max(0.0, value - low), min(1.0, value + high))
+
+
+def area_interval(area: float, positive: float, negative: float) -> Estimate:
+    """An area under a ROC curve with the interval of Hanley and McNeil, by effective rows of either class.
+
+    `Var = (A (1 - A) + (n_p - 1)(A / (2 - A) - A^2) + (n_n - 1)(2 A^2 / (1 + A) - A^2)) / (n_p n_n)`.
+    """
+    if math.isnan(area) or positive <= 1 or negative <= 1:
+        return Estimate(area)
+    two_positive, two_negative = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
+    variance = area * (1 - area) + (positive - 1) * two_positive + (negative - 1) * two_negative
+    reach = NORMAL_QUANTILE * math.sqrt(max(variance, 0.0) / (positive * negative))
+    return Estimate(area, max(0.0, area - reach), min(1.0, area + reach))

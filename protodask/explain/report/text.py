@@ -1,0 +1,170 @@
+"""Text and numbers as parts of a page: everything that comes from data is escaped here."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NewType
+
+import numpy as np
+
+Html = NewType("Html", str)
+"""Text that is markup. What comes from data becomes it through `text` only."""
+
+JOINERS = "\u200c\u200d\u00a0"
+"""Not printable by themselves, but part of how some scripts are written."""
+
+BREAKS = re.compile(r"(?<=[_/=.])(?=\w)")
+WORD_END = "<wbr>"
+"""Long names may be broken after these, rather than anywhere."""
+
+TALL_ROWS = 25
+"""A longer table scrolls by itself, under its header."""
+
+STEPS = 10
+"""Shades of a heat map."""
+
+
+def visible(value: object) -> str:
+    """A name as text that any file can hold: characters without a shape, as in plots, are written as escapes.
+
+    Among them are those that reverse the direction of what follows, which could make a name read as another.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter in JOINERS else letter.encode("unicode_escape").decode()
+        for letter in str(value)
+    )
+
+
+def text(value: object) -> Html:
+    """Text, escaped."""
+    return Html(html.escape(visible(value), quote=True))
+
+
+def name(value: object) -> Html:
+    """The name of something in the data: kept apart from the direction of the writing around it."""
+    return Html(f'<bdi class="name">{BREAKS.sub(WORD_END, text(value))}</bdi>')
+
+
+def join(parts: Iterable[str]) -> Html:
+    """Markup after markup."""
+    return Html("".join(parts))
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """So many significant digits; before the decimal point, all of them up to a billion."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if float(value).is_integer() and abs(value) < 1e9:
+        return f"{value:,.0f}".replace("-", "−")
+    if 10**digits <= abs(value) < 1e9:
+        return f"{value:,.0f}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A share in per cent; a small one is not rounded to none."""
+    if value is None or math.isnan(value):
+        return "–"
+    least = 10.0**-digits / 100
+    if 0 < value < least:
+        return f"< {100 * least:.{digits}f}%"
+    return f"{100 * value:.{digits}f}%"
+
+
+def p_text(value: float) -> str:
+    """A p-value: two digits, and never 0."""
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
+def seconds(value: float) -> str:
+    """A duration."""
+    if value < 120:
+        return f"{value:.3g} s"
+    return f"{value / 60:.3g} min" if value < 7200 else f"{value / 3600:.3g} h"
+
+
+def bar(share: float, kind: str = "") -> Html:
+    """A bar of so much of its width, for the eye only."""
+    width = 100 * min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+    return Html(
+        f'<svg class="bar {kind}" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
+        f'<rect class="rail" width="100" height="1"/><rect class="fill" width="{width:.4g}" height="1"/></svg>'
+    )
+
+
+def shade(share: float) -> str:
+    """The class of a cell of a heat map."""
+    return f"heat{round(STEPS * min(max(share, 0.0), 1.0))}"
+
+
+def cell(content: str, sort: float | str | None = None, kind: str = "") -> Html:
+    """A table cell; `sort` is what its column is sorted by, if not its text."""
+    key = "" if sort is None else f' data-sort="{text(sort if isinstance(sort, str) else f"{sort:.9g}")}"'
+    shown = f' class="{kind}"' if kind else ""
+    return Html(f"<td{shown}{key}>{content}</td>")
+
+
+def table(
+    caption: str, header: Sequence[str], rows: Sequence[str], *, sortable: bool = False, numeric: Sequence[int] = ()
+) -> Html:
+    """A table of finished rows; with `sortable`, the page's script makes buttons of its headers."""
+    right = set(numeric)
+    heads = join(
+        f'<th scope="col"{" class=num" if position in right else ""}>{label}</th>'
+        for position, label in enumerate(header)
+    )
+    kind = ' class="sortable"' if sortable else ""
+    tall = " tall" if len(rows) > TALL_ROWS else ""
+    return Html(
+        f'<div class="scroll{tall}" tabindex="0" role="region" aria-label="{text(caption)}"><table{kind}>'
+        f'<caption class="hidden">{text(caption)}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{join(rows)}</tbody></table></div>"
+    )
+
+
+def row(cells: Iterable[str], kind: str = "") -> Html:
+    """A table row."""
+    return Html(f"<tr{f' class={kind}' if kind else ''}>{join(cells)}</tr>")
+
+
+def pairs(entries: Iterable[tuple[str, str]]) -> Html:
+    """Names and values; the values are markup."""
+    return Html(
+        f"<dl class=pairs>{join(f'<div><dt>{text(key)}</dt><dd>{value}</dd></div>' for key, value in entries)}</dl>"
+    )
+
+
+def note(content: str, kind: str = "note") -> Html:
+    """A remark."""
+    return Html(f'<p class="{kind}">{content}</p>')
+
+
+def empty(content: str) -> Html:
+    """What stands where there is nothing to show."""
+    return Html(f'<div class="empty"><p>{content}</p></div>')
+
+
+def embedded_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no `<`, `>` or `&` occurs in it."""
+    plain = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def short_numbers(values: np.ndarray[Any, Any]) -> list[Any]:
+    """Numbers of an array as lists, rounded to six significant digits; None where one is not finite."""
+    if values.ndim > 1:
+        return [short_numbers(line) for line in values]
+    return [_short(value) for value in values.tolist()]
+
+
+def _short(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

@@ -1,0 +1,194 @@
+"""What there is to know of a model and of its explanations, as tables to be exported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import Label
+from protodask.errors import InputError
+from protodask.explain.contributions import Contribution, Explanation
+from protodask.explain.familiarity import FamiliarityReference
+from protodask.explain.original_rows import OriginalRow, all_prototypes, original_rows
+from protodask.prototypes.model import PrototypeSet
+
+Cell = str | float | bool | None
+"""Text, a number, a truth value, or nothing."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns of equal length."""
+
+    name: str
+    """What it is: the name of its sheet."""
+    columns: Mapping[str, Sequence[Cell]]
+
+    @property
+    def n_rows(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def rows(self) -> Iterable[tuple[Cell, ...]]:
+        """Row by row."""
+        return zip(*self.columns.values(), strict=True)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The explanation of one row, and what else is known of the row."""
+
+    row: int
+    """Its number in the data it comes from."""
+    features: NDArray[np.floating[Any]]
+    """All features of the model (D,), raw units."""
+    explanation: Explanation
+    actual: Label | None = None
+    """Its true class, where that is known."""
+    originals: tuple[OriginalRow, ...] = ()
+    """The rows behind the contributions, in their order; none where they were not looked up."""
+
+
+def feature_weight_table(model: PrototypeSet) -> Table:
+    """Feature weights by batch, heaviest first.
+
+    `weight` refers to standardised features, so that weights compare; `weight_per_unit = weight / scale` to raw units:
+    a difference of `1 / weight_per_unit` in that feature alone leaves a similarity of `exp(-1/2)`, about 0.61.
+    """
+    lines: list[tuple[Cell, ...]] = []
+    for number, batch in enumerate(model.batches, start=1):
+        for position in np.argsort(-batch.feature_weight, kind="stable").tolist():
+            weight = float(batch.feature_weight[position])
+            name = model.feature_names[batch.feature_index[position]]
+            lines.append((number, name, weight, weight / float(batch.scale[position])))
+    return _table("feature weights", ("batch", "feature", "weight", "weight_per_unit"), lines)
+
+
+def prototype_table(model: PrototypeSet, originals: Sequence[OriginalRow] = ()) -> Table:
+    """Every prototype: batch, position, row in the training data, class, weight, and its values.
+
+    The values are those of the active features in raw units, empty where the prototype's batch does not look at one;
+    or, given the `originals` of `all_prototypes`, those of the columns of the training data.
+    """
+    prototypes = all_prototypes(model)
+    weights = [weight for batch in model.batches for weight in batch.prototype_weight.tolist()]
+    columns: dict[str, list[Cell]] = {
+        "batch": [item.batch for item in prototypes],
+        "position": [item.position for item in prototypes],
+        "row": [item.row for item in prototypes],
+        "class": [item.label for item in prototypes],
+        "weight": weights,
+    }
+    rows = originals or original_rows(model, prototypes)
+    if [(row.batch, row.position) for row in rows] != [(item.batch, item.position) for item in prototypes]:
+        raise InputError("The original rows are not those of all prototypes.", "Give those of all_prototypes.")
+    values = [row.values for row in rows]
+    names = dict.fromkeys(name for value in values for name in value)
+    _add(columns, {name: [value.get(name) for value in values] for name in names})
+    return Table("prototypes", columns)
+
+
+def probability_table(explained: Sequence[Explained], reference: FamiliarityReference | None = None) -> Table:
+    """One line for each row explained: probabilities, familiarity, and how the decision is fixed."""
+    columns: dict[str, list[Cell]] = {"row": [item.row for item in explained]}
+    columns["predicted"] = [item.explanation.predicted for item in explained]
+    if any(item.actual is not None for item in explained):
+        columns["actual"] = [item.actual for item in explained]
+    classes = explained[0].explanation.classes if explained else ()
+    for position, label in enumerate(classes):
+        values = [float(item.explanation.probability[position]) for item in explained]
+        _add(columns, {f"probability_{label}": values})
+    evidence = [item.explanation.familiarity for item in explained]
+    columns["familiarity"] = list(evidence)
+    if reference is not None:
+        columns["familiarity_quantile"] = [reference.quantile(value) for value in evidence]
+        columns["familiarity_p_value"] = [reference.p_value(value) for value in evidence]
+    columns["marginal_share"] = [item.explanation.marginal_share for item in explained]
+    columns["dominant_size"] = [item.explanation.dominant_size for item in explained]
+    return Table("rows", columns)
+
+
+_OWN = (
+    *("row", "part", "rank", "class", "share", "impact", "weight", "similarity"),
+    *("dominant", "batch", "position", "training_row"),
+)
+
+
+def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Table:
+    """All parts of the probabilities of some rows, one line for each part.
+
+    For each row (`part` says what a line is): "row", with its predicted class, the probability of that and its values;
+    "marginal" for each class; "prototype" for each contribution listed, with the values of the prototype and the
+    similarity by feature; "others" for each class. The shares of all lines of a row but the first, summed up by class,
+    are its probabilities. Where original rows are known, their columns follow as `training_NAME`.
+    """
+    active = model.active_features.tolist()
+    names = [model.feature_names[index] for index in active]
+    lines: list[tuple[Cell, ...]] = []
+    values: list[dict[str, float]] = []
+    similarities: list[dict[str, float]] = []
+    originals: list[Mapping[str, Any]] = []
+
+    def add(
+        line: tuple[Cell, ...],
+        value: dict[str, float] | None = None,
+        similarity: dict[str, float] | None = None,
+        original: Mapping[str, Any] | None = None,
+    ) -> None:
+        lines.append(line + (None,) * (len(_OWN) - len(line)))
+        values.append(value or {})
+        similarities.append(similarity or {})
+        originals.append(original or {})
+
+    for entry in explained:
+        found, number = entry.explanation, entry.row
+        probability = float(found.probability[found.classes.index(found.predicted)])
+        own = dict(zip(names, entry.features[active].tolist(), strict=True))
+        add((number, "row", None, found.predicted, probability), own)
+        for label, share in zip(found.classes, found.marginal.tolist(), strict=True):
+            add((number, "marginal", None, label, share))
+        for rank, item in enumerate(found.contributions, start=1):
+            add(
+                (number, "prototype", rank, item.label, *_numbers(item)),
+                {match.name: match.prototype_value for match in item.features},
+                {match.name: match.similarity for match in item.features},
+                entry.originals[rank - 1].values if entry.originals else None,
+            )
+        for label, share in zip(found.classes, found.others.tolist(), strict=True):
+            add((number, "others", None, label, share))
+
+    columns: dict[str, list[Cell]] = {name: [line[position] for line in lines] for position, name in enumerate(_OWN)}
+    _add(columns, {name: [value.get(name) for value in values] for name in names})
+    _add(columns, {f"similarity_{name}": [value.get(name) for value in similarities] for name in names})
+    known = dict.fromkeys(name for original in originals for name in original)
+    _add(columns, {f"training_{name}": [original.get(name) for original in originals] for name in known})
+    return Table("explanation", columns)
+
+
+def _numbers(item: Contribution) -> tuple[Cell, ...]:
+    return (
+        item.share,
+        item.impact,
+        item.weight,
+        item.similarity,
+        item.dominant,
+        item.batch,
+        item.position,
+        item.row,
+    )
+
+
+def _table(name: str, header: Sequence[str], lines: Sequence[tuple[Cell, ...]]) -> Table:
+    return Table(name, {title: [line[position] for line in lines] for position, title in enumerate(header)})
+
+
+def _add(columns: dict[str, list[Cell]], more: Mapping[str, list[Any]]) -> None:
+    """Add columns named after what is in the data, under names that none has yet."""
+    for name, values in more.items():
+        free = name
+        while free in columns:
+            free += " (data)"
+        columns[free] = values

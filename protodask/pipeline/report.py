@@ -1,0 +1,74 @@
+"""The step that writes a report: which rows it is on, and the file."""
+
+from __future__ import annotations
+
+import os
+
+from protodask.data import Dataset
+from protodask.data.storage import locate, replace_file
+from protodask.data.tables import TableSource
+from protodask.engine import Engine, Source
+from protodask.errors import InputError
+from protodask.pipeline.json_file import check_file_free
+from protodask.pipeline.results import ReportWritten
+from protodask.pipeline.scoring_data import is_dataset, rows_to_evaluate, rows_to_predict
+from protodask.pipeline.steps import ReportStep
+from protodask.places import mask
+from protodask.prototypes.persistence import load_model
+
+
+def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
+    """Make the report and write the file, whole or not at all."""
+    from protodask.explain.report import Rows, make_content, render, require_plots
+
+    require_plots()
+    check_file_free(step.out, step.overwrite)
+    model = load_model(step.model)
+    (count,) = model.batch_counts(step.batches)
+    source, codes = rows_to_evaluate(model, step.data, engine=engine)
+    training = other = None
+    if step.training is not None:
+        if not is_dataset(step.training):
+            raise InputError(
+                f"{step.training} is no dataset.", "Give the dataset the model was trained on, or leave out --training."
+            )
+        # Any features will do to be scored, but these must be the model's; rows_to_predict sees to that.
+        found = rows_to_predict(model, step.training, engine=engine)
+        training = Rows(
+            found, short_name(step.training), model.classes if not isinstance(found, Dataset) else found.classes
+        )
+    if step.drift is not None:
+        found = rows_to_predict(model, step.drift, engine=engine)
+        other = Rows(found, short_name(step.drift), found.classes if isinstance(found, Dataset) else None)
+    content = make_content(
+        model,
+        short_name(step.model),
+        Rows(source, short_name(step.data), _classes(source)),
+        codes,
+        engine,
+        n_batches=count,
+        training=training,
+        other=other,
+        title=step.title,
+    )
+    page = render(content)
+    check_file_free(step.out, step.overwrite)
+    replace_file(step.out, page)
+    return ReportWritten(
+        step.out,
+        len(page.encode()),
+        content.quality.rows,
+        count,
+        content.quality.describe(),
+        None if content.drift is None else content.drift.alarming,
+    )
+
+
+def _classes(source: Source) -> tuple[str | int | bool, ...] | None:
+    return source.classes if isinstance(source, Dataset | TableSource) else None
+
+
+def short_name(path: str) -> str:
+    """What a report calls a place: its last part, so that it does not tell where files lie on a machine."""
+    where = mask(path) if "://" in path else locate(path)
+    return os.path.basename(where.rstrip("/")) or where

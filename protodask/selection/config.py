@@ -1,0 +1,109 @@
+"""The settings of a search."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from protodask.errors import InputError
+from protodask.selection.choice import Rule
+from protodask.selection.folds import MAX_FOLDS
+from protodask.selection.results import Strategy
+from protodask.selection.space import Setting, Space
+
+Method = Literal["grid", "random"]
+
+JOINT_TRIALS = 11
+"""Values of `lambda_v`: two a decade over the default range."""
+
+STAGE_TRIALS = 25
+"""Pairs of penalties in the first of two stages: five by five as a grid."""
+
+SEARCH_TOLERANCE = 1e10 * float(np.finfo(np.float64).eps)
+"""Of the fits of a search, which need to be compared and not to be perfect: a thousand times that of a single fit."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How hyperparameters are chosen. `F` folds.
+
+    Strategy "joint": values of `lambda_v`, each with every number of batches that is worth a try; `lambda_w` stays as
+    it is. "two-stage": pairs of `lambda_v` and `lambda_w` with one batch each, then the number of batches for the
+    chosen pair.
+    """
+
+    strategy: Strategy = "joint"
+    method: Method = "grid"
+    """Penalties on an even grid of their logarithms, or drawn from their range."""
+    n_trials: int | None = None
+    """Penalties to try; by default 11 in the joint strategy and 25 in two stages, where a grid may take a few more."""
+    lambda_v: tuple[float, float] = (1e-6, 1e-1)
+    """Smallest and largest penalty on feature weights."""
+    lambda_w: tuple[float, float] = (1e-9, 1e-4)
+    """Smallest and largest penalty on prototype weights, in two stages."""
+    max_batches: int = 10
+    """Batches a setting may come to."""
+    patience: int = 1
+    """Batches in a row that may fail to lower the held-out log-loss before a setting gets no more."""
+    least_gain: float = 0.1
+    """What counts as lowering it, in standard errors of its mean: less is noise, and no rule would choose it."""
+    n_folds: int = 5
+    rule: Rule = "one standard error"
+    """What is chosen: the simplest setting within a standard error of the best, or the best."""
+    tolerance: float = SEARCH_TOLERANCE
+    """At which the fits of the search stop; the final model is fitted with that of its own settings."""
+
+    def __post_init__(self) -> None:
+        _check_choice("strategy", self.strategy, get_args(Strategy))
+        _check_choice("method", self.method, get_args(Method))
+        _check_choice("rule", self.rule, get_args(Rule))
+        if self.n_trials is not None:
+            _check_count("n_trials", self.n_trials, 1)
+        _check_count("max_batches", self.max_batches, 1)
+        _check_count("patience", self.patience, 1)
+        _check_count("n_folds", self.n_folds, 2)
+        if self.n_folds > MAX_FOLDS:
+            raise InputError(f"n_folds is {self.n_folds}.", f"Give at most {MAX_FOLDS}.")
+        object.__setattr__(self, "lambda_v", tuple(self.lambda_v))
+        object.__setattr__(self, "lambda_w", tuple(self.lambda_w))
+        Space(self.lambda_v, self.lambda_w)  # refuses what is no range
+        for name, most in (("least_gain", math.inf), ("tolerance", 1.0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+                raise InputError(f"{name} is {value!r}.", "Give a number that is not negative.")
+
+    @property
+    def trials(self) -> int:
+        """Penalties to try in the first stage."""
+        if self.n_trials is not None:
+            return self.n_trials
+        return JOINT_TRIALS if self.strategy == "joint" else STAGE_TRIALS
+
+    def settings(self, lambda_w: float, seed: int) -> tuple[Setting, ...]:
+        """The penalties to try first; the joint strategy keeps to one `lambda_w`."""
+        joint = self.strategy == "joint"
+        space = Space(self.lambda_v, (lambda_w, lambda_w) if joint else self.lambda_w)
+        if self.method == "random":
+            return space.draw(self.trials, seed)
+        if joint:
+            return space.grid(self.trials, 1)
+        side = math.isqrt(self.trials)
+        return space.grid(-(-self.trials // side), side)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return asdict(self)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        known = ", ".join(repr(choice) for choice in choices)
+        raise InputError(f"{name} is {value!r}.", f"Choose one of {known}.")
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")

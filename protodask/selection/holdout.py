@@ -1,0 +1,92 @@
+"""Holding a fold out: its rows count for nothing in training, and for everything in the loss they are judged by.
+
+`N` rows, `D` features, `K` classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
+from protodask.engine import Block, Reduction, Source, identity
+from protodask.engine.sources import ViewedSource
+from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.kernel import ScoreKernel
+from protodask.prototypes.model import Batch
+from protodask.prototypes.tiles import Precision
+from protodask.selection.folds import FOLD
+
+Floats = NDArray[np.float64]
+
+HELD_OUT = "held_out"
+"""Name of the weights by which held-out rows are judged, 0 for those trained on, (N,) in a training block."""
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """What a fold's training sees of a block: the rows of the fold with weight 0."""
+
+    fold: int
+
+    def __call__(self, block: Block) -> Block:
+        out = block[FOLD] == self.fold
+        weights = row_weights(block)
+        if weights is None:
+            held, kept = out.astype(np.float64), (~out).astype(np.float64)
+        else:
+            held, kept = np.where(out, weights, 0.0), np.where(out, 0.0, weights)
+        arrays = {name: array for name, array in block.arrays.items() if name not in {FOLD, INCLUSION.name}}
+        return Block(block.number, block.start, {**arrays, WEIGHT.name: kept, HELD_OUT: held})
+
+
+def without_fold(folded: Source, fold: int) -> Source:
+    """A folded source as the training sees it that holds a fold out."""
+    return ViewedSource(folded, HoldOut(fold), f"without-{fold}")
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """Sums over held-out rows of weight `s`; merges as a monoid, divided once."""
+
+    weight: float
+    """`sum s`."""
+    loss: float
+    """`sum s -log p_y`, in nats."""
+
+    @property
+    def mean(self) -> float:
+        return self.loss / self.weight
+
+
+def _prepare(batch: Batch, marginals: Floats, precision: Precision) -> tuple[ScoreKernel, Floats]:
+    return batch.kernel(len(marginals), precision), marginals
+
+
+def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> HeldOutLoss:
+    rows = np.flatnonzero(block[HELD_OUT])
+    if len(rows) == 0:
+        return HeldOutLoss(0.0, 0.0)
+    weight, target = block[HELD_OUT][rows], block[TARGET.name][rows]
+    before = block.arrays.get(SCORES)
+    scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
+    kernel.add(block[FEATURES.name][rows], scores)
+    own = scores[np.arange(len(rows)), target] / scores.sum(axis=1)
+    return HeldOutLoss(float(weight.sum()), -float(weight @ np.log(own)))
+
+
+def _merge(left: HeldOutLoss, right: HeldOutLoss) -> HeldOutLoss:
+    return HeldOutLoss(left.weight + right.weight, left.loss + right.loss)
+
+
+HELD_OUT_LOSS: Reduction[HeldOutLoss, HeldOutLoss] = Reduction(_loss_of_block, _merge, identity, prepare=_prepare)
+"""Log-loss of held-out rows after a batch, from the scores before it. Arguments: the batch, marginals, precision."""
+
+
+def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:
+    """Log-loss of the class shares of the training part: `-sum_k H_k log(W_k / W) / H`, in nats."""
+    shares = training_weight / training_weight.sum()
+    present = held_out_weight > 0
+    return -float(held_out_weight[present] @ np.log(shares[present])) / float(held_out_weight.sum())

@@ -1,0 +1,122 @@
+"""Penalties to try: drawn at random, on a grid, or listed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.keyed import stream_key
+from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
+
+MAX_SETTINGS = 10_000
+"""More than anybody waits for: each is fitted once for every fold."""
+
+_STREAM = 0x73706163
+"""What tells the draws here from others of the same seed."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The penalties of a fit."""
+
+    lambda_v: float
+    lambda_w: float
+
+    def __post_init__(self) -> None:
+        FitConfig(lambda_v=self.lambda_v, lambda_w=self.lambda_w)  # refuses what no fit can have
+
+
+@dataclass(frozen=True)
+class Space:
+    """Ranges of the penalties, each from its smallest to its largest value; two equal ends fix one."""
+
+    lambda_v: tuple[float, float] = (1e-6, 1e-1)
+    lambda_w: tuple[float, float] = (1e-9, 1e-4)
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            _check_range(entry.name, getattr(self, entry.name))
+
+    def draw(self, n_settings: int, seed: int = 0) -> tuple[Setting, ...]:
+        """So many settings, log-uniform over both ranges.
+
+        They are points of a Sobol sequence, shifted digit by digit by random bits of the seed. Of independent draws, or
+        of a Latin hypercube, a few leave large parts of the square empty; of the first `2^m` points here, each of the
+        `2^m` equal boxes of any shape `2^-i x 2^(i-m)` holds exactly one. And unlike a hypercube the sequence goes on:
+        more settings are the same ones and further ones, so that a longer search can build on a shorter one.
+        """
+        _check_number("settings", n_settings)
+        shares = _shifted_points(n_settings, seed)
+        return _settings(_between(self.lambda_v, shares[:, 0]), _between(self.lambda_w, shares[:, 1]))
+
+    def grid(self, n_lambda_v: int, n_lambda_w: int) -> tuple[Setting, ...]:
+        """All pairs of so many values of each penalty, from end to end in equal ratios; one value is the middle."""
+        _check_number("values of lambda_v", n_lambda_v)
+        _check_number("values of lambda_w", n_lambda_w)
+        _check_number("settings on the grid", n_lambda_v * n_lambda_w)
+        first = _between(self.lambda_v, _steps(n_lambda_v))
+        second = _between(self.lambda_w, _steps(n_lambda_w))
+        return _settings(np.repeat(first, n_lambda_w), np.tile(second, n_lambda_v))
+
+
+def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
+    """Settings from pairs `(lambda_v, lambda_w)`; one that stands there twice is tried once."""
+    settings: dict[Setting, None] = {}
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"A setting is {pair!r}.", "Give pairs of lambda_v and lambda_w.")
+        settings[Setting(*pair)] = None
+    _check_number("settings", len(settings))
+    return tuple(settings)
+
+
+def _check_range(name: str, limits: object) -> None:
+    remedy = "Give the smallest and the largest value to try, both above zero, or one value twice."
+    if not isinstance(limits, (tuple, list)) or len(limits) != 2:
+        raise InputError(f"The range of {name} is {limits!r}.", remedy)
+    low, high = limits
+    FitConfig(**{name: low})
+    FitConfig(**{name: high})
+    if low > high or (low == 0 and high > 0):
+        raise InputError(f"The range of {name} is from {low} to {high}.", remedy)
+
+
+def _check_number(what: str, number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_SETTINGS:
+        raise InputError(f"The number of {what} is {number!r}.", f"Give a whole number from 1 to {MAX_SETTINGS}.")
+
+
+def _settings(lambda_v: NDArray[np.float64], lambda_w: NDArray[np.float64]) -> tuple[Setting, ...]:
+    return tuple(Setting(v, w) for v, w in zip(lambda_v.tolist(), lambda_w.tolist(), strict=True))
+
+
+def _steps(number: int) -> NDArray[np.float64]:
+    return np.linspace(0.0, 1.0, number) if number > 1 else np.array([0.5])
+
+
+def _between(limits: tuple[float, float], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`low (high / low)^share`, the ends exactly."""
+    low, high = limits
+    if low == high:
+        return np.full(len(shares), low)
+    values = np.exp(math.log(low) + shares * (math.log(high) - math.log(low)))
+    values[shares == 0], values[shares == 1] = low, high
+    return np.clip(values, low, high)
+
+
+def _shifted_points(number: int, seed: int) -> NDArray[np.float64]:
+    """The first points of the Sobol sequence in the unit square, each bit of them flipped or not as the seed says."""
+    from scipy.stats import qmc  # half a second
+
+    # SciPy would scramble the points itself, with other bits in other versions of NumPy or SciPy.
+    points = qmc.Sobol(2, scramble=False, bits=32).random_base2((number - 1).bit_length())[:number]
+    shift = stream_key(seed, _STREAM, np.arange(2)) >> np.uint64(32)
+    whole = np.asarray(points * 2.0**32).astype(np.uint64) ^ shift
+    shares: NDArray[np.float64] = (whole + 0.5) / 2.0**32
+    return shares

@@ -1,0 +1,263 @@
+"""Choosing hyperparameters for a dataset: the whole of it, from folds to the model fitted with what was chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+from protodask.data.dataset import Dataset
+from protodask.data.schema import FEATURES, TARGET, WEIGHT
+from protodask.data.summary import Summary, summarize
+from protodask.engine import Engine, EngineLike, Source, open_engine
+from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitting import dataset_for_training, fit, own_directory
+from protodask.prototypes.footprint import most_together, shape_of
+from protodask.prototypes.history import BatchRecord, Callback
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.own_folder import temporary_folder
+from protodask.prototypes.planning import require_fit
+from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
+from protodask.prototypes.training import TrainingData
+from protodask.selection.choice import best_trial, choose
+from protodask.selection.config import SearchConfig
+from protodask.selection.folds import FoldAssignment, check_training_parts, folded_source, make_folds
+from protodask.selection.holdout import marginal_loss, without_fold
+from protodask.selection.results import SEARCH, SearchResult, Trial
+from protodask.selection.search import FoldData, Limits, Listener, Place, run_search
+from protodask.selection.space import Setting
+
+MOST_TOGETHER = 20
+"""Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
+
+SMALL_PAIRS = 500_000
+"""Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
+made a search half as long again."""
+
+FITS, REFIT = "fits", "refit"
+"""Folders in the run directory of a search: those of its fits, and that of the final one."""
+
+
+@dataclass(frozen=True)
+class TuneRun:
+    """What a search leaves behind."""
+
+    model: PrototypeSet
+    """Fitted to all rows with what was chosen; its provenance keeps the search."""
+    history: list[BatchRecord]
+    search: SearchResult
+
+
+def tune(
+    data: Dataset,
+    config: FitConfig | None = None,
+    search: SearchConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    callbacks: Sequence[Callback] = (),
+    listen: Listener | None = None,
+) -> TuneRun:
+    """Choose `lambda_v`, the number of batches and, in two stages, `lambda_w` by cross-validation; then fit all rows.
+
+    Rows of one group stay in one fold if the dataset has a column of groups. `config` says all that is not searched
+    for, and its seed decides the folds. With `run_dir` every evaluation of every fit is recorded: the same call again
+    continues where the last one stopped. `listen` hears how the search goes, `callbacks` the final fit.
+    """
+    with tuned(data, config, search, run_dir, engine, callbacks, listen) as run:
+        return run
+
+
+@contextmanager
+def tuned(
+    data: Dataset,
+    config: FitConfig | None = None,
+    search: SearchConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    callbacks: Sequence[Callback] = (),
+    listen: Listener | None = None,
+    keep: bool = True,
+) -> Iterator[TuneRun]:
+    """What `tune` returns, while nobody else may use the run directory; without `keep`, it goes when the body is done.
+
+    If the body fails the run directory stays in any case.
+    """
+    settings = FitConfig() if config is None else config
+    wanted = SearchConfig() if search is None else search
+    record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}
+    with (
+        open_engine(engine) as opened,
+        nullcontext(require_fit(data, settings.with_batches(wanted.max_batches), None, opened)),
+        nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
+        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
+    ):
+        found = search_rows(
+            opened,
+            dataset_for_training(data),
+            settings,
+            wanted,
+            grouped=data.has_group,
+            stored=StoredRows(data, folder, directory is not None),
+            listen=listen,
+        )
+        chosen = found.trials[found.selected]
+        run = fit(
+            data,
+            replace(settings, lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches),
+            None if directory is None else os.path.join(folder, REFIT),
+            opened,
+            callbacks,
+        )
+        if directory is not None:
+            directory.finish([])
+        yield TuneRun(with_search(run.model, found), run.history, found)
+
+
+def with_search(model: PrototypeSet, found: SearchResult) -> PrototypeSet:
+    """The model, with the search that led to it in its provenance."""
+    return replace(model, provenance={**model.provenance, SEARCH: found.describe()})
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Where rows lie that are not in memory, and what a search of them may write to."""
+
+    dataset: Dataset
+    folder: str
+    recorded: bool
+    """Whether the folder is a run directory that keeps evaluations."""
+
+
+def search_rows(
+    engine: Engine,
+    data: TrainingData,
+    config: FitConfig,
+    search: SearchConfig,
+    *,
+    grouped: bool,
+    stored: StoredRows | None,
+    listen: Listener | None = None,
+) -> SearchResult:
+    """Cross-validate on rows in memory, or on `stored` ones."""
+    processes = engine.scheduler.processes()
+    if stored is None:
+        company, most = choose_company(engine, 0), MOST_TOGETHER
+        keep_stored = False
+    else:
+        shape = shape_of(stored.dataset, config.with_batches(search.max_batches))
+        company = choose_company(engine, shape.data_bytes + shape.n_rows)
+        most = min(MOST_TOGETHER, most_together(shape, processes))
+        # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
+        keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
+    n_rows = data.source.layout.n_rows
+    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
+        most = 1
+
+    def place_for(assignment: FoldAssignment) -> Place:
+        def scores(name: str) -> ScoreKeeper:
+            if stored is None or not keep_stored:
+                return MemoryScores()
+            return StoredScores(_made(os.path.join(stored.folder, FITS, name)), len(data.classes))
+
+        def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
+            if stored is None or not stored.recorded:
+                return None
+            fast = replace(config, n_batches=0, tolerance=search.tolerance)
+            record = {
+                "config": replace(fast, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w).as_dict(),
+                "dataset": stored.dataset.key,
+                "folds": assignment.key,
+                "fold": fold,
+            }
+            return RunDirectory.open(_made(os.path.join(stored.folder, FITS, name)), record)
+
+        return Place(scores, log)
+
+    return find_settings(
+        engine, data, config, search, place_for, grouped=grouped, company=company, most=most, listen=listen
+    )
+
+
+def _made(path: str) -> str:
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def find_settings(
+    engine: Engine,
+    data: TrainingData,
+    config: FitConfig,
+    search: SearchConfig,
+    place_for: Callable[[FoldAssignment], Place],
+    *,
+    grouped: bool,
+    company: Company,
+    most: int,
+    listen: Listener | None = None,
+) -> SearchResult:
+    """Cross-validate what the strategy asks for, and choose."""
+    n_classes = len(data.classes)
+    assignment = make_folds(engine, data.source, n_classes, search.n_folds, config.seed, grouped, data.classes)
+    check_training_parts(assignment, data.classes, config.max_fraction)
+    folded = folded_source(data.source, assignment)
+    parts = _fold_parts(engine, folded, data, assignment.n_folds, company, most)
+    place = place_for(assignment)
+    fast = replace(config, tolerance=search.tolerance)
+
+    def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
+        limits = Limits(max_batches, search.patience, search.least_gain)
+        losses = run_search(engine, parts, settings, fast, limits, place, company=company, most=most, listen=listen)
+        return [
+            Trial(stage, setting.lambda_v, setting.lambda_w, count, by_fold)
+            for setting, by_count in zip(settings, losses, strict=True)
+            for count, by_fold in enumerate(by_count)
+        ]
+
+    settings = search.settings(config.lambda_w, config.seed)
+    match search.strategy:
+        case "joint":
+            trials = tried(1, settings, search.max_batches)
+            first = 0
+        case "two-stage":
+            trials = tried(1, settings, 1)
+            # The marginals have the same loss with all penalties: the first stage is about those of one batch.
+            with_batch = [trial for trial in trials if trial.n_batches == 1]
+            chosen = with_batch[choose(with_batch, search.rule)]
+            trials, first = with_batch, len(with_batch)
+            trials += tried(2, [Setting(chosen.lambda_v, chosen.lambda_w)], search.max_batches)
+    engine.forget(folded)
+    last = trials[first:]
+    return SearchResult(
+        search.strategy, tuple(trials), first + best_trial(last), first + choose(last, search.rule), search.rule
+    )
+
+
+def _fold_parts(
+    engine: Engine, folded: Source, data: TrainingData, n_folds: int, company: Company, most: int
+) -> list[FoldData]:
+    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on."""
+    sources = [without_fold(folded, fold) for fold in range(n_folds)]
+    n_classes = len(data.classes)
+    summaries: dict[int, Summary] = {}
+
+    def job(fold: int) -> Job[tuple[int, Summary]]:
+        return lambda own: (fold, summarize(own, sources[fold], n_classes))
+
+    def done(result: tuple[int, Summary]) -> tuple[Job[tuple[int, Summary]], ...]:
+        summaries[result[0]] = result[1]
+        return ()
+
+    run_together(engine, [job(fold) for fold in range(n_folds)], done, company=company, most=most)
+    names = (FEATURES.name, TARGET.name, WEIGHT.name)
+    every = data.summary.class_weight
+    return [
+        FoldData(
+            fold,
+            replace(data, source=sources[fold], array_names=names, summary=summaries[fold]),
+            marginal_loss(summaries[fold].class_weight, every - summaries[fold].class_weight),
+        )
+        for fold in range(n_folds)
+    ]

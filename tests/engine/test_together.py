@@ -1,0 +1,181 @@
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reference.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
+
+from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
+from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.errors import InputError
+
+LAYOUT = Layout(64, 8)
+COMPANIES: list[Company] = ["in step", "side by side"]
+StartCluster = Callable[[int], Any]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with thread_engine(2, 2**28) as opened:
+        yield opened
+
+
+def job_of(number: int, source: Any, rounds: int) -> Job[tuple[int, list[float]]]:
+    """Asks for several passes, each of which depends on the one before."""
+
+    def job(engine: Engine) -> tuple[int, list[float]]:
+        found = [float(number)]
+        weight = array_source({"w": np.random.default_rng(number).normal(size=LAYOUT.n_rows)}, LAYOUT.block_rows)
+        for _ in range(rounds):
+            zipped = zip_sources(source, weight)
+            total, _ = engine.reduce(zipped, PRODUCTS, "noise", "w", np.tanh(found[-1]) + 1, label="evaluate")
+            found.append(float(total))
+            found.append(engine.reduce(source, SUM, "noise", blocks=[1, number % 8]) if number % 8 > 1 else 0.0)
+        engine.forget(weight)
+        return number, found
+
+    return job
+
+
+def jobs_at_work() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("protodask-job")]
+
+
+def alone(numbers: Iterable[int], rounds: Callable[[int], int]) -> dict[int, list[float]]:
+    source = NoiseSource(LAYOUT, "noise")
+    with thread_engine(1) as engine:
+        return dict(job_of(number, source, rounds(number))(engine) for number in numbers)
+
+
+def together(
+    engine: Engine, source: Any, numbers: Iterable[int], rounds: Callable[[int], int], company: Company, most: int
+) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+
+    def done(result: tuple[int, list[float]]) -> tuple[Job[tuple[int, list[float]]], ...]:
+        found[result[0]] = result[1]
+        return ()
+
+    run_together(
+        engine, [job_of(number, source, rounds(number)) for number in numbers], done, company=company, most=most
+    )
+    return found
+
+
+@pytest.mark.parametrize("company", COMPANIES)
+@pytest.mark.parametrize("most", [1, 3, 20])
+def test_run_together__gives_each_job_the_bits_it_has_alone(engine: Engine, company: Company, most: int) -> None:
+    def rounds(number: int) -> int:
+        return 1 + number % 4
+
+    source = NoiseSource(LAYOUT, "noise")
+    assert together(engine, source, range(9), rounds, company, most) == alone(range(9), rounds)
+
+
+def test_run_together__gives_the_same_bits_on_a_cluster(start_cluster: StartCluster) -> None:
+    with open_engine(start_cluster(2).scheduler_address) as engine:
+        source = NoiseSource(LAYOUT, "noise")
+        assert together(engine, source, range(5), lambda _: 3, "in step", 5) == alone(range(5), lambda _: 3)
+
+
+def test_run_together__reads_once_for_all_jobs_in_step(tmp_path: Path) -> None:
+    with thread_engine(2, 2**20) as engine:  # no room for a cache
+        assert engine.scheduler.processes().cache_bytes == 0
+        together(engine, NoiseSource(LAYOUT, "noise", log=tmp_path), [0, 1, 8, 9, 16], lambda _: 4, "in step", 5)
+    assert len(list(tmp_path.iterdir())) == 4 * LAYOUT.n_blocks
+
+
+def test_run_together__has_no_more_jobs_at_work_than_allowed(engine: Engine) -> None:
+    at_work, most_seen, lock = 0, 0, threading.Lock()
+    source = NoiseSource(LAYOUT, "noise")
+
+    def job(own: Engine) -> None:
+        nonlocal at_work, most_seen
+        with lock:
+            at_work += 1
+            most_seen = max(most_seen, at_work)
+        own.reduce(source, SUM, "noise")
+        own.reduce(source, SUM, "noise")
+        with lock:
+            at_work -= 1
+
+    run_together(engine, [job] * 10, lambda _: (), company="in step", most=3)
+    assert most_seen == 3
+
+
+@pytest.mark.parametrize("company", COMPANIES)
+def test_run_together__runs_what_follows_a_result_before_what_waits(engine: Engine, company: Company) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    order: list[str] = []
+
+    def named(name: str) -> Job[str]:
+        def job(own: Engine) -> str:
+            own.reduce(source, SUM, "noise")
+            return name
+
+        return job
+
+    def done(name: str) -> list[Job[str]]:
+        order.append(name)
+        return [named(name + "'")] if len(name) < 3 else []
+
+    run_together(engine, [named("a"), named("b")], done, company=company, most=1)
+    assert order == ["a", "a'", "a''", "b", "b'", "b''"]
+
+
+@pytest.mark.parametrize("company", COMPANIES)
+def test_run_together__stops_the_others_when_a_job_fails(engine: Engine, company: Company) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    passes: list[int] = []
+
+    def endless(own: Engine) -> None:
+        while True:
+            own.reduce(source, SUM, "noise")
+            passes.append(1)
+
+    def failing(own: Engine) -> None:
+        own.reduce(source, SUM, "noise")
+        own.reduce(source, REFUSE, 3)
+
+    with pytest.raises(InputError, match="Remove the row"):
+        run_together(engine, [endless, failing], lambda _: (), company=company, most=2)
+    assert jobs_at_work() == []
+    assert engine.reduce(source, SUM, "noise") == engine.reduce(source, SUM, "noise")
+
+
+def test_run_together__stops_when_it_is_interrupted_between_jobs(engine: Engine) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+
+    def endless(own: Engine) -> None:
+        while True:
+            own.reduce(source, SLOW_SUM, "noise", 0.001)
+
+    def interrupted(_: Any) -> Iterator[Any]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(engine, [endless, lambda own: None], interrupted, company="in step", most=2)
+    assert jobs_at_work() == []
+
+
+def test_run_together__reports_joint_passes_to_the_listener_of_the_engine(engine: Engine) -> None:
+    seen: list[Progress] = []
+    source = NoiseSource(LAYOUT, "noise")
+    together(engine.with_progress(seen.append), source, [0, 1], lambda _: 2, "in step", 2)
+    assert {progress.label for progress in seen} == {"evaluate"}
+    assert sum(progress.finished for progress in seen) == 2
+
+
+def test_run_together__of_no_jobs_ends_at_once(engine: Engine) -> None:
+    run_together(engine, [], lambda _: (), company="in step", most=3)
+
+
+def test_choose_company__shares_passes_only_where_rows_are_read_again(start_cluster: StartCluster) -> None:
+    with thread_engine(2, 2**30) as engine:
+        cached = engine.scheduler.processes().cache_bytes
+        assert choose_company(engine, cached) == "side by side"
+        assert choose_company(engine, cached + 1) == "in step"
+    with open_engine(start_cluster(1).scheduler_address) as engine:
+        assert choose_company(engine, 0) == "in step"

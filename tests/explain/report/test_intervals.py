@@ -1,0 +1,100 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from protodask.explain.report.intervals import (
+    Estimate,
+    area_interval,
+    effective_rows,
+    mean_interval,
+    mean_of_shares,
+    merge_moments,
+    moments,
+    no_moments,
+    share_interval,
+)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(0.1, 5)), min_size=3, max_size=30), st.integers(0, 30))
+def test_moments__merge_like_all_rows(rows: list[tuple[float, float]], edge: int) -> None:
+    values, weight = np.array(rows)[:, :1], np.array(rows)[:, 1]
+    found = merge_moments(moments(values[:edge], weight[:edge]), moments(values[edge:], weight[edge:]))
+    mean = np.average(values[:, 0], weights=weight)
+    assert found.mean[0] == pytest.approx(mean, abs=1e-12)
+    assert found.squares[0] == pytest.approx(np.sum(weight * (values[:, 0] - mean) ** 2), abs=1e-9)
+    assert found.weight_squares == pytest.approx(np.sum(weight**2))
+    for merged in (merge_moments(found, no_moments(1)), merge_moments(no_moments(1), found)):
+        assert merged == found
+
+
+def test_mean_interval__without_weights_is_that_of_the_textbook() -> None:
+    values = np.random.default_rng(0).exponential(size=200)
+    found = mean_interval(moments(values[:, None], np.ones(200)), 0, 0.5)
+    reach = 1.959963984540054 * values.std(ddof=1) / math.sqrt(200)
+    assert found.value == pytest.approx(0.5 * values.mean())
+    assert found.low == pytest.approx(0.5 * (values.mean() - reach))
+    assert found.high == pytest.approx(0.5 * (values.mean() + reach))
+
+
+def test_mean_interval__counts_weights_as_effective_rows() -> None:
+    values, weight = np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 1.0, 2.0])
+    found = mean_interval(moments(values, weight), 0)
+    rows = 16 / 6
+    variance = (1.75**2 + 0.75**2 + 2 * 1.25**2) / 4
+    assert effective_rows(4, 6) == pytest.approx(rows)
+    assert found.high == pytest.approx(2.75 + 1.959963984540054 * math.sqrt(variance / (rows - 1)))
+
+
+def test_mean_interval__covers_the_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    hits = 0
+    for _ in range(1000):
+        weight = rng.choice([0.5, 1.0, 2.0], 300)
+        found = mean_interval(moments(rng.exponential(size=(300, 1)), weight), 0)
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 1 <= found.high
+    assert 0.92 <= hits / 1000 <= 0.97
+
+
+@pytest.mark.parametrize(("values", "weight"), [([[1.0]], [1.0]), ([[math.inf], [1.0]], [1.0, 1.0])])
+def test_mean_interval__is_missing_where_there_is_none(values: list[list[float]], weight: list[float]) -> None:
+    found = mean_interval(moments(np.array(values), np.array(weight)), 0)
+    assert found.low is None
+    assert found.high is None
+
+
+@pytest.mark.parametrize(("hits", "rows"), [(0, 12), (12, 12), (3, 12), (500, 1000)])
+def test_share_interval__is_that_of_scipy(hits: int, rows: int) -> None:
+    found = share_interval(hits / rows, rows)
+    expected = binomtest(hits, rows).proportion_ci(method="wilson")
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_mean_of_shares__of_one_is_its_own_interval_and_of_many_is_narrower() -> None:
+    one = share_interval(0.75, 40)
+    alone, four = mean_of_shares([one]), mean_of_shares([one] * 4)
+    assert alone.low is not None
+    assert four.low is not None
+    assert (alone.low, alone.high) == pytest.approx((one.low, one.high))
+    assert 0.75 - four.low == pytest.approx((0.75 - alone.low) / 2)
+    assert mean_of_shares([one, Estimate(0.5)]).low is None
+
+
+def test_area_interval__covers_the_area_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(2)
+    area = 0.760249938906523  # of normal scores one standard deviation apart: Phi(1 / sqrt 2)
+    hits = 0
+    for _ in range(400):
+        positive, negative = rng.normal(1, 1, 80), rng.normal(0, 1, 120)
+        found = area_interval(float(np.mean(positive[:, None] > negative)), 80, 120)
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= area <= found.high
+    assert hits / 400 >= 0.92
+    assert area_interval(0.9, 1, 50).low is None
+    assert math.isnan(area_interval(math.nan, 5, 5).value)

@@ -1,0 +1,112 @@
+import pickle
+import warnings
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from protodask import PrototypeSetClassifier
+from protodask.engine import thread_engine
+from protodask.errors import InputError
+from protodask.selection.config import SearchConfig
+from protodask.selection.estimator import PrototypeSetSearchCV
+
+Arrays = dict[str, NDArray[Any]]
+CLASSIFIER = PrototypeSetClassifier(n_candidates=30, lambda_w=1e-3, random_state=1, engine=thread_engine(1))
+SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2)
+
+
+@pytest.fixture(scope="module")
+def fitted(rows: Arrays) -> PrototypeSetSearchCV:
+    return PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(rows["features"], rows["target"], rows["weight"])
+
+
+def test_search_cv__fits_what_it_chose(rows: Arrays, fitted: PrototypeSetSearchCV) -> None:
+    alone = clone(CLASSIFIER).set_params(**fitted.best_params_).fit(rows["features"], rows["target"], rows["weight"])
+    X = rows["features"]
+    assert np.array_equal(fitted.predict_proba(X), alone.predict_proba(X))
+    assert np.array_equal(fitted.predict(X), alone.predict(X))
+    assert np.array_equal(fitted.familiarity(X), alone.familiarity(X))
+    assert fitted.best_score_ == -fitted.search_.trials[fitted.search_.selected].mean
+    assert CLASSIFIER.lambda_v == 1e-3  # the one given is left as it is
+    assert set(pd.DataFrame(fitted.cv_results_)) >= {"lambda_v", "batches", "mean", "fold_3", "selected"}
+
+
+def test_search_cv__finds_the_same_for_lazy_rows(rows: Arrays, fitted: PrototypeSetSearchCV) -> None:
+    lazy = PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(
+        da.from_array(rows["features"], chunks=(64, 3)),
+        da.from_array(rows["target"], chunks=64),
+        da.from_array(rows["weight"], chunks=64),
+    )
+    found = [trial.mean for trial in lazy.search_.trials]
+    assert found == pytest.approx([trial.mean for trial in fitted.search_.trials], rel=1e-9)
+
+
+def test_search_cv__keeps_groups_together(rows: Arrays) -> None:
+    """Every row twice: by rows, the copy of a held-out row is trained on; by groups it is not."""
+    X, y = np.repeat(rows["features"][:120], 2, axis=0), np.repeat(rows["target"][:120], 2)
+    names = np.repeat([f"case {number}" for number in range(120)], 2)
+    search = SearchConfig(n_trials=1, lambda_v=(1e-6, 1e-6), n_folds=3, max_batches=1, rule="best")
+    by_row = PrototypeSetSearchCV(CLASSIFIER, search).fit(X, y)
+    by_group = PrototypeSetSearchCV(CLASSIFIER, search).fit(X, y, groups=names)
+    assert by_row.search_.trials[1].mean < by_group.search_.trials[1].mean - 0.02
+
+
+def test_search_cv__refuses_groups_of_another_length(rows: Arrays) -> None:
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(rows["features"], rows["target"], groups=[1, 2])
+
+
+def test_search_cv__refuses_what_is_no_prototype_classifier(rows: Arrays) -> None:
+    with pytest.raises(InputError, match="GridSearchCV"):
+        PrototypeSetSearchCV(StandardScaler()).fit(rows["features"], rows["target"])
+
+
+def test_search_cv__is_cloned_and_pickled(rows: Arrays, fitted: PrototypeSetSearchCV) -> None:
+    assert clone(fitted).search == SEARCH
+    loaded = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(loaded.predict_proba(rows["features"]), fitted.predict_proba(rows["features"]))
+
+
+def test_search_cv__works_in_a_pipeline(rows: Arrays) -> None:
+    pipeline = make_pipeline(StandardScaler(), PrototypeSetSearchCV(CLASSIFIER, SEARCH))
+    pipeline.fit(rows["features"], rows["target"])
+    assert pipeline.score(rows["features"], rows["target"]) > 0.7
+
+
+def test_search_cv__passes_the_checks_of_scikit_learn() -> None:
+    from sklearn.utils.estimator_checks import check_estimator
+
+    search = SearchConfig(n_trials=1, n_folds=2, max_batches=1, lambda_v=(1e-3, 1e-3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of checks that were left out
+        results = check_estimator(
+            PrototypeSetSearchCV(PrototypeSetClassifier(random_state=0, engine=thread_engine(1)), search),
+            on_fail=None,
+            on_skip=None,
+        )
+    failed = {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
+    # Some checks bring fewer rows of a class than training needs once a fold is held out, which is refused by name.
+    others = {name: text for name, text in failed.items() if "needs 3" not in text and "the 2 folds" not in text}
+    assert others == {}
+    assert sum(result["status"] == "passed" for result in results) > 40
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_classifier__works_in_grid_search_of_scikit_learn(rows: Arrays, piped: bool) -> None:
+    classifier: Any = make_pipeline(StandardScaler(), CLASSIFIER) if piped else CLASSIFIER
+    prefix = "prototypesetclassifier__" if piped else ""
+    grid = {f"{prefix}lambda_v": [1e-3, 1e-1], f"{prefix}n_batches": [1, 2]}
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    search = GridSearchCV(classifier, grid, scoring="neg_log_loss", cv=folds)
+    search.fit(rows["features"], rows["target"])
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_params_.keys() == grid.keys()
+    assert search.predict_proba(rows["features"]).shape == (300, 3)

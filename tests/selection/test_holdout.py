@@ -1,0 +1,76 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.prototypes.model import Batch
+from protodask.selection.folds import folded_source, make_folds
+from protodask.selection.holdout import HELD_OUT, HELD_OUT_LOSS, HoldOut, marginal_loss, without_fold
+
+Arrays = dict[str, NDArray[Any]]
+
+BATCH = Batch(
+    feature_index=np.array([0, 2]),
+    feature_weight=np.array([1.5, 0.25]),
+    center=np.array([1.0, 0.5]),
+    scale=np.array([0.5, 2.0]),
+    prototypes=np.array([[0.5, 0.5], [1.5, 0.25], [2.5, 0.75]]),
+    prototype_class=np.array([0, 1, 2]),
+    prototype_weight=np.array([2.0, 1.0, 0.5]),
+    row=np.array([3, 14, 15]),
+)
+MARGINALS = np.array([0.5, 0.3, 0.2])
+
+
+def test_hold_out__splits_the_weight_of_every_row() -> None:
+    arrays: Arrays = {
+        "target": np.array([0, 1, 0], dtype=np.int32),
+        "weight": np.array([2.0, 3.0, 5.0]),
+        "inclusion": np.array([0.5, 1.0, 0.25]),
+        "fold": np.array([0, 1, 1], dtype=np.int8),
+    }
+    seen = HoldOut(1)(Block(2, 6, arrays))
+    assert (seen.number, seen.start) == (2, 6)
+    assert seen["weight"].tolist() == [4.0, 0.0, 0.0]
+    assert seen[HELD_OUT].tolist() == [0.0, 3.0, 20.0]
+    assert set(seen.arrays) == {"target", "weight", HELD_OUT}
+
+
+def test_hold_out__counts_rows_where_there_are_no_weights() -> None:
+    arrays: Arrays = {"target": np.zeros(3, dtype=np.int32), "fold": np.array([0, 1, 2], dtype=np.int8)}
+    seen = HoldOut(0)(Block(0, 0, arrays))
+    assert seen["weight"].tolist() == [0.0, 1.0, 1.0]
+    assert seen[HELD_OUT].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_held_out_loss__is_that_of_the_formula_on_the_rows_of_the_fold(
+    engine: Engine, rows: Arrays, scored: bool
+) -> None:
+    source = array_source(rows, 64)
+    folds = make_folds(engine, source, 3, 4, seed=1)
+    fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
+    held = without_fold(folded_source(source, folds), 2)
+    before = np.random.default_rng(0).uniform(size=(len(fold_of), 3))
+    if scored:
+        held = zip_sources(held, array_source({"scores": before}, 64))
+    found = engine.reduce(held, HELD_OUT_LOSS, BATCH, MARGINALS, "float64")
+    total = weight = 0.0
+    for row in np.flatnonzero(fold_of == 2):
+        scores = (before[row] if scored else MARGINALS).copy()
+        for j in range(3):
+            z = (rows["features"][row, [0, 2]].astype(float) - BATCH.prototypes[j]) / BATCH.scale
+            kernel = np.exp(-0.5 * np.sum((BATCH.feature_weight * z) ** 2))
+            scores[BATCH.prototype_class[j]] += BATCH.prototype_weight[j] * kernel
+        s = rows["weight"][row] / rows["inclusion"][row]
+        total -= s * np.log(scores[rows["target"][row]] / scores.sum())
+        weight += s
+    assert found.weight == pytest.approx(weight, rel=1e-12)
+    assert found.mean == pytest.approx(total / weight, rel=1e-10)
+
+
+def test_marginal_loss__is_the_cross_entropy_of_the_class_shares() -> None:
+    found = marginal_loss(np.array([6.0, 3.0, 1.0]), np.array([1.0, 1.0, 0.0]))
+    assert found == pytest.approx(-(np.log(0.6) + np.log(0.3)) / 2, rel=1e-14)

@@ -1,0 +1,196 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask.data.schema import Column
+from protodask.data.summary import summarize
+from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.engine.together import Company
+from protodask.evaluation import log_loss
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.model import probabilities
+from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.training import Training, TrainingData
+from protodask.selection.folds import check_training_parts, folded_source, make_folds
+from protodask.selection.holdout import marginal_loss, without_fold
+from protodask.selection.search import (
+    FoldData,
+    FoldStep,
+    Limits,
+    Place,
+    SearchEvent,
+    SettingDone,
+    fit_name,
+    goes_on,
+    run_search,
+)
+from protodask.selection.space import Setting
+
+Arrays = dict[str, NDArray[Any]]
+
+CONFIG = FitConfig(n_candidates=30, tolerance=1e-5, lambda_w=1e-3, precision="float64", seed=5)
+SETTINGS = [Setting(1e-4, 1e-3), Setting(3e-2, 1e-3), Setting(1e3, 1e-3)]
+PLACE = Place(lambda name: MemoryScores(), lambda name, setting, fold: None)
+N_FOLDS = 3
+EVERY = Limits(max_batches=2, patience=9, least_gain=0.0)
+
+
+def training_data(engine: Engine, source: Source, names: Sequence[str]) -> TrainingData:
+    columns = tuple(Column(f"x{position}") for position in range(3))
+    return TrainingData(
+        source, tuple(names), summarize(engine, source, 3), (0, 1, 2), tuple(column.name for column in columns), columns
+    )
+
+
+def held_out(rows: Arrays, block_rows: int, engine: Engine) -> tuple[list[FoldData], NDArray[np.int8], Arrays]:
+    """The folds' data for a search; the fold of every row, and its full weight."""
+    source = array_source(rows, block_rows)
+    folds = make_folds(engine, source, 3, N_FOLDS, seed=2)
+    check_training_parts(folds, (0, 1, 2), 0.5)
+    folded = folded_source(source, folds)
+    every = summarize(engine, source, 3).class_weight
+    parts = []
+    for fold in range(N_FOLDS):
+        data = training_data(engine, without_fold(folded, fold), ("features", "target", "weight"))
+        own = data.summary.class_weight
+        parts.append(FoldData(fold, data, marginal_loss(own, every - own)))
+    fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
+    return parts, fold_of, {**rows, "weight": rows["weight"] / rows["inclusion"]}
+
+
+def search_with(
+    engine: Engine, parts: Sequence[FoldData], limits: Limits, company: Company, most: int, **others: Any
+) -> list[list[tuple[float, ...]]]:
+    return run_search(engine, parts, SETTINGS, CONFIG, limits, PLACE, company=company, most=most, **others)
+
+
+@pytest.fixture(scope="module")
+def expected(rows: Arrays) -> list[list[tuple[float, ...]]]:
+    with thread_engine(1) as engine:
+        parts, _, _ = held_out(rows, 32, engine)
+        return search_with(engine, parts, EVERY, "side by side", 1)
+
+
+def test_run_search__scores_each_fit_as_if_it_were_made_by_itself(
+    rows: Arrays, expected: list[list[tuple[float, ...]]]
+) -> None:
+    """Against plain fits to the rows that are not held out, as a dataset of its own with weights of zero."""
+    with thread_engine(1) as engine:
+        _, fold_of, weighted = held_out(rows, 32, engine)
+        for number, setting in enumerate(SETTINGS[:2]):
+            for fold in range(N_FOLDS):
+                kept = {name: weighted[name] for name in ("features", "target")}
+                kept["weight"] = np.where(fold_of == fold, 0.0, weighted["weight"])
+                source = array_source(kept, 32)
+                config = replace(CONFIG, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w, n_batches=2)
+                model, _ = Training(training_data(engine, source, tuple(kept)), config, engine, MemoryScores()).run()
+                out = fold_of == fold
+                for count, scores in enumerate(model.scores(rows["features"][out], [0, 1, 2])):
+                    loss = log_loss(probabilities(scores), rows["target"][out], weight=weighted["weight"][out])
+                    assert expected[number][count][fold] == pytest.approx(loss, rel=1e-12)
+
+
+@pytest.mark.parametrize("company", ["in step", "side by side"])
+@pytest.mark.parametrize("most", [1, 4, 20])
+def test_run_search__gives_the_same_bits_in_any_company(
+    rows: Arrays, engine: Engine, expected: list[list[tuple[float, ...]]], company: Company, most: int
+) -> None:
+    parts, _, _ = held_out(rows, 32, engine)
+    assert search_with(engine, parts, EVERY, company, most) == expected
+
+
+def test_run_search__ends_a_setting_that_gains_nothing(
+    rows: Arrays, engine: Engine, expected: list[list[tuple[float, ...]]]
+) -> None:
+    parts, _, _ = held_out(rows, 32, engine)
+    found = search_with(engine, parts, Limits(2, 1, 0.1), "side by side", 2)
+    # No feature survives the last penalty: its first batch changes nothing, and there is no second.
+    assert len(found[2]) == 2
+    assert found[2][1] == pytest.approx(found[2][0], rel=1e-9)
+    assert [losses[: len(own)] for losses, own in zip(expected, found, strict=True)] == found
+    assert len(found[0]) == 3
+
+
+def test_run_search__tells_of_every_batch_and_every_setting(rows: Arrays, engine: Engine) -> None:
+    parts, _, _ = held_out(rows, 32, engine)
+    events: list[SearchEvent] = []
+    found = search_with(engine, parts, EVERY, "in step", 20, listen=events.append)
+    steps = [event for event in events if isinstance(event, FoldStep)]
+    assert {(event.setting, event.fold, event.n_batches) for event in steps} == {
+        (setting, fold, count) for setting in SETTINGS for fold in range(N_FOLDS) for count in (1, 2)
+    }
+    for event in steps:
+        assert event.loss == found[SETTINGS.index(event.setting)][event.n_batches][event.fold]
+    ended = [event for event in events if isinstance(event, SettingDone)]
+    assert [event.done for event in ended] == [1, 2, 3]
+    assert all(event.of == 3 for event in ended)
+
+
+@pytest.mark.parametrize(
+    ("means", "patience", "goes"),
+    [
+        ([1.0], 1, True),
+        ([1.0, 0.9], 1, True),
+        ([1.0, 1.0], 1, False),
+        ([1.0, 1.1], 1, False),
+        ([1.0, 1.1], 2, True),
+        ([1.0, 1.1, 1.1], 2, False),
+        ([1.0, 1.1, 0.9], 2, True),
+        ([1.0, 0.9995], 1, False),  # the noise of these folds is 0.01, and a tenth of it is 0.001
+        ([1.0, 0.5, 0.4, 0.3], 1, False),  # as many as there may be
+    ],
+)
+def test_goes_on__while_the_mean_falls_by_more_than_noise(means: list[float], patience: int, goes: bool) -> None:
+    spread = np.array([-0.01, 0.01])[:, None]  # its standard error is 0.01
+    assert goes_on(np.array(means) + spread, Limits(3, patience, 0.1)) is goes
+
+
+def test_fit_name__tells_settings_apart_to_the_last_bit() -> None:
+    value = 0.1
+    names = {
+        fit_name(Setting(v, w), fold)
+        for v in (value, float(np.nextafter(value, 1)))
+        for w in (value, float(np.nextafter(value, 1)))
+        for fold in (0, 1)
+    }
+    assert len(names) == 8
+
+
+def test_run_search__lets_go_of_scores_when_a_listener_fails(rows: Arrays, engine: Engine) -> None:
+    parts, _, _ = held_out(rows, 32, engine)
+
+    def refuse(event: SearchEvent) -> None:
+        raise KeyboardInterrupt
+
+    kept: list[CountedScores] = []
+
+    def keeper(name: str) -> MemoryScores:
+        kept.append(CountedScores())
+        return kept[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_search(
+            engine, parts, SETTINGS, CONFIG, EVERY, replace(PLACE, scores=keeper), company="in step", most=4,
+            listen=lambda event: refuse(event) if event_is_second(event) else None,
+        )  # fmt: skip
+    assert all(one.cleared for one in kept if one.used)
+
+
+class CountedScores(MemoryScores):
+    used = False
+    cleared = False
+
+    def keep(self, *args: Any, **named: Any) -> Source:
+        object.__setattr__(self, "used", True)
+        return super().keep(*args, **named)
+
+    def clear(self) -> None:
+        object.__setattr__(self, "cleared", True)
+
+
+def event_is_second(event: SearchEvent) -> bool:
+    return isinstance(event, FoldStep) and event.n_batches == 2

@@ -1,0 +1,163 @@
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask import load_model
+from protodask.data import Dataset
+from protodask.engine import Engine, open_engine, thread_engine
+from protodask.engine.threads import ThreadScheduler
+from protodask.errors import InputError
+from protodask.prototypes import FitConfig, fit
+from protodask.prototypes.runs import read_log
+from protodask.selection.config import SearchConfig
+from protodask.selection.results import as_rows, read_search
+from protodask.selection.search import FoldStep, SearchEvent
+from protodask.selection.tuning import TuneRun, tune
+
+Arrays = dict[str, NDArray[Any]]
+StartCluster = Callable[[int], Any]
+
+CONFIG = FitConfig(n_candidates=30, tolerance=1e-6, lambda_w=1e-3, seed=5)
+SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2)
+
+
+def evaluations_on_record(run_dir: Path) -> int:
+    """Entries of all logs below a run directory; the seal of each is that of its own run."""
+    from protodask.prototypes.runs import RunDirectory
+
+    found = 0
+    for log in run_dir.rglob("*.log"):
+        seal = RunDirectory.existing(str(log.parent)).seal_of(log.name)
+        found += sum(1 for _ in read_log(str(log), seal))
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected(dataset: Dataset) -> TuneRun:
+    with thread_engine(1) as engine:
+        return tune(dataset, CONFIG, SEARCH, engine=engine)
+
+
+def test_tune__fits_what_it_chose_to_all_rows(dataset: Dataset, engine: Engine, expected: TuneRun) -> None:
+    run = expected
+    chosen = run.search.trials[run.search.selected]
+    config = replace(CONFIG, lambda_v=chosen.lambda_v, n_batches=chosen.n_batches)
+    alone = fit(dataset, config, engine=engine)
+    assert run.model.n_batches == chosen.n_batches
+    for one, other in zip(run.model.batches, alone.model.batches, strict=True):
+        assert np.array_equal(one.prototype_weight, other.prototype_weight)
+        assert np.array_equal(one.feature_weight, other.feature_weight)
+    assert [trial.lambda_v for trial in run.search.trials if trial.n_batches == 1] == pytest.approx(
+        [1e-4, 10**-2.5, 1e-1]
+    )
+    assert chosen.mean <= run.search.trials[run.search.best].mean + run.search.trials[run.search.best].standard_error
+
+
+def test_tune__keeps_the_search_with_the_model(expected: TuneRun, tmp_path: Path) -> None:
+    run = expected
+    run.model.save(tmp_path / "model.zarr")
+    assert read_search(load_model(tmp_path / "model.zarr")) == run.search
+    assert len(as_rows(run.search)) == len(run.search.trials)
+
+
+def test_tune__in_two_stages_searches_penalties_and_then_batches(dataset: Dataset, engine: Engine) -> None:
+    search = replace(SEARCH, strategy="two-stage", method="random", n_trials=4, rule="best", patience=9)
+    found = tune(dataset, CONFIG, search, engine=engine).search
+    first = [trial for trial in found.trials if trial.stage == 1]
+    second = [trial for trial in found.trials if trial.stage == 2]
+    assert [trial.n_batches for trial in first] == [1] * 4
+    assert len({(trial.lambda_v, trial.lambda_w) for trial in first}) == 4
+    best = min(first, key=lambda trial: trial.mean)
+    assert {(trial.lambda_v, trial.lambda_w) for trial in second} == {(best.lambda_v, best.lambda_w)}
+    assert [trial.n_batches for trial in second] == [0, 1, 2]
+    assert second[1].fold_losses == best.fold_losses
+    assert found.trials[found.selected].stage == 2
+
+
+@pytest.mark.parametrize("stop_after", [1, 7])
+def test_tune__goes_on_where_it_was_interrupted(
+    dataset: Dataset, engine: Engine, tmp_path: Path, expected: TuneRun, stop_after: int
+) -> None:
+    run_dir = tmp_path / "run"
+    seen = 0
+
+    def interrupt(event: SearchEvent) -> None:
+        nonlocal seen
+        seen += isinstance(event, FoldStep)
+        if seen == stop_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(dataset, CONFIG, SEARCH, run_dir, engine, listen=interrupt)
+    before = evaluations_on_record(run_dir)
+    assert before > 10
+    run = tune(dataset, CONFIG, SEARCH, run_dir, engine)
+    assert run.search == expected.search
+    assert np.array_equal(run.model.batches[0].prototype_weight, expected.model.batches[0].prototype_weight)
+    total = evaluations_on_record(run_dir)
+    assert total > before
+    # Once more: all that is asked for is on record.
+    scheduler = CountingScheduler(2, 2**28)
+    again = tune(dataset, CONFIG, SEARCH, run_dir, Engine(scheduler))
+    assert again.search == expected.search
+    assert evaluations_on_record(run_dir) == total
+    assert "evaluate" not in scheduler.labels
+    assert "hold out" not in scheduler.labels
+
+
+class CountingScheduler(ThreadScheduler):
+    """Notes what its passes are for, also those of the jobs that share it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.labels: list[str] = []
+
+    def run(self, work: Any, groups: Any, advance: Any) -> Any:
+        self.labels.append(work.label)
+        return super().run(work, groups, advance)
+
+
+def test_tune__chooses_the_same_in_step_without_a_cache(dataset: Dataset, expected: TuneRun) -> None:
+    with thread_engine(2, 2**20) as small:  # nothing is kept, so that all fits share their passes
+        assert small.scheduler.processes().cache_bytes == 0
+        found = tune(dataset, CONFIG, SEARCH, engine=small)
+    assert found.search == expected.search
+
+
+def test_tune__chooses_the_same_on_a_cluster(dataset: Dataset, expected: TuneRun, start_cluster: StartCluster) -> None:
+    with open_engine(start_cluster(2).scheduler_address) as cluster:
+        found = tune(dataset, CONFIG, SEARCH, engine=cluster)
+    assert found.search == expected.search
+
+
+def test_tune__refuses_a_run_directory_of_other_settings(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
+    tune(dataset, CONFIG, SEARCH, tmp_path / "run", engine)
+    with pytest.raises(InputError, match="choose another run directory"):
+        tune(dataset, CONFIG, replace(SEARCH, n_folds=4), tmp_path / "run", engine)
+
+
+def test_tune__refuses_folds_that_a_class_is_too_rare_for(
+    rows: Arrays, engine: Engine, write_rows: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    few = {name: array[:40].copy() for name, array in rows.items()}
+    few["target"][:] = np.arange(40) % 2
+    few["target"][:4] = 2
+    few["weight"][:] = 1.0
+    with pytest.raises(InputError, match="fewer than the 5 folds"):
+        tune(write_rows(few, tmp_path / "few.zarr"), CONFIG, SearchConfig(n_trials=1), engine=engine)
+
+
+def test_tune__leaves_nothing_behind_without_a_run_directory(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with thread_engine(1, 2**20) as small:
+        tune(dataset, CONFIG, replace(SEARCH, n_trials=1), engine=small)
+    assert list(tmp_path.iterdir()) == []
+    shutil.rmtree(tmp_path)
