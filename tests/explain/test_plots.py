@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
@@ -364,6 +365,31 @@ def test_map_plot__of_any_number_of_prototypes(make_model: MakeModel, prototypes
     if prototypes == 2:
         assert any(text.startswith("100% of the variance") for text in texts)
         assert "no further variance" in texts
+
+
+def test_plots_of_prototypes__say_how_many_are_left_out(make_model: MakeModel) -> None:
+    model = make_model(prototypes=(600,), n_features=3)
+    assert "400 of 600 prototypes, those of the largest weight" in draw(map_plot(batch_map(model)))
+    first, second = model.batches[0].feature_index.tolist()
+    found = surface(model, first, second, n_points=5)
+    says = f"400 of {len(found.prototypes)} prototypes, those with the strongest impact here"
+    assert (says in draw(surface_plot(found))) == (len(found.prototypes) > 400)
+    assert not any("prototypes" in text for text in draw(map_plot(batch_map(make_model()))))
+
+
+def test_surface_plot__borders_are_where_two_classes_are_equal(make_model: MakeModel) -> None:
+    model = make_model(2)
+    first, second = model.batches[0].feature_index[:2].tolist()
+    found = surface(model, first, second, n_points=60)
+    figure = surface_plot(found)
+    draw(figure)
+    contours: list[Any] = list(figure.axes[0].findobj(ContourSet))
+    points = np.concatenate([path.vertices for contour in contours for path in contour.get_paths()])
+    rows = np.tile(found.at, (len(points), 1))
+    rows[:, [first, second]] = points
+    best = np.sort(model.scores(rows, [model.n_batches])[0], axis=1)[:, ::-1]
+    assert len(points) > 50
+    assert np.median(best[:, 0] / best[:, 1]) < 1.002
 
 
 def test_map_plot__lengths_are_the_same_both_ways(make_model: MakeModel) -> None:
