@@ -400,7 +400,7 @@ def test_map_plot__lengths_are_the_same_both_ways(make_model: MakeModel) -> None
     assert x1 - x0 == pytest.approx(y1 - y0, rel=0.01)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 6])
+@pytest.mark.parametrize("most", [1, 3, 6])
 def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: int) -> None:
     model = named(make_model(n_features=9))
     rng = np.random.default_rng(0)
@@ -416,15 +416,15 @@ def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: in
 
 def test_scatter_plot__of_prototypes_alone_or_of_nothing(make_model: MakeModel) -> None:
     draw(scatter_plot(make_model()))
-    draw(scatter_plot(make_model(), np.zeros((0, 4)), np.zeros(0, dtype=np.int64)))
-    draw(scatter_plot(make_model(), np.full((3, 4), 7.0)))
+    draw(scatter_plot(make_model(), np.zeros((0, 4)), np.zeros(0, dtype=np.int64), 2))
+    draw(scatter_plot(make_model(), np.full((3, 4), 7.0), most=2))
     assert draw(scatter_plot(make_model(prototypes=()))) == ["The model looks at no feature."]
 
 
 def test_scatter_plot__of_thirty_classes(make_model: MakeModel) -> None:
     rng = np.random.default_rng(0)
     model = named(make_model(prototypes=(100,), n_classes=30))
-    draw(scatter_plot(model, rng.normal(size=(3000, 4)), rng.integers(0, 30, 3000)))
+    draw(scatter_plot(model, rng.normal(size=(3000, 4)), rng.integers(0, 30, 3000), 3))
 
 
 def test_plots_of_rows__refuse_rows_of_another_model(make_model: MakeModel) -> None:
@@ -499,7 +499,7 @@ def test_plots__draw_in_the_colours_of_the_palette(figures: list[Figure]) -> Non
 
 def test_plots__keep_their_texts_inside_at_any_width(figures: list[Figure]) -> None:
     for figure in figures:
-        assert draw(figure, (1280, 400)) == draw(figure)
+        assert draw(figure, (400,)) == draw(figure, (1280,))
 
 
 def test_plots__leave_pyplot_alone() -> None:
@@ -537,7 +537,7 @@ def test_power_of_ten__in_full_or_by_exponent() -> None:
     assert [power_of_ten(exponent) for exponent in (-3, 0, 3, -12, 5)] == ["0.001", "1", "1,000", "10⁻¹²", "10⁵"]
 
 
-@pytest.mark.parametrize("n_entries", [1, 7, 30, 60])
+@pytest.mark.parametrize("n_entries", [1, 7, 60])
 def test_legend_below__shows_what_fits(n_entries: int) -> None:
     figure = training_plot([[1.0, 0.5]])
     figure.legends.clear()
