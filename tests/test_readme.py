@@ -42,6 +42,7 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("tls")) == 1
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
+    assert len(examples("report")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -49,6 +50,12 @@ def test_readme__python_examples_run(code: str, tmp_path: Path) -> None:
     done = run([sys.executable, "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_readme__report_is_written(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("report")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_readme__command_line_tour_runs(tmp_path: Path) -> None:

@@ -229,12 +229,10 @@ def _rows_wanted(
     model: PrototypeSet, groups: tuple[tuple[int, ...], ...], used: list[int], n_batches: int, repeats: int, most: int
 ) -> int:
     # A batch is computed again only for the columns that it looks at.
-    per_row = sum(
-        batch.n_prototypes * repeats
-        for batch in model.batches[:n_batches]
-        for position in used
-        if set(groups[position]).intersection(batch.feature_index.tolist())
-    )
+    per_row = 0
+    for batch in model.batches[:n_batches]:
+        looked_at = set(batch.feature_index.tolist())
+        per_row += batch.n_prototypes * repeats * sum(not looked_at.isdisjoint(groups[position]) for position in used)
     return min(most, max(LEAST_ROWS, MOST_KERNEL_VALUES // max(per_row, 1)))
 
 

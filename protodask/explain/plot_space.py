@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from protodask.explain.plot_figures import (
     name_axes,
     new_figure,
     note,
+    set_title,
     shown,
     spread_rows,
     tidy,
@@ -56,11 +57,11 @@ def surface_plot(surface: Surface) -> Figure:
         interpolation="nearest",
     )
     present = np.unique(surface.predicted)
-    for position in present.tolist():
-        ahead = _lead(surface.probability, position)
+    for ahead in _leads(surface, present):
         if ahead.min() < 0 < ahead.max():
             axes.contour(x, y, ahead, levels=[0], colors=[INK], linewidths=0.7, linestyles="solid")
     kept = slice(0, MOST_PROTOTYPES)
+    _say_cut(axes, "with the strongest impact here", len(surface.prototypes))
     _scatter_prototypes(
         axes, surface.prototypes[kept], surface.prototype_class[kept], marker_sizes(surface.prototype_impact[kept])
     )
@@ -83,11 +84,19 @@ def _region_colors(surface: Surface) -> Floats:
     return np.concatenate([palette[surface.predicted], (0.1 + 0.5 * sure)[..., None]], axis=2)
 
 
-def _lead(probability: Floats, position: int) -> Floats:
-    """How far a class is ahead of the best other one (n, n)."""
-    others = np.delete(probability, position, axis=2)
-    lead: Floats = probability[..., position] - others.max(axis=2, initial=0.0)
-    return lead
+def _leads(surface: Surface, positions: Integers) -> Iterator[Floats]:
+    """How far each of some classes is ahead of the best other one (n, n): 0 on the borders of its region."""
+    if len(surface.classes) < 2:
+        return
+    second, best = np.moveaxis(np.partition(surface.probability, -2, axis=2)[..., -2:], 2, 0)
+    for position in positions.tolist():
+        yield surface.probability[..., position] - np.where(surface.predicted == position, second, best)
+
+
+def _say_cut(axes: Axes, which: str, n_prototypes: int) -> None:
+    """Say so where not all prototypes are drawn."""
+    if n_prototypes > MOST_PROTOTYPES:
+        set_title(axes, f"{MOST_PROTOTYPES} of {n_prototypes:,} prototypes, those {which}", SMALL - 1)
 
 
 def _scatter_prototypes(axes: Axes, places: Floats, classes: Integers, sizes: Floats) -> None:
@@ -132,6 +141,7 @@ def map_plot(batch_map: BatchMap, features: ArrayLike | None = None, target: Arr
     axes = tidy(figure.add_subplot())
     order = np.argsort(-batch_map.prototype_weight, kind="stable")[:MOST_PROTOTYPES]
     places, classes = batch_map.positions[order], batch_map.prototype_class[order]
+    _say_cut(axes, "of the largest weight", len(batch_map.row))
     present = set(classes.tolist())
     if features is not None:
         rows = np.asarray(features)
@@ -172,8 +182,9 @@ def scatter_plot(
 ) -> Figure:
     """The active features against each other, at most `most`, those with the largest weights first.
 
-    Dots are the rows `features` (N, D), in raw units, coloured by `target`, their classes by position; the prototypes
-    are sized by weight, each where its batch looks at both features. On the diagonal: how values are distributed.
+    Dots are the rows `features` (N, D), in raw units, coloured by `target`, their classes by position; the heaviest
+    prototypes are sized by weight, each where its batch looks at both features. On the diagonal: how values are
+    distributed.
     """
     columns = strongest_features(model, most)
     if not columns:

@@ -197,7 +197,12 @@ def _has_batches(model: PrototypeSet | None) -> bool:
 
 def require_fit(data: Dataset, config: FitConfig, start: PrototypeSet | None, engine: Engine) -> Plan:
     """The plan of a fit. One whose processes would not keep their memory limit is refused, with what would do."""
-    found = plan_shape(shape_of(data, config, _has_batches(start)), engine.scheduler.processes())
+    return require_shape(shape_of(data, config, _has_batches(start)), engine)
+
+
+def require_shape(shape: Shape, engine: Engine) -> Plan:
+    """The same for the shape of a problem."""
+    found = plan_shape(shape, engine.scheduler.processes())
     if not found.fits:
         raise misfit(found)
     return found

@@ -199,7 +199,7 @@ def goes_on(losses: NDArray[np.float64], limits: Limits) -> bool:
     if n_counts > limits.max_batches:
         return False
     means = losses.mean(axis=0).tolist()
-    noise = (losses.std(axis=0, ddof=1) / n_folds**0.5).tolist()
+    noise = (losses.std(axis=0, ddof=1) / n_folds**0.5).tolist() if n_folds > 1 else [0.0] * n_counts
     best = 0
     for count in range(1, n_counts):
         if means[count] < means[best] - limits.least_gain * noise[count]:

@@ -14,11 +14,11 @@ from protodask.engine import Engine, EngineLike, Source, open_engine
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import dataset_for_training, fit, own_directory
-from protodask.prototypes.footprint import most_together, shape_of
+from protodask.prototypes.footprint import Shape, most_together, shape_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
-from protodask.prototypes.planning import require_fit
+from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import TrainingData
@@ -90,7 +90,7 @@ def tuned(
     record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}
     with (
         open_engine(engine) as opened,
-        nullcontext(require_fit(data, settings.with_batches(wanted.max_batches), None, opened)),
+        nullcontext(require_shape(search_shape(data, settings, wanted), opened)),
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
@@ -131,6 +131,12 @@ class StoredRows:
     """Whether the folder is a run directory that keeps evaluations."""
 
 
+def search_shape(data: Dataset, config: FitConfig, search: SearchConfig) -> Shape:
+    """The shape of a search's fits: a block has two weights a row, for training and for judging."""
+    shape = shape_of(data, config.with_batches(search.max_batches))
+    return replace(shape, weight_columns=shape.weight_columns + 2)
+
+
 def search_rows(
     engine: Engine,
     data: TrainingData,
@@ -147,8 +153,8 @@ def search_rows(
         company, most = choose_company(engine, 0), MOST_TOGETHER
         keep_stored = False
     else:
-        shape = shape_of(stored.dataset, config.with_batches(search.max_batches))
-        company = choose_company(engine, shape.data_bytes + shape.n_rows)
+        shape = search_shape(stored.dataset, config, search)
+        company = choose_company(engine, shape.data_bytes)
         most = min(MOST_TOGETHER, most_together(shape, processes))
         # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
         keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
@@ -199,39 +205,46 @@ def find_settings(
     listen: Listener | None = None,
 ) -> SearchResult:
     """Cross-validate what the strategy asks for, and choose."""
-    n_classes = len(data.classes)
-    assignment = make_folds(engine, data.source, n_classes, search.n_folds, config.seed, grouped, data.classes)
+    assignment = make_folds(engine, data.source, len(data.classes), search.n_folds, config.seed, grouped, data.classes)
     check_training_parts(assignment, data.classes, config.max_fraction)
     folded = folded_source(data.source, assignment)
-    parts = _fold_parts(engine, folded, data, assignment.n_folds, company, most)
     place = place_for(assignment)
     fast = replace(config, tolerance=search.tolerance)
+    try:
+        parts = _fold_parts(engine, folded, data, assignment.n_folds, company, most)
 
-    def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
-        limits = Limits(max_batches, search.patience, search.least_gain)
-        losses = run_search(engine, parts, settings, fast, limits, place, company=company, most=most, listen=listen)
-        return [
-            Trial(stage, setting.lambda_v, setting.lambda_w, count, by_fold)
-            for setting, by_count in zip(settings, losses, strict=True)
-            for count, by_fold in enumerate(by_count)
-        ]
+        def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
+            limits = Limits(max_batches, search.patience, search.least_gain)
+            losses = run_search(engine, parts, settings, fast, limits, place, company=company, most=most, listen=listen)
+            return [
+                Trial(stage, setting.lambda_v, setting.lambda_w, count, by_fold)
+                for setting, by_count in zip(settings, losses, strict=True)
+                for count, by_fold in enumerate(by_count)
+            ]
 
-    settings = search.settings(config.lambda_w, config.seed)
+        return _choose(tried, search, search.settings(config.lambda_w, config.seed))
+    finally:
+        engine.forget(folded)
+
+
+def _choose(
+    tried: Callable[[int, Sequence[Setting], int], list[Trial]], search: SearchConfig, settings: Sequence[Setting]
+) -> SearchResult:
     match search.strategy:
         case "joint":
-            trials = tried(1, settings, search.max_batches)
-            first = 0
+            before, last = [], tried(1, settings, search.max_batches)
         case "two-stage":
-            trials = tried(1, settings, 1)
             # The marginals have the same loss with all penalties: the first stage is about those of one batch.
-            with_batch = [trial for trial in trials if trial.n_batches == 1]
-            chosen = with_batch[choose(with_batch, search.rule)]
-            trials, first = with_batch, len(with_batch)
-            trials += tried(2, [Setting(chosen.lambda_v, chosen.lambda_w)], search.max_batches)
-    engine.forget(folded)
-    last = trials[first:]
+            before = [trial for trial in tried(1, settings, 1) if trial.n_batches == 1]
+            chosen = before[choose(before, search.rule)]
+            last = tried(2, [Setting(chosen.lambda_v, chosen.lambda_w)], search.max_batches)
+    first = len(before)
     return SearchResult(
-        search.strategy, tuple(trials), first + best_trial(last), first + choose(last, search.rule), search.rule
+        search.strategy,
+        (*before, *last),
+        first + best_trial(last),
+        first + choose(last, search.rule),
+        search.rule,
     )
 
 

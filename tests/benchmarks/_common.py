@@ -10,10 +10,14 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib import metadata
 from typing import Any
@@ -137,6 +141,45 @@ class Metered:
     def means(self) -> list[float]:
         """Of each clock, over the calls after the first."""
         return [statistics.fmean(column) for column in zip(*self.taken[1:], strict=True)]
+
+
+def peak_resident(process_id: int) -> int:
+    """Largest resident size of a living process so far, in bytes.
+
+    Linux keeps it for the program that runs now; what `getrusage` says also counts the program that started it.
+    """
+    try:
+        with open(f"/proc/{process_id}/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    if process_id == os.getpid():
+        import resource  # Windows has none
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return 0
+
+
+@contextmanager
+def scratch(folder: str | None) -> Iterator[str]:
+    """A folder for the datasets, removed afterwards."""
+    place = tempfile.mkdtemp(prefix="protodask-benchmark-", dir=folder)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+def make_blobs(rows: int, out: str, block_rows: int, n_features: int) -> None:
+    """Sample data in a process of its own; the first rows are the same whatever `rows` is."""
+    program = (
+        "from protodask.data.synthetic import sample_data\n"
+        f"sample_data('blobs', {rows}, {out!r}, n_features={n_features}, n_classes=2, block_rows={block_rows})\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def median(values: Sequence[float]) -> float:

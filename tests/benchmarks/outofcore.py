@@ -13,14 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -97,24 +94,6 @@ class Stopwatch:
         return dict(make())
 
 
-def peak_resident(process_id: int) -> int:
-    """Largest resident size of a living process so far, in bytes.
-
-    Linux keeps it for the program that runs now; what `getrusage` says also counts the program that started it.
-    """
-    try:
-        with open(f"/proc/{process_id}/status", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    if process_id == os.getpid():
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return 0
-
-
 def worker_processes() -> list[int]:
     """The children of this process that run Python's workers, by number."""
     psutil = common.peer("psutil")
@@ -160,13 +139,13 @@ def train(settings: argparse.Namespace) -> None:
         )
         with suppress(Enough):
             Training(dataset_for_training(dataset), config, timed, MemoryScores(), stopwatch).run()
-        workers = [peak_resident(child) for child in worker_processes()] if settings.mode == "workers" else []
+        workers = [common.peak_resident(child) for child in worker_processes()] if settings.mode == "workers" else []
     measured = Measured(
         mode=settings.mode,
         rows=dataset.n_rows,
         block_rows=dataset.layout.block_rows,
         passes=passes,
-        driver_peak=peak_resident(os.getpid()),
+        driver_peak=common.peak_resident(os.getpid()),
         worker_peaks=workers,
         driver_modules=len(sys.modules),
     )
@@ -197,25 +176,6 @@ def drop_pages(folder: str | None) -> None:
                 os.close(handle)
 
 
-@contextmanager
-def scratch(folder: str | None) -> Iterator[str]:
-    """A folder for the datasets, removed afterwards."""
-    place = tempfile.mkdtemp(prefix="protodask-benchmark-", dir=folder)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place)
-
-
-def make(rows: int, out: str, block_rows: int, n_features: int) -> None:
-    """Sample data in a process of its own; the first rows are the same whatever `rows` is."""
-    program = (
-        "from protodask.data.synthetic import sample_data\n"
-        f"sample_data('blobs', {rows}, {out!r}, n_features={n_features}, n_classes=2, block_rows={block_rows})\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def add_measured_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measured", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=MODES, help=argparse.SUPPRESS)
@@ -232,9 +192,9 @@ def compare(settings: argparse.Namespace, folder: str) -> tuple[list[Measured], 
         sys.exit("--memory-rows must be fewer than the rows of the larger dataset")
     block_rows = choose_block_rows(rows, row_bytes)
     large, small = os.path.join(folder, "large.zarr"), os.path.join(folder, "small.zarr")
-    took = common.timed(lambda: make(rows, large, block_rows, settings.features))
+    took = common.timed(lambda: common.make_blobs(rows, large, block_rows, settings.features))
     print(f"\nmade {rows:,} rows, {rows * row_bytes / common.GIB:.2f} GiB, in {took:.0f} s")
-    make(settings.memory_rows, small, block_rows, settings.features)
+    common.make_blobs(settings.memory_rows, small, block_rows, settings.features)
     table = common.Table(
         f"{settings.features} features, {settings.candidates} candidates, limit {settings.limit / common.MIB:.0f} MiB "
         "for each process",
@@ -291,7 +251,7 @@ def main() -> None:
         train(settings)
         return
     measured_on = common.start("outofcore")
-    with scratch(settings.folder) as folder:
+    with common.scratch(settings.folder) as folder:
         results, checks = compare(settings, folder)
     common.finish("outofcore", settings, measured_on, results, checks)
 

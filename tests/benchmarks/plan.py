@@ -136,8 +136,8 @@ def train(case: Case, place: str, iterations: int) -> Measured:
         warnings.simplefilter("ignore")  # it stops before it has converged
         fit(Dataset.open(place), config_of(case, iterations), engine=engine.with_progress(listen))
         workers = outofcore.worker_processes() if case.mode == "workers" else []
-        peaks = [outofcore.peak_resident(process) for process in workers]
-    return Measured(seconds[-1][1:], outofcore.peak_resident(os.getpid()), peaks)
+        peaks = [common.peak_resident(process) for process in workers]
+    return Measured(seconds[-1][1:], common.peak_resident(os.getpid()), peaks)
 
 
 def in_fresh_process(step: str, number: int, place: str, settings: argparse.Namespace) -> Any:
@@ -229,7 +229,7 @@ def main() -> None:
         perform(settings)
         return
     measured_on = common.start("plan")
-    with outofcore.scratch(settings.folder) as folder:
+    with common.scratch(settings.folder) as folder:
         results, checks = compare(settings, folder)
     common.finish("plan", settings, measured_on, results, checks)
 

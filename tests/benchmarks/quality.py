@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, log_loss
 from sklearn.preprocessing import StandardScaler
 
 from protodask.prototypes.estimator import PrototypeSetClassifier
@@ -23,14 +22,15 @@ from protodask.prototypes.estimator import PrototypeSetClassifier
 if TYPE_CHECKING:
     from benchmarks import _common as common
     from benchmarks import _datasets as datasets
+    from benchmarks._quality import OURS, PROSET, XGBOOST, mean_known, score, size_of_proset
 else:
     import _common as common
     import _datasets as datasets
+    from _quality import OURS, PROSET, XGBOOST, mean_known, score, size_of_proset
 
 ALLOWED = 0.01
 ALLOWED_IRIS = 0.03
 """Mean log-loss above proset's."""
-OURS, PROSET, XGBOOST = "protodask", "proset", "xgboost"
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,8 @@ def fit_proset(split: datasets.Split, seed: int) -> tuple[float, Predicted]:
     scaler = StandardScaler().fit(split.train_features)
     model = common.peer("proset").ClassifierModel(random_state=seed)
     seconds = common.timed(lambda: model.fit(scaler.transform(split.train_features), split.train_target))
-    batches = [batch for batch in model.set_manager_.get_batches() if batch is not None]
-    return seconds, Predicted(
-        model.predict_proba(scaler.transform(split.test_features)),
-        sum(len(batch["active_features"]) for batch in batches),
-        sum(len(batch["target"]) for batch in batches),
-    )
+    probability = model.predict_proba(scaler.transform(split.test_features))
+    return seconds, Predicted(probability, *size_of_proset(model))
 
 
 def fit_xgboost(split: datasets.Split, seed: int) -> tuple[float, Predicted]:
@@ -100,13 +96,13 @@ def measure(dataset: str, method: str, split: datasets.Split, seed: int) -> Fitt
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peers use what their dependencies deprecate
         seconds, predicted = METHODS[method](split, seed)
-    labels = np.unique(split.train_target)
+    found = score(split, predicted.probability)
     return Fitted(
         dataset=dataset,
         method=method,
         seed=seed,
-        log_loss=float(log_loss(split.test_target, predicted.probability, labels=labels)),
-        accuracy=float(accuracy_score(split.test_target, labels[predicted.probability.argmax(axis=1)])),
+        log_loss=found.log_loss,
+        accuracy=found.accuracy,
         features=predicted.features,
         prototypes=predicted.prototypes,
         seconds=seconds,
@@ -116,21 +112,16 @@ def measure(dataset: str, method: str, split: datasets.Split, seed: int) -> Fitt
 
 def mean_of(rows: Sequence[Fitted]) -> Fitted:
     """Means over the seeds."""
-
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known else None
-
     return Fitted(
         dataset=rows[0].dataset,
         method=rows[0].method,
         seed=None,
         log_loss=float(np.mean([row.log_loss for row in rows])),
         accuracy=float(np.mean([row.accuracy for row in rows])),
-        features=mean([row.features for row in rows]),
-        prototypes=mean([row.prototypes for row in rows]),
+        features=mean_known([row.features for row in rows]),
+        prototypes=mean_known([row.prototypes for row in rows]),
         seconds=float(np.mean([row.seconds for row in rows])),
-        evaluations=mean([row.evaluations for row in rows]),
+        evaluations=mean_known([row.evaluations for row in rows]),
     )
 
 

@@ -160,12 +160,17 @@ def test_explain_rows__a_prototype_is_fully_similar_to_itself(model: PrototypeSe
 
 
 def test_explain_rows__equal_impacts_come_by_batch_and_position(model: PrototypeSet) -> None:
+    first = model.batches[0]
     same = replace(
-        model.batches[0], prototype_weight=np.ones(6), prototypes=np.tile(model.batches[0].prototypes[:1], (6, 1))
+        first,
+        prototype_weight=np.tile([1.0, 2.0, 3.0], 20),
+        prototypes=np.tile(first.prototypes[:1], (60, 1)),
+        prototype_class=np.repeat(np.arange(3), 20),
+        row=np.arange(60)[::-1],
     )
-    twice = replace(model, batches=(same, same))
-    (found,) = explain_rows(twice, some_rows(1))
-    assert [(item.batch, item.position) for item in found.contributions] == [(b, j) for b in (1, 2) for j in range(6)]
+    (found,) = explain_rows(replace(model, batches=(same, same)), some_rows(1), most=200)
+    expected = [(b, j) for weight in (2, 1, 0) for b in (1, 2) for j in range(60) if j % 3 == weight]
+    assert [(item.batch, item.position) for item in found.contributions] == expected
 
 
 def test_explain_rows__of_no_rows_or_no_batches(model: PrototypeSet) -> None:

@@ -80,6 +80,8 @@ def test_dominant_size__does_not_fall_for_the_rounding_of_sums() -> None:
     check([0.5, 0.5], [1.0, 1.0, 1e-17], [0, 1, 1])
     check([0.5, 0.5], [1.0, 1e-17], [1, 0])
     check([1.0, 1.0], [0.3, 0.2, 0.1], [1, 0, 0])
+    # Equal sums, of which float64 finds the second larger: 1 + 2^-53 is 1 there.
+    check([0.0, 0.0], [1 + 2**-52, 1.0, 2**-53, 2**-53], [1, 0, 0, 0])
 
 
 def test_dominant_size__of_many_is_that_of_adding_one_by_one() -> None:

@@ -51,6 +51,7 @@ def test_decode_row__undoes_the_encoding(age: float, colour: str, size: str, yea
 def test_decode_row__gives_the_shortest_number_and_none_for_no_category() -> None:
     features = np.array([5.1, 0, 0, 0, 1, 1, 0], dtype=np.float32)
     assert decode_row(COLUMNS, features) == {"age": 5.1, "colour": None, "size": "medium", "year": 1999}
+    assert decode_row(COLUMNS, np.array([0, 1, 1, 0, 1, 1, 0]))["colour"] is None
     assert decode_row(COLUMNS, features.astype(np.float64))["age"] == 5.099999904632568
     assert decode_row(COLUMNS, np.array([0, 0, 0, 0, 1.5, 1, 0]))["size"] == 1.5
     with pytest.raises(ValueError, match="7|6"):

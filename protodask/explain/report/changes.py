@@ -72,6 +72,9 @@ def _summary(content: Content, found: Drift) -> Html:
                 "lead",
             ),
             "" if found.rows_before and found.rows_after else note("One of them has no rows.", "warning"),
+            note(f"{before} is not the dataset that the model was trained on, by its fingerprint.", "warning")
+            if content.is_other_training
+            else "",
         ]
     )
 

@@ -48,6 +48,12 @@ class Content:
         return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
 
     @property
+    def is_other_training(self) -> bool:
+        """Whether the training dataset that was given is none of those the model says it was trained on."""
+        known = [fit["dataset"] for fit in self.fits if "dataset" in fit]
+        return self.training_key is not None and bool(known) and self.training_key not in known
+
+    @property
     def batch_records(self) -> list[Mapping[str, Any]]:
         """A record for each batch of the model, as far as they are known."""
         return [record for fit in self.fits for record in listed(fit.get("batches")) if isinstance(record, Mapping)]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.explain.report import Content, render
+from protodask.engine import array_source, thread_engine
+from protodask.explain.report import Content, Rows, make_content, render
 from protodask.explain.report import page as page_module
 from protodask.explain.report.figures import Figures
 from protodask.explain.report.inside import prototype_data, prototypes, strongest_prototypes
@@ -125,7 +126,7 @@ def test_render__every_figure_has_a_text_alternative(page: str) -> None:
 
 
 def test_render__is_the_same_file_for_the_same_content(content_of: MakeContent, hostile_model: PrototypeSet) -> None:
-    first, second = (render(content_of(hostile_model, n_rows=100, drift=0.5)) for _ in range(2))
+    first, second = (render(content_of(hostile_model, n_rows=100)) for _ in range(2))
     assert first == second
 
 
@@ -157,6 +158,7 @@ def test_render__any_number_of_classes(
     assert ("Effective rows" in found.text) == weighted
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("prototypes", [(), (0,), (1,), (0, 3)])
 def test_render__models_with_next_to_nothing_in_them(
     prototypes: tuple[int, ...], make_model: MakeModel, content_of: MakeContent
@@ -204,3 +206,32 @@ def test_strongest_prototypes__fit_the_page(make_model: MakeModel, content_of: M
     chosen = np.concatenate([batch.prototype_weight[kept[k]] for k, batch in enumerate(model.batches)])
     np.testing.assert_array_equal(np.sort(chosen), np.sort(weights)[-20:])
     assert "room for the 20 of largest weight" in prototypes(content_of(model), 20 * width)
+
+
+def test_render__draws_figures_of_a_model_without_batches(make_model: MakeModel, content_of: MakeContent) -> None:
+    found = Page(render(content_of(make_model(0, prototypes=()), n_rows=5)))
+    assert [attributes.get("role") for _, attributes in found.elements].count("img") == 2
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_render__is_the_same_for_any_number_of_threads(make_model: MakeModel) -> None:
+    model = make_model(3, prototypes=(20, 5))
+    rng = np.random.default_rng(0)
+    arrays = {"features": rng.normal(size=(900, 4)), "target": rng.integers(0, 3, 900)}
+    pages = []
+    for threads in (1, 3):
+        rows = Rows(array_source(arrays, 64), "rows", model.classes)
+        with thread_engine(threads) as engine:
+            pages.append(render(make_content(model, "model", rows, np.arange(3), engine, training=rows)))
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_render__says_so_where_other_data_is_called_the_training_data(
+    make_model: MakeModel, content_of: MakeContent
+) -> None:
+    model = replace(make_model(0), provenance={"fits": [{"dataset": "abc"}, {"dataset": "def"}]})
+    content = content_of(model, drift=0.0)
+    for key, expected in ((None, False), ("def", False), ("xyz", True)):
+        page = Page(render(replace(content, training_key=key)))
+        assert ("is not the dataset that the model was trained on" in page.text) == expected
