@@ -120,10 +120,17 @@ class _Crew(Generic[Result]):
         thread = threading.Thread(target=self._work, args=(number, job, engine), name=f"protodask-job-{number}")
         with self._changed:
             self._threads[number] = thread
-        thread.start()
+            try:
+                thread.start()
+            except BaseException:  # a signal, or no more threads to be had: it may run or not
+                self._stopped = True
+                if not thread.is_alive():
+                    self._threads.pop(number, None)
+                raise
 
     def _work(self, number: int, job: Job[Result], engine: Engine) -> None:
         try:
+            self.check()
             result = job(engine)
         except _StoppedError:
             outcome: tuple[Result, ...] = ()
@@ -135,7 +142,7 @@ class _Crew(Generic[Result]):
             outcome = (result,)
         with self._changed:
             self._ended += outcome
-            del self._threads[number]
+            self._threads.pop(number, None)
             self._changed.notify_all()
 
     def next_event(self) -> tuple[list[Result], list[_Request]]:

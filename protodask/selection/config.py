@@ -68,9 +68,12 @@ class SearchConfig:
         _check_count("n_folds", self.n_folds, 2)
         if self.n_folds > MAX_FOLDS:
             raise InputError(f"n_folds is {self.n_folds}.", f"Give at most {MAX_FOLDS}.")
-        object.__setattr__(self, "lambda_v", tuple(self.lambda_v))
-        object.__setattr__(self, "lambda_w", tuple(self.lambda_w))
         Space(self.lambda_v, self.lambda_w)  # refuses what is no range
+        for name in ("lambda_v", "lambda_w"):
+            object.__setattr__(self, name, tuple(float(bound) for bound in getattr(self, name)))
+        for name in ("n_trials", "max_batches", "patience", "n_folds"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else int(value))  # so that it can go into files
         for name, most in (("least_gain", math.inf), ("tolerance", 1.0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
@@ -88,11 +91,13 @@ class SearchConfig:
         joint = self.strategy == "joint"
         space = Space(self.lambda_v, (lambda_w, lambda_w) if joint else self.lambda_w)
         if self.method == "random":
-            return space.draw(self.trials, seed)
-        if joint:
-            return space.grid(self.trials, 1)
-        side = math.isqrt(self.trials)
-        return space.grid(-(-self.trials // side), side)
+            found = space.draw(self.trials, seed)
+        elif joint:
+            found = space.grid(self.trials, 1)
+        else:
+            side = math.isqrt(self.trials)
+            found = space.grid(-(-self.trials // side), side)
+        return tuple(dict.fromkeys(found))  # a range of one value gives it again and again
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""

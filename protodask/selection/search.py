@@ -75,26 +75,36 @@ class Limits:
     """What counts as lowering it, in standard errors of the mean."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where fits keep what they need between batches, and what they have computed."""
+
+    scores: Callable[[str], ScoreKeeper]
+    """A keeper for the fit of this name."""
+    log: Callable[[str, Setting, int], RunDirectory | None]
+    """The log of the fit of this name, setting and fold, if there is one."""
+
+
 class _Fit:
     """A fit of one setting that holds one fold out, as far as it has come."""
 
-    def __init__(
-        self, setting: Setting, part: FoldData, config: FitConfig, scores: ScoreKeeper, log: RunDirectory | None
-    ) -> None:
+    def __init__(self, setting: Setting, part: FoldData, config: FitConfig, place: Place) -> None:
         self.setting = setting
         self.losses = [part.marginal_loss]
         self.record: BatchRecord | None = None
         self.fold = part.fold
         self._part = part
         self._config = replace(config, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w)
-        self._scores = scores
-        self._log = log
+        self._place = place
+        self._log: RunDirectory | None = None
         self._steps: Generator[Step, None, None] | None = None
 
     def add_batch(self, engine: Engine) -> _Fit:
         """Train one more batch and score the fold with it."""
         if self._steps is None:
-            training = Training(self._part.data, self._config, engine, self._scores, log=self._log)
+            name = fit_name(self.setting, self.fold)
+            self._log = self._place.log(name, self.setting, self.fold)
+            training = Training(self._part.data, self._config, engine, self._place.scores(name), log=self._log)
             self._steps = training.steps(training.first_model())
         step = next(self._steps)
         self.record = step.record
@@ -119,16 +129,6 @@ class _Fit:
             self._steps.close()
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where fits keep what they need between batches, and what they have computed."""
-
-    scores: Callable[[str], ScoreKeeper]
-    """A keeper for the fit of this name."""
-    log: Callable[[str, Setting, int], RunDirectory | None]
-    """The log of the fit of this name, setting and fold, if there is one."""
-
-
 def run_search(
     engine: Engine,
     parts: Sequence[FoldData],
@@ -145,7 +145,8 @@ def run_search(
 
     `most` fits advance at a time. The numbers are those that each fit would have alone, whatever `company` and `most`.
     """
-    fits = [[_make_fit(setting, part, config, limits, place) for part in parts] for setting in settings]
+    wanted = config.with_batches(limits.max_batches)  # asked for one by one
+    fits = [[_Fit(setting, part, wanted, place) for part in parts] for setting in settings]
     setting_of = {id(fit): number for number, folds in enumerate(fits) for fit in folds}
     open_folds = [len(parts)] * len(settings)
     ended = 0
@@ -179,13 +180,6 @@ def run_search(
                 for fit in folds:
                     fit.end()
     return [list(zip(*(fit.losses for fit in folds), strict=True)) for folds in fits]
-
-
-def _make_fit(setting: Setting, part: FoldData, config: FitConfig, limits: Limits, place: Place) -> _Fit:
-    name = fit_name(setting, part.fold)
-    # All batches it may come to: asked for one by one.
-    wanted = config.with_batches(limits.max_batches)
-    return _Fit(setting, part, wanted, place.scores(name), place.log(name, setting, part.fold))
 
 
 def fit_name(setting: Setting, fold: int) -> str:

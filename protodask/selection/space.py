@@ -30,6 +30,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         FitConfig(lambda_v=self.lambda_v, lambda_w=self.lambda_w)  # refuses what no fit can have
+        object.__setattr__(self, "lambda_v", float(self.lambda_v))
+        object.__setattr__(self, "lambda_w", float(self.lambda_w))
 
 
 @dataclass(frozen=True)

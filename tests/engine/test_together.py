@@ -179,3 +179,23 @@ def test_choose_company__shares_passes_only_where_rows_are_read_again(start_clus
         assert choose_company(engine, cached + 1) == "in step"
     with open_engine(start_cluster(1).scheduler_address) as engine:
         assert choose_company(engine, 0) == "in step"
+
+
+def test_run_together__ends_in_order_when_a_thread_cannot_be_started(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    start = threading.Thread.start
+    started: list[str] = []
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name.startswith("protodask-job"):
+            started.append(thread.name)
+            if len(started) == 3:
+                raise KeyboardInterrupt
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    with pytest.raises(KeyboardInterrupt):
+        together(engine, source, range(5), lambda _: 3, "in step", 5)
+    assert jobs_at_work() == []

@@ -194,3 +194,20 @@ class CountedScores(MemoryScores):
 
 def event_is_second(event: SearchEvent) -> bool:
     return isinstance(event, FoldStep) and event.n_batches == 2
+
+
+def test_run_search__opens_no_log_before_its_fit_begins(rows: Arrays, engine: Engine) -> None:
+    parts, _, _ = held_out(rows, 32, engine)
+    opened: list[str] = []
+
+    def log(name: str, setting: Setting, fold: int) -> None:
+        opened.append(name)
+
+    def stop(event: SearchEvent) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_search(
+            engine, parts, SETTINGS, CONFIG, EVERY, replace(PLACE, log=log), company="in step", most=2, listen=stop
+        )
+    assert opened == [fit_name(SETTINGS[0], fold) for fold in (0, 1)]
