@@ -1,0 +1,65 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protodask.errors import InputError
+from protodask.selection.config import SearchConfig
+from protodask.selection.search import fit_name
+from protodask.selection.space import Setting
+
+
+@pytest.mark.parametrize("method", ["grid", "random"])
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"lambda_v": (1e-3, 1e-3)}, 1),
+        ({"strategy": "two-stage", "lambda_v": (1e-3, 1e-3)}, 25),
+        ({"strategy": "two-stage", "lambda_w": (1e-6, 1e-6)}, 25),
+        ({"strategy": "two-stage", "lambda_v": (0, 0), "lambda_w": (0, 0)}, 1),
+        ({}, 9),
+    ],
+)
+def test_settings__never_name_one_fit_twice(method: Any, settings: dict[str, Any], expected: int) -> None:
+    found = SearchConfig(method=method, **settings).settings(1e-8, 0)
+    assert len(found) == len({fit_name(setting, 0) for setting in found}) == expected
+
+
+@pytest.mark.parametrize("lambda_w", [0, 1, np.float32(0.5)])
+def test_settings__of_whole_numbers_have_names(lambda_w: Any) -> None:
+    found = SearchConfig(n_trials=2, lambda_v=(1, 2)).settings(lambda_w, 0)
+    assert found == (Setting(1.0, float(lambda_w)), Setting(2.0, float(lambda_w)))
+    assert len({fit_name(setting, 0) for setting in found}) == 2
+
+
+def test_search_config__of_numpy_values_goes_into_files() -> None:
+    config = SearchConfig(
+        n_trials=np.int64(4),  # type: ignore[arg-type]
+        n_folds=np.int32(3),  # type: ignore[arg-type]
+        tolerance=np.float32(0.25),  # type: ignore[arg-type]
+        lambda_v=np.array([0.5, 1.0], dtype=np.float32),  # type: ignore[arg-type]
+    )
+    assert config == SearchConfig(n_trials=4, n_folds=3, tolerance=0.25, lambda_v=(0.5, 1.0))
+    assert SearchConfig(**json.loads(json.dumps(config.as_dict()))) == config
+    assert len(config.settings(1e-8, 0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"tolerance": 2}, "from 0 to 1"),
+        ({"least_gain": float("nan")}, "not negative"),
+        ({"n_trials": 10_001}, "at most 10000"),
+        ({"n_folds": 101}, "at most 100"),
+        ({"n_folds": 1}, "at least 2"),
+        ({"max_batches": True}, "at least 1"),
+        ({"lambda_v": 1e-3}, "smallest and the largest"),
+        ({"lambda_w": (1e-3, 1e-4)}, "smallest and the largest"),
+        ({"strategy": "both"}, "'two-stage'"),
+        ({"rule": None}, "'best'"),
+    ],
+)
+def test_search_config__says_how_to_mend_what_it_refuses(settings: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        SearchConfig(**settings)
