@@ -46,8 +46,8 @@ def run_together(
     """Run jobs, at most `most` at a time, and those that `done` answers to the result of one with.
 
     `done` is called in this thread, one result at a time, in the order in which jobs end; jobs that follow others go
-    first, so that few are ever half done. If a job fails the others are stopped at their next pass, and its error is
-    raised.
+    first, so that few are ever half done. If a job fails the others are stopped at their next pass, or in one at their
+    next block, and its error is raised.
     """
     scheduler = engine.scheduler
     if company == "side by side" and isinstance(scheduler, ThreadScheduler):
@@ -149,7 +149,12 @@ class _Crew(Generic[Result]):
         """Results of jobs that ended; or, when all jobs at work wait for a pass, what they wait for."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._error or self._ended or (self._requests and len(self._requests) == len(self._threads))
+                # More requests than jobs where a job asks from threads of its own.
+                lambda: (
+                    self._error is not None
+                    or self._ended
+                    or (self._requests and len(self._requests) >= len(self._threads))
+                )
             )
             if self._error is not None:
                 raise self._error
@@ -171,7 +176,7 @@ class _Crew(Generic[Result]):
         return request.nodes
 
     def check(self) -> None:
-        """Called by a job before it computes."""
+        """Called by a job before it computes, and after each block."""
         if self._stopped:
             raise _StoppedError
 
@@ -184,7 +189,8 @@ class _Crew(Generic[Result]):
         for request in requests:
             request.answer(None)
         for thread in left:
-            thread.join()
+            if thread.is_alive():  # else it could not be started, or ends by itself before its job begins
+                thread.join()
 
 
 def _answer(engine: Engine, requests: Sequence[_Request]) -> None:
@@ -239,8 +245,12 @@ class _CheckedScheduler(_JobScheduler):
         return 1
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        def advance_or_stop(blocks: int) -> None:
+            self._crew.check()
+            advance(blocks)
+
         self._crew.check()
-        nodes: list[Node[Any]] = self._scheduler.run(work, groups, advance)
+        nodes: list[Node[Any]] = self._scheduler.run(work, groups, advance_or_stop)
         return nodes
 
 

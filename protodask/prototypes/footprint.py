@@ -14,7 +14,7 @@ import numpy as np
 from protodask.data.dataset import Dataset
 from protodask.data.metadata import MAX_CHUNK_BYTES
 from protodask.engine import Layout
-from protodask.engine.costs import Memory, Part, holding_parts, kept_blocks, most_partials
+from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, kept_blocks, most_partials
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
@@ -274,17 +274,19 @@ def fits(shape: Shape, processes: Processes) -> bool:
 def most_together(shape: Shape, processes: Processes) -> int:
     """Fits that may advance together: each beyond the first brings its own candidates, operands, scores and partials.
 
-    The tiles and the arrays by row are those of the fit at hand; a fit that waits for its turn holds none.
+    The tiles and the arrays by row are those of the fit at hand; a fit that waits for its turn holds none. The scores
+    of many fits may be stored where those of one would not be: then a block that is read brings the scores of all.
     """
     stored = scores_stored(shape, processes)
     worker, driver = memory_of(shape, processes, stored)
     scores = 0 if stored else shape.score_bytes
+    reading = BLOCKS_AT_WORK * processes.threads * min(shape.score_bytes, shape.block_rows * shape.n_classes * DOUBLE)
     driving = sum(part.bytes for part in driving_parts(shape, processes)) + RESIDENT_COPIES * scores
     computing = sum(part.bytes for part in working_parts(shape, processes)[2:])
     if processes.kind == "threads":
-        return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing)
+        return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing + reading)
     more_here = max(0, processes.driver_bytes - driver.total) // driving
-    more_there = max(0, processes.usable_bytes - worker.total) // (computing + 2 * scores)
+    more_there = max(0, processes.usable_bytes - worker.total) // (computing + reading + 2 * scores)
     return 1 + min(more_here, more_there)
 
 

@@ -122,7 +122,7 @@ class Training:
         finally:
             if scores is not None:
                 self.engine.forget(scores)
-                self.scores.clear()
+            self.scores.clear()  # also where the first scores were not written to their end
 
     def _empty_model(self) -> PrototypeSet:
         data = self.data

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from protodask.errors import InputError
 from protodask.selection.choice import Rule
 from protodask.selection.folds import MAX_FOLDS
 from protodask.selection.results import Strategy
-from protodask.selection.space import Setting, Space
+from protodask.selection.space import MAX_SETTINGS, Setting, Space
 
 Method = Literal["grid", "random"]
 
@@ -40,7 +41,8 @@ class SearchConfig:
     method: Method = "grid"
     """Penalties on an even grid of their logarithms, or drawn from their range."""
     n_trials: int | None = None
-    """Penalties to try; by default 9 in the joint strategy and 25 in two stages, where a grid may take a few more."""
+    """Penalties to try; by default 9 in the joint strategy and 25 in two stages, where a grid may take a few more. What
+    comes out twice is tried once."""
     lambda_v: tuple[float, float] = (1e-5, 1e-1)
     """Smallest and largest penalty on feature weights: below, hardly a feature is given up that has any use."""
     lambda_w: tuple[float, float] = (1e-9, 1e-4)
@@ -58,26 +60,27 @@ class SearchConfig:
     """At which the fits of the search stop; the final model is fitted with that of its own settings."""
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, entry.name, value.item())  # so that settings can go into files
         _check_choice("strategy", self.strategy, get_args(Strategy))
         _check_choice("method", self.method, get_args(Method))
         _check_choice("rule", self.rule, get_args(Rule))
         if self.n_trials is not None:
-            _check_count("n_trials", self.n_trials, 1)
+            _check_count("n_trials", self.n_trials, 1, MAX_SETTINGS)
         _check_count("max_batches", self.max_batches, 1)
         _check_count("patience", self.patience, 1)
-        _check_count("n_folds", self.n_folds, 2)
-        if self.n_folds > MAX_FOLDS:
-            raise InputError(f"n_folds is {self.n_folds}.", f"Give at most {MAX_FOLDS}.")
-        Space(self.lambda_v, self.lambda_w)  # refuses what is no range
+        _check_count("n_folds", self.n_folds, 2, MAX_FOLDS)
         for name in ("lambda_v", "lambda_w"):
-            object.__setattr__(self, name, tuple(float(bound) for bound in getattr(self, name)))
-        for name in ("n_trials", "max_batches", "patience", "n_folds"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else int(value))  # so that it can go into files
-        for name, most in (("least_gain", math.inf), ("tolerance", 1.0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-                raise InputError(f"{name} is {value!r}.", "Give a number that is not negative.")
+            limits = getattr(self, name)
+            if isinstance(limits, Iterable):
+                object.__setattr__(self, name, tuple(limits))
+        space = Space(self.lambda_v, self.lambda_w)  # refuses what is no range
+        object.__setattr__(self, "lambda_v", space.lambda_v)
+        object.__setattr__(self, "lambda_w", space.lambda_w)
+        _check_number("least_gain", self.least_gain, math.inf, "Give a number that is not negative.")
+        _check_number("tolerance", self.tolerance, 1.0, "Give a relative change of the objective from 0 to 1.")
 
     @property
     def trials(self) -> int:
@@ -88,16 +91,18 @@ class SearchConfig:
 
     def settings(self, lambda_w: float, seed: int) -> tuple[Setting, ...]:
         """The penalties to try first; the joint strategy keeps to one `lambda_w`."""
-        joint = self.strategy == "joint"
-        space = Space(self.lambda_v, (lambda_w, lambda_w) if joint else self.lambda_w)
+        space = Space(self.lambda_v, (lambda_w, lambda_w) if self.strategy == "joint" else self.lambda_w)
         if self.method == "random":
-            found = space.draw(self.trials, seed)
-        elif joint:
-            found = space.grid(self.trials, 1)
+            settings = space.draw(self.trials, seed)
+        elif space.fixes("lambda_w"):
+            settings = space.grid(self.trials, 1)
+        elif space.fixes("lambda_v"):
+            settings = space.grid(1, self.trials)
         else:
             side = math.isqrt(self.trials)
-            found = space.grid(-(-self.trials // side), side)
-        return tuple(dict.fromkeys(found))  # a range of one value gives it again and again
+            settings = space.grid(-(-self.trials // side), side)
+        # Two fits of one setting would write to one folder.
+        return tuple(dict.fromkeys(settings))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -110,6 +115,13 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InputError(f"{name} is {value!r}.", f"Choose one of {known}.")
 
 
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+def _check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+    if most is not None and value > most:
+        raise InputError(f"{name} is {value!r}.", f"Give at most {most}.")
+
+
+def _check_number(name: str, value: Any, most: float, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise InputError(f"{name} is {value!r}.", remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         FitConfig(lambda_v=self.lambda_v, lambda_w=self.lambda_w)  # refuses what no fit can have
+        # A whole number is the same setting, and has the same name.
         object.__setattr__(self, "lambda_v", float(self.lambda_v))
         object.__setattr__(self, "lambda_w", float(self.lambda_w))
 
@@ -43,7 +44,13 @@ class Space:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            _check_range(entry.name, getattr(self, entry.name))
+            low, high = _check_range(entry.name, getattr(self, entry.name))
+            object.__setattr__(self, entry.name, (float(low), float(high)))
+
+    def fixes(self, name: Literal["lambda_v", "lambda_w"]) -> bool:
+        """Whether there is one value only of this penalty."""
+        low, high = getattr(self, name)
+        return bool(low == high)
 
     def draw(self, n_settings: int, seed: int = 0) -> tuple[Setting, ...]:
         """So many settings, log-uniform over both ranges.
@@ -78,7 +85,7 @@ def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
     return tuple(settings)
 
 
-def _check_range(name: str, limits: object) -> None:
+def _check_range(name: str, limits: object) -> tuple[Any, Any]:
     remedy = "Give the smallest and the largest value to try, both above zero, or one value twice."
     if not isinstance(limits, (tuple, list)) or len(limits) != 2:
         raise InputError(f"The range of {name} is {limits!r}.", remedy)
@@ -87,6 +94,7 @@ def _check_range(name: str, limits: object) -> None:
     FitConfig(**{name: high})
     if low > high or (low == 0 and high > 0):
         raise InputError(f"The range of {name} is from {low} to {high}.", remedy)
+    return low, high
 
 
 def _check_number(what: str, number: Any) -> None:

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,89 @@ def test_run_together__stops_when_it_is_interrupted_between_jobs(engine: Engine)
     with pytest.raises(KeyboardInterrupt):
         run_together(engine, [endless, lambda own: None], interrupted, company="in step", most=2)
     assert jobs_at_work() == []
+
+
+def test_run_together__stops_jobs_in_the_middle_of_a_pass(engine: Engine, tmp_path: Path) -> None:
+    source = NoiseSource(Layout(64 * 8, 8), "noise", log=tmp_path)
+    begun = threading.Event()
+
+    def long(own: Engine) -> None:
+        begun.set()
+        own.reduce(source, SLOW_SUM, "noise", 0.1)
+
+    def failing(own: Engine) -> None:
+        begun.wait()
+        raise InputError("A value is missing.", "Remove the row.")
+
+    with pytest.raises(InputError, match="Remove the row"):
+        run_together(engine, [long, failing], lambda _: (), company="side by side", most=2)
+    assert jobs_at_work() == []
+    assert len(list(tmp_path.iterdir())) < 32
+
+
+def test_run_together__ends_the_others_when_no_more_threads_can_be_started(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    jobs = [lambda own: own.reduce(source, SUM, "noise")] * 4
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "protodask-job-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run_together(
+            engine, [lambda own: own.reduce(source, SUM, "noise")] * 4, lambda _: (), company="in step", most=4
+        )
+    assert jobs_at_work() == []
+
+
+@pytest.mark.parametrize("company", COMPANIES)
+def test_run_together__serves_jobs_that_ask_from_threads_of_their_own(engine: Engine, company: Company) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    expected = engine.reduce(source, SUM, "noise")
+    found: list[float] = []
+
+    def job(own: Engine) -> list[float]:
+        together = threading.Barrier(3)
+
+        def ask(_: int) -> float:
+            together.wait()
+            return own.reduce(source, SUM, "noise")
+
+        with ThreadPoolExecutor(3) as pool:
+            return list(pool.map(ask, range(3)))
+
+    def done(sums: list[float]) -> tuple[Job[list[float]], ...]:
+        found.extend(sums)
+        return ()
+
+    run_together(engine, [job] * 5, done, company=company, most=2)
+    assert found == [expected] * 15
+
+
+@pytest.mark.parametrize("company", COMPANIES)
+def test_run_together__runs_hundreds_of_jobs_some_of_which_ask_for_nothing(engine: Engine, company: Company) -> None:
+    source = NoiseSource(LAYOUT, "noise")
+    found: list[int] = []
+
+    def job_number(number: int) -> Job[int]:
+        def job(own: Engine) -> int:
+            for _ in range(number % 3):
+                own.reduce(source, SUM, "noise", blocks=[number % 8])
+            return number
+
+        return job
+
+    def done(number: int) -> list[Job[int]]:
+        found.append(number)
+        return [job_number(number + 200)] if number < 100 else []
+
+    run_together(engine, [job_number(number) for number in range(200)], done, company=company, most=150)
+    assert sorted(found) == list(range(300))
 
 
 def test_run_together__reports_joint_passes_to_the_listener_of_the_engine(engine: Engine) -> None:

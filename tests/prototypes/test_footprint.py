@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protodask.data import Column, write_dataset
@@ -22,6 +22,7 @@ from protodask.prototypes.footprint import (
     Shape,
     fits,
     memory_of,
+    most_together,
     operand_bytes,
     read_bytes,
     row_array_bytes,
@@ -267,6 +268,21 @@ def test_scores_stored__beyond_the_share_of_what_passes_leave() -> None:
     most = SHIPPED_BYTES // (8 * shape.n_classes)
     assert not scores_stored(replace(shape, layout=Layout(most, 2**14)), workers)
     assert scores_stored(replace(shape, layout=Layout(most + 1, 2**14)), workers)
+
+
+@given(shapes, processes)
+@example(make_shape(240_000, 10, 127, 30, 2, 2**16, weight_columns=2), Processes("threads", 1, 2, 2**30, 2**30))
+@example(make_shape(80_000, 30, 127, 30, 2, 2**16, weight_columns=2), Processes("threads", 1, 2, 2**32, 2**32))
+def test_most_together__leaves_room_for_the_scores_that_a_block_brings_of_each_fit(
+    shape: Shape, computing: Processes
+) -> None:
+    worker, _ = memory_of(shape, computing, scores_stored(shape, computing))
+    most = most_together(shape, computing)
+    assert most >= 1
+    blocks = 2 * computing.threads  # one that is looked at, and one read ahead
+    scores = shape.block_rows * shape.n_classes * 8 if shape.scored else 0
+    if most > 1:
+        assert worker.total + (most - 1) * min(blocks * scores, shape.score_bytes) <= computing.usable_bytes
 
 
 def test_shape_of__a_dataset_counts_all_columns_of_its_rows(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Arrays, Block, Engine, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
-from protodask.prototypes import FitConfig, fit, fitting
+from protodask.prototypes import FitConfig, fit, fitting, training
 from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.fitting import dataset_for_training
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.scoring import score_block
+from protodask.prototypes.training import Training
 
 MakeModel = Callable[..., PrototypeSet]
 
@@ -55,6 +57,25 @@ def test_keep__again_reads_the_last_and_leaves_only_the_new(engine: Engine, tmp_
         assert (kept.read(4)[SCORES] == turn).all()
         assert sorted(path.name[:7] for path in tmp_path.iterdir()) == ["batch-1", "scores-"]
     assert len(keys) == 4, "a cache must not take one for the other"
+
+
+def refuse_the_last_block(block: Block, model: PrototypeSet) -> Arrays:
+    if block.number == 4:
+        raise KeyboardInterrupt
+    return score_block(block, model)
+
+
+def test_training__interrupted_while_it_first_stores_scores_leaves_none(
+    make_rows: Callable[..., dict[str, NDArray[Any]]], engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_small(make_rows(300, 1), tmp_path / "d.zarr")
+    monkeypatch.setattr(training, "score_block", refuse_the_last_block)
+    (tmp_path / "run").mkdir()
+    config = FitConfig(n_batches=2, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
+    scores = StoredScores(str(tmp_path / "run"), len(data.classes))
+    with pytest.raises(KeyboardInterrupt):
+        Training(dataset_for_training(data), config, engine, scores).run()
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_stored_scores__with_a_block_missing_or_damaged_are_refused(engine: Engine, tmp_path: Path) -> None:
