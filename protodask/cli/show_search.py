@@ -32,6 +32,9 @@ def summarize_choice(result: ModelTuned) -> str:
     """What the model of a search is, in one line."""
     chosen = result.chosen
     together = "" if result.group is None else f" Rows of the same {result.group!r} stayed in one fold."
+    drawn = len(result.search.draws)
+    if drawn:
+        together = f" Of {drawn} draws of candidates it is the one that fits them best (seed {result.seed}).{together}"
     return (
         f"It is fitted to all {result.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
         f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{together}"
@@ -48,7 +51,7 @@ def show_search(search: SearchResult) -> None:
 def show_search_run(found: Mapping[str, Any]) -> None:
     """How far a search has come, setting by setting."""
     begun = f"{found['fits_begun']:,} of {found['fits']:,} have recorded evaluations, {found['evaluations']:,} in all"
-    refit = found["refit"]
+    final = found["final_fits"]
     say_pairs(
         [
             ("run", shorten(found["path"])),
@@ -79,9 +82,9 @@ def show_search_run(found: Mapping[str, Any]) -> None:
                 for entry in begun_first
             ],
         )
-    if refit is not None:
+    for number, refit in enumerate(final, start=1):
         say()
-        say("Final fit")
+        say("Final fit" if len(final) == 1 else f"Final fit {number}")
         say_pairs(progress_pairs(refit))
 
 

@@ -65,6 +65,11 @@ class ModelTuned:
     """Where a wider search may find better."""
 
     @property
+    def seed(self) -> int:
+        """Of the draw of candidates that the model has."""
+        return int(self.model.provenance["fits"][-1]["config"]["seed"])
+
+    @property
     def chosen(self) -> Trial:
         """The trial whose settings the model has."""
         return self.search.trials[self.search.selected]
@@ -77,7 +82,12 @@ class ModelTuned:
             "kind": "tune",
             "group": self.group,
             "table": None if self.table is None else mask(self.table),
-            "chosen": {"lambda_v": chosen.lambda_v, "lambda_w": chosen.lambda_w, "batches": chosen.n_batches},
+            "chosen": {
+                "lambda_v": chosen.lambda_v,
+                "lambda_w": chosen.lambda_w,
+                "batches": chosen.n_batches,
+                "seed": self.seed,
+            },
             "search": self.search.describe(),
             "notes": list(self.notes),
         }

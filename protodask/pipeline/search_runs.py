@@ -43,10 +43,9 @@ def is_search(record: Mapping[str, Any]) -> bool:
 def describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """What the run directory of a search records: settings, data, and how far each setting and the final fit are."""
     fits = list(_read_fits(os.path.join(path, FITS)))
-    refit = _read_refit(os.path.join(path, REFIT))
+    final = _read_final(os.path.join(path, REFIT))
     times = [fit.recorded for fit in fits if fit.recorded is not None]
-    if refit is not None:
-        times += [stage.recorded for stage in refit.stages]
+    times += [stage.recorded for run in final for stage in run.stages]
     driver_log = os.path.join(path, DRIVER_LOG)
     return {
         "kind": "search",
@@ -61,7 +60,7 @@ def describe_search_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
         "evaluations": sum(fit.evaluations for fit in fits),
         "last_recorded": max(times).isoformat(timespec="seconds") if times else None,
         "settings": _by_setting(fits),
-        "refit": None if refit is None else refit.describe(),
+        "final_fits": [run.describe() for run in final],
         "driver_log": driver_log if os.path.exists(driver_log) else None,
     }
 
@@ -111,8 +110,13 @@ def _read_losses(directory: RunDirectory) -> Iterable[float]:
         batch += 1
 
 
-def _read_refit(path: str) -> RunProgress | None:
-    return read_progress(path) if os.path.exists(os.path.join(path, SETTINGS_FILE)) else None
+def _read_final(folder: str) -> list[RunProgress]:
+    """The final fits that have begun, one for each draw of candidates."""
+    if not os.path.isdir(folder):
+        return []
+    with storage_errors(folder, "reading"):
+        places = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+    return [read_progress(place) for place in places if os.path.exists(os.path.join(place, SETTINGS_FILE))]
 
 
 def _by_setting(fits: Sequence[FoldProgress]) -> list[dict[str, Any]]:

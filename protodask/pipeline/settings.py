@@ -88,12 +88,13 @@ SEARCH_NAMES = {
     "lambda_w_range": "lambda_w",
     "folds": "n_folds",
     "search_tolerance": "tolerance",
+    "draws": "n_draws",
 }
 """Settings of a search with another name outside than in `SearchConfig`."""
 
 SEARCH_SETTINGS = (
     *("strategy", "method", "trials", "lambda_v_range", "lambda_w_range", "max_batches", "patience", "least_gain"),
-    *("folds", "rule", "search_tolerance"),
+    *("folds", "rule", "search_tolerance", "draws"),
 )
 
 RULES: dict[str, Rule] = {rule.replace(" ", "-"): rule for rule in get_args(Rule)}

@@ -86,6 +86,7 @@ class TuneStep:
     folds: int | None = None
     rule: Literal["one-standard-error", "best"] | None = None
     search_tolerance: float | None = None
+    draws: int | None = None
     candidates: int | None = None
     max_fraction: float | None = None
     lambda_w: float | None = None

@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from protodask.engine import open_engine
 from protodask.errors import InputError
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
+from protodask.prototypes.fitting import FitRun
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import SearchResult, as_rows
 from protodask.selection.search import Listener
-from protodask.selection.tuning import StoredRows, search_rows, with_search
+from protodask.selection.tuning import StoredRows, best_draw, chosen_config, search_rows, with_search
 
 
 class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -78,10 +79,19 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             found = search_rows(
                 engine, rows.data, config, search, grouped=rows.grouped, stored=stored, listen=self.listen
             )
-            chosen = found.trials[found.selected]
-            best.set_params(lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
-            settings = replace(config, lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
-            best.train(rows, settings, engine)
+            settings = chosen_config(config, found)
+
+            def fit_with(seed: int) -> FitRun:
+                best.train(rows, replace(settings, seed=seed), engine)
+                return FitRun(best.model_, best.history_)
+
+            run, found = best_draw(engine, rows.data.source, fit_with, settings, found, search)
+        chosen = found.trials[found.selected]
+        best.set_params(lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
+        if found.draws:
+            best.set_params(random_state=min(found.draws, key=lambda draw: draw.log_loss).seed)
+        best.model_, best.history_ = run.model, run.history
+        best.n_iter_ = max((record.iterations for record in run.history), default=0)
         best.model_ = with_search(best.model_, found)
         self.best_estimator_ = best
         self.search_: SearchResult = found

@@ -15,7 +15,7 @@ from protodask.engine import Block, Reduction, Source, identity
 from protodask.engine.sources import ViewedSource
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import ScoreKernel
-from protodask.prototypes.model import Batch
+from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.tiles import Precision
 from protodask.selection.folds import FOLD
 
@@ -48,8 +48,8 @@ def without_fold(folded: Source, fold: int) -> Source:
 
 
 @dataclass(frozen=True)
-class HeldOutLoss:
-    """Sums over held-out rows of weight `s`; merges as a monoid, divided once."""
+class LossSums:
+    """Sums over rows of weight `s`; merges as a monoid, divided once."""
 
     weight: float
     """`sum s`."""
@@ -65,24 +65,36 @@ def _prepare(batch: Batch, marginals: Floats, precision: Precision) -> tuple[Sco
     return batch.kernel(len(marginals), precision), marginals
 
 
-def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> HeldOutLoss:
+def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> LossSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
-        return HeldOutLoss(0.0, 0.0)
+        return LossSums(0.0, 0.0)
     weight, target = block[HELD_OUT][rows], block[TARGET.name][rows]
     before = block.arrays.get(SCORES)
     scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
     kernel.add(block[FEATURES.name][rows], scores)
     own = scores[np.arange(len(rows)), target] / scores.sum(axis=1)
-    return HeldOutLoss(float(weight.sum()), -float(weight @ np.log(own)))
+    return LossSums(float(weight.sum()), -float(weight @ np.log(own)))
 
 
-def _merge(left: HeldOutLoss, right: HeldOutLoss) -> HeldOutLoss:
-    return HeldOutLoss(left.weight + right.weight, left.loss + right.loss)
+def _merge(left: LossSums, right: LossSums) -> LossSums:
+    return LossSums(left.weight + right.weight, left.loss + right.loss)
 
 
-HELD_OUT_LOSS: Reduction[HeldOutLoss, HeldOutLoss] = Reduction(_loss_of_block, _merge, identity, prepare=_prepare)
+HELD_OUT_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_block, _merge, identity, prepare=_prepare)
 """Log-loss of held-out rows after a batch, from the scores before it. Arguments: the batch, marginals, precision."""
+
+
+def _loss_of_rows(block: Block, model: PrototypeSet) -> LossSums:
+    weights = row_weights(block)
+    weight = np.ones(block.n_rows) if weights is None else weights
+    (scores,) = model.scores(block[FEATURES.name], [model.n_batches])
+    own = scores[np.arange(block.n_rows), block[TARGET.name]] / scores.sum(axis=1)
+    return LossSums(float(weight.sum()), -float(weight @ np.log(own)))
+
+
+ROWS_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_rows, _merge, identity)
+"""Log-loss of all rows of a source with a model."""
 
 
 def marginal_loss(training_weight: Floats, held_out_weight: Floats) -> float:

@@ -52,6 +52,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """A final fit with candidates of its own."""
+
+    seed: int
+    """Of the draw of candidates."""
+    log_loss: float
+    """Of all rows it was fitted to, in nats."""
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """All trials of a search, the best one, and the one that was chosen."""
 
@@ -63,13 +73,15 @@ class SearchResult:
     """Position of the trial that was chosen."""
     rule: str
     """How it was chosen, in words."""
+    draws: tuple[Draw, ...] = ()
+    """The final fits, of which the one with the smallest log-loss was kept; none where there was one only."""
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files; a loss that is not finite is None, because JSON has no such number."""
         record = asdict(self)
         for trial in record["trials"]:
             trial["fold_losses"] = [loss if math.isfinite(loss) else None for loss in trial["fold_losses"]]
-        return {**record, "trials": list(record["trials"])}
+        return {**record, "trials": list(record["trials"]), "draws": list(record["draws"])}
 
 
 def read_search(model: PrototypeSet | Mapping[str, Any]) -> SearchResult | None:
@@ -91,7 +103,11 @@ def read_search(model: PrototypeSet | Mapping[str, Any]) -> SearchResult | None:
     best, selected = (fields.integer(name, 0, len(trials) - 1) for name in ("best", "selected"))
     if not (trials[best].usable and trials[selected].usable):
         fields.damaged("the trial that was chosen, or the best one, has no loss")
-    return SearchResult(strategy, trials, best, selected, fields.text("rule"))
+    draws = tuple(
+        Draw(entry.integer("seed", 0), float(entry.floats("log_loss", None)[0]))
+        for entry in map(_fields, fields.objects("draws") if "draws" in fields.record else [])
+    )
+    return SearchResult(strategy, trials, best, selected, fields.text("rule"), draws)
 
 
 def _fields(record: object) -> Fields:

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from protodask.data.dataset import Dataset
+from protodask.data.keyed import stream_key
 from protodask.data.schema import FEATURES, TARGET, WEIGHT
 from protodask.data.summary import Summary, summarize
 from protodask.engine import Engine, EngineLike, Source, open_engine
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import dataset_for_training, fit, own_directory
+from protodask.prototypes.fitting import FitRun, dataset_for_training, fit, own_directory
 from protodask.prototypes.footprint import Shape, most_together, shape_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
@@ -25,8 +28,8 @@ from protodask.prototypes.training import TrainingData
 from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
 from protodask.selection.folds import FoldAssignment, check_training_parts, folded_source, make_folds
-from protodask.selection.holdout import marginal_loss, without_fold
-from protodask.selection.results import SEARCH, SearchResult, Trial
+from protodask.selection.holdout import ROWS_LOSS, marginal_loss, without_fold
+from protodask.selection.results import SEARCH, Draw, SearchResult, Trial
 from protodask.selection.search import FoldData, Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
 
@@ -36,6 +39,9 @@ MOST_TOGETHER = 20
 SMALL_PAIRS = 500_000
 """Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
 made a search half as long again."""
+
+_DRAW_STREAM = 0x64726177
+"""What tells the seeds of further draws from others that follow from the same one."""
 
 FITS, REFIT = "fits", "refit"
 """Folders in the run directory of a search: those of its fits, and that of the final one."""
@@ -103,17 +109,52 @@ def tuned(
             stored=StoredRows(data, folder, directory is not None),
             listen=listen,
         )
-        chosen = found.trials[found.selected]
-        run = fit(
-            data,
-            replace(settings, lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches),
-            None if directory is None else os.path.join(folder, REFIT),
-            opened,
-            callbacks,
-        )
+        chosen = chosen_config(settings, found)
+
+        def fit_with(seed: int) -> FitRun:
+            place = None if directory is None else os.path.join(folder, REFIT, str(seed))
+            return fit(data, replace(chosen, seed=seed), place, opened, callbacks)
+
+        run, found = best_draw(opened, data, fit_with, chosen, found, wanted)
         if directory is not None:
             directory.finish([])
         yield TuneRun(with_search(run.model, found), run.history, found)
+
+
+def chosen_config(config: FitConfig, found: SearchResult) -> FitConfig:
+    """`config` with what a search chose."""
+    chosen = found.trials[found.selected]
+    return replace(config, lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
+
+
+def best_draw(
+    engine: Engine,
+    source: Source,
+    fit_with: Callable[[int], FitRun],
+    config: FitConfig,
+    found: SearchResult,
+    search: SearchConfig,
+) -> tuple[FitRun, SearchResult]:
+    """The final fit, with the best of several draws of candidates; `fit_with` fits with a seed."""
+    count = search.draws(source.layout.n_rows) if config.n_batches else 1
+    best = fit_with(config.seed)
+    if count == 1:
+        return best, found
+    draws: list[Draw] = []
+    for seed in draw_seeds(config.seed, count):
+        run = fit_with(seed) if draws else best
+        loss = engine.reduce(source, ROWS_LOSS, engine.share(run.model), label="compare").mean
+        if draws and loss < min(draw.log_loss for draw in draws):
+            best = run
+        draws.append(Draw(seed, loss))
+    engine.forget(source)
+    return best, replace(found, draws=tuple(draws))
+
+
+def draw_seeds(seed: int, count: int) -> list[int]:
+    """Seeds of several draws: the one that was asked for, and others that follow from it."""
+    others = stream_key(seed, _DRAW_STREAM, np.arange(count - 1)) >> np.uint64(33)
+    return [seed, *(int(other) for other in others)]
 
 
 def with_search(model: PrototypeSet, found: SearchResult) -> PrototypeSet:

@@ -121,7 +121,7 @@ def test_tune__model_is_that_of_a_fit_with_what_was_chosen(call: Call, example: 
     chosen = json.loads((tuned / "said.json").read_text())["chosen"]
     done = call(
         "fit", example.data, "--out", tuned / "alone.zarr", "--candidates", 20, "--tolerance", 1e-5, "--lambda-v",
-        repr(chosen["lambda_v"]), "--batches", chosen["batches"],
+        repr(chosen["lambda_v"]), "--batches", chosen["batches"], "--seed", chosen["seed"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert described(call, tuned / "alone.zarr")["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
@@ -171,7 +171,10 @@ def test_tune__stopped_goes_on_to_the_same_model(
         patch.setattr(Objective, "__call__", counted)
         said = tune(call, example.data, out)
     whole = described(call, tuned / "run")
-    assert len(calls) == whole["evaluations"] + whole["refit"]["evaluations"] - halfway["evaluations"]
+    assert (
+        len(calls)
+        == whole["evaluations"] + sum(fit["evaluations"] for fit in whole["final_fits"]) - halfway["evaluations"]
+    )
     assert said["search"] == json.loads((tuned / "said.json").read_text())["search"]
     assert described(call, out)["fingerprint"] == described(call, tuned / "model.zarr")["fingerprint"]
     assert not run.exists()
@@ -343,7 +346,7 @@ def test_info__run_of_a_search(call: Call, tuned: Path) -> None:
     }
     assert recorded == pytest.approx(means)
     assert sum(entry["evaluations"] for entry in found["settings"]) == found["evaluations"]
-    assert found["refit"]["of_batches"] == result.trials[result.selected].n_batches
+    assert found["final_fits"][0]["of_batches"] == result.trials[result.selected].n_batches
     shown = call("info", tuned / "run").stdout
     assert "9 of 9 have recorded evaluations" in shown
     assert "Final fit" in shown
@@ -355,7 +358,7 @@ def test_info__run_of_a_search_that_has_not_begun(call: Call, tuned: Path, tmp_p
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text((tuned / "run" / "run.json").read_text())
     found = described(call, tmp_path / "run")
-    assert (found["fits"], found["evaluations"], found["refit"], found["finished"]) == (0, 0, None, False)
+    assert (found["fits"], found["evaluations"], found["final_fits"], found["finished"]) == (0, 0, [], False)
     done = call("info", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert "not finished: the same command continues it" in done.stdout

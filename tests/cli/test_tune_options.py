@@ -14,6 +14,7 @@ from protodask.pipeline.settings import CONFIG_NAMES, RULES, SEARCH_NAMES, SEARC
 from protodask.pipeline.steps import TuneStep
 from protodask.prototypes import FitConfig
 from protodask.selection import SearchConfig
+from protodask.selection.config import FEW_ROWS
 
 Call = Callable[..., Any]
 
@@ -21,8 +22,8 @@ Call = Callable[..., Any]
 def test_tune__help_states_the_real_defaults() -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["tune"].params}
-    search, config = SearchConfig(), FitConfig()
-    real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name != "trials"}
+    search, config, by_case = SearchConfig(), FitConfig(), {"trials", "draws"}
+    real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name not in by_case}
     real |= {name: getattr(config, CONFIG_NAMES.get(name, name)) for name in SETTINGS if name in options}
     for name, value in real.items():
         shown = options[name].show_default
@@ -37,6 +38,8 @@ def test_tune__help_states_the_real_defaults() -> None:
                 assert float(shown) == pytest.approx(value, rel=1e-3)
     each = [SearchConfig(strategy="joint").trials, SearchConfig(strategy="two-stage").trials]
     assert [int(number) for number in re.findall("[0-9]+", options["trials"].show_default)] == each
+    shown = options["draws"].show_default.replace(",", "")
+    assert [int(number) for number in re.findall("[0-9]+", shown)] == [search.draws(1), FEW_ROWS, search.draws(10**9)]
 
 
 def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
@@ -57,11 +60,12 @@ def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
         (("--folds", "1"), "Give a whole number of at least 2."),
         (("--folds", "101"), "Give at most 100."),
         (("--trials", "0"), "Give a whole number of at least 1."),
-        (("--trials", "100000"), "Give a whole number from 1 to 10000."),
+        (("--trials", "100000"), "Give at most 10000."),
         (("--max-batches", "0"), "Give a whole number of at least 1."),
         (("--patience", "0"), "Give a whole number of at least 1."),
         (("--least-gain", "-1"), "Give a number that is not negative."),
-        (("--search-tolerance", "nan"), "Give a number that is not negative."),
+        (("--search-tolerance", "nan"), "Give a relative change of the objective from 0 to 1."),
+        (("--draws", "0"), "Give a whole number of at least 1."),
         (("--rule", "worst"), "one-standard-error"),
         (("--strategy", "both"), "two-stage"),
         (("--lambda-v-range", "1"), "--lambda-v-range"),

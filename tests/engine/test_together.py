@@ -183,7 +183,6 @@ def test_run_together__ends_the_others_when_no_more_threads_can_be_started(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = NoiseSource(LAYOUT, "noise")
-    jobs = [lambda own: own.reduce(source, SUM, "noise")] * 4
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

@@ -20,7 +20,7 @@ from protodask.selection.estimator import PrototypeSetSearchCV
 
 Arrays = dict[str, NDArray[Any]]
 CLASSIFIER = PrototypeSetClassifier(n_candidates=30, lambda_w=1e-3, random_state=1, engine=thread_engine(1))
-SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2)
+SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2, n_draws=2)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def fitted(rows: Arrays) -> PrototypeSetSearchCV:
 
 
 def test_search_cv__fits_what_it_chose(rows: Arrays, fitted: PrototypeSetSearchCV) -> None:
-    alone = clone(CLASSIFIER).set_params(**fitted.best_params_).fit(rows["features"], rows["target"], rows["weight"])
+    alone = clone(fitted.best_estimator_).fit(rows["features"], rows["target"], rows["weight"])
     X = rows["features"]
     assert np.array_equal(fitted.predict_proba(X), alone.predict_proba(X))
     assert np.array_equal(fitted.predict(X), alone.predict(X))
@@ -84,7 +84,7 @@ def test_search_cv__works_in_a_pipeline(rows: Arrays) -> None:
 def test_search_cv__passes_the_checks_of_scikit_learn() -> None:
     from sklearn.utils.estimator_checks import check_estimator
 
-    search = SearchConfig(n_trials=1, n_folds=2, max_batches=1, lambda_v=(1e-3, 1e-3))
+    search = SearchConfig(n_trials=1, n_folds=2, max_batches=1, lambda_v=(1e-3, 1e-3), n_draws=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of checks that were left out
         results = check_estimator(

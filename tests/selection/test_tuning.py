@@ -13,18 +13,20 @@ from protodask.data import Dataset
 from protodask.engine import Engine, open_engine, thread_engine
 from protodask.engine.threads import ThreadScheduler
 from protodask.errors import InputError
+from protodask.evaluation import log_loss
 from protodask.prototypes import FitConfig, fit
+from protodask.prototypes.model import probabilities
 from protodask.prototypes.runs import read_log
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import as_rows, read_search
 from protodask.selection.search import FoldStep, SearchEvent
-from protodask.selection.tuning import TuneRun, tune
+from protodask.selection.tuning import TuneRun, draw_seeds, tune
 
 Arrays = dict[str, NDArray[Any]]
 StartCluster = Callable[[int], Any]
 
 CONFIG = FitConfig(n_candidates=30, tolerance=1e-6, lambda_w=1e-3, seed=5)
-SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2)
+SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2, tolerance=1e-5, n_draws=1)
 
 
 def evaluations_on_record(run_dir: Path) -> int:
@@ -161,3 +163,38 @@ def test_tune__leaves_nothing_behind_without_a_run_directory(
         tune(dataset, CONFIG, replace(SEARCH, n_trials=1), engine=small)
     assert list(tmp_path.iterdir()) == []
     shutil.rmtree(tmp_path)
+
+
+def test_tune__keeps_the_draw_that_fits_all_rows_best(
+    dataset: Dataset, rows: Arrays, engine: Engine, tmp_path: Path
+) -> None:
+    search = replace(SEARCH, n_trials=1, lambda_v=(1e-2, 1e-2), n_draws=3, max_batches=1)
+    run = tune(dataset, CONFIG, search, tmp_path / "run", engine)
+    draws = run.search.draws
+    assert [draw.seed for draw in draws] == draw_seeds(CONFIG.seed, 3)
+    assert draws[0].seed == CONFIG.seed
+    features, target = rows["features"], rows["target"]
+    weight = rows["weight"] / rows["inclusion"]
+    for draw in draws:
+        config = replace(CONFIG, lambda_v=1e-2, n_batches=run.model.n_batches, seed=draw.seed)
+        model = fit(dataset, config, engine=engine).model
+        loss = log_loss(probabilities(model.scores(features, [model.n_batches])[0]), target, weight=weight)
+        assert draw.log_loss == pytest.approx(loss, rel=1e-9)
+        if draw.log_loss == min(one.log_loss for one in draws):
+            assert np.array_equal(model.batches[0].row, run.model.batches[0].row)
+    assert read_search(run.model) == run.search
+    assert sorted(place.name for place in (tmp_path / "run" / "refit").iterdir()) == sorted(
+        str(draw.seed) for draw in draws
+    )
+
+
+def test_draw_seeds__begin_with_the_one_asked_for_and_can_be_more() -> None:
+    assert draw_seeds(5, 1) == [5]
+    assert draw_seeds(5, 6)[:3] == draw_seeds(5, 3)
+    assert len(set(draw_seeds(5, 100)) | set(draw_seeds(6, 100))) == 200
+    assert all(0 <= seed < 2**31 for seed in draw_seeds(5, 100))
+
+
+def test_search_config__draws_several_times_where_rows_are_few() -> None:
+    assert [SearchConfig().draws(rows) for rows in (100, 10_000, 10_001)] == [5, 5, 1]
+    assert SearchConfig(n_draws=2).draws(10**9) == 2
