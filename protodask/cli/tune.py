@@ -94,7 +94,7 @@ class TuningOptions:
         ),
     ] = None
     search_tolerance: Annotated[
-        float | None, _option(SEARCH, "--search-tolerance", "2.22e-06", "The tolerance of the fits of the search.")
+        float | None, _option(SEARCH, "--search-tolerance", "2.22e-05", "The tolerance of the fits of the search.")
     ] = None
     draws: Annotated[
         int | None,
@@ -102,7 +102,7 @@ class TuningOptions:
             SEARCH,
             "--draws",
             "5 up to 10,000 rows, else 1",
-            "Draws of candidates that the final fit is tried with; the one with the smallest log-loss is kept.",
+            "Draws of candidates to try for the final fit; those of the smallest log-loss on all rows are kept.",
         ),
     ] = None
     candidates: Candidates = None

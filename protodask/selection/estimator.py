@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from protodask.engine import open_engine
 from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
 from protodask.prototypes.fitting import FitRun
 from protodask.selection.config import SearchConfig
@@ -81,15 +81,15 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
             settings = chosen_config(config, found)
 
-            def fit_with(seed: int) -> FitRun:
-                best.train(rows, replace(settings, seed=seed), engine)
+            def fit_with(settings: FitConfig, name: str) -> FitRun:
+                best.train(rows, settings, engine)
                 return FitRun(best.model_, best.history_)
 
             run, found = best_draw(engine, rows.data.source, fit_with, settings, found, search)
         chosen = found.trials[found.selected]
         best.set_params(lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
-        if found.draws:
-            best.set_params(random_state=min(found.draws, key=lambda draw: draw.log_loss).seed)
+        if found.seed is not None:
+            best.set_params(random_state=found.seed)
         best.model_, best.history_ = run.model, run.history
         best.n_iter_ = max((record.iterations for record in run.history), default=0)
         best.model_ = with_search(best.model_, found)

@@ -53,7 +53,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Draw:
-    """A final fit with candidates of its own."""
+    """A fit to all rows with candidates of its own."""
 
     seed: int
     """Of the draw of candidates."""
@@ -74,7 +74,12 @@ class SearchResult:
     rule: str
     """How it was chosen, in words."""
     draws: tuple[Draw, ...] = ()
-    """The final fits, of which the one with the smallest log-loss was kept; none where there was one only."""
+    """Draws that were compared, of which the one with the smallest log-loss was kept; none if nothing was compared."""
+
+    @property
+    def seed(self) -> int | None:
+        """Of the draw that was kept; None if nothing was compared."""
+        return min(self.draws, key=lambda draw: draw.log_loss).seed if self.draws else None
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files; a loss that is not finite is None, because JSON has no such number."""

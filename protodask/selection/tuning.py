@@ -43,8 +43,8 @@ made a search half as long again."""
 _DRAW_STREAM = 0x64726177
 """What tells the seeds of further draws from others that follow from the same one."""
 
-FITS, REFIT = "fits", "refit"
-"""Folders in the run directory of a search: those of its fits, and that of the final one."""
+FITS, REFIT, FINAL = "fits", "refit", "final"
+"""Folders in the run directory of a search: those of its fits, and in another one the final fit, or those of its draws."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def tuned(
         )
         chosen = chosen_config(settings, found)
 
-        def fit_with(seed: int) -> FitRun:
-            place = None if directory is None else os.path.join(folder, REFIT, str(seed))
-            return fit(data, replace(chosen, seed=seed), place, opened, callbacks)
+        def fit_with(config: FitConfig, name: str) -> FitRun:
+            place = None if directory is None else os.path.join(folder, REFIT, name)
+            return fit(data, config, place, opened, callbacks)
 
         run, found = best_draw(opened, data, fit_with, chosen, found, wanted)
         if directory is not None:
@@ -130,25 +130,24 @@ def chosen_config(config: FitConfig, found: SearchResult) -> FitConfig:
 def best_draw(
     engine: Engine,
     source: Source,
-    fit_with: Callable[[int], FitRun],
+    fit_with: Callable[[FitConfig, str], FitRun],
     config: FitConfig,
     found: SearchResult,
     search: SearchConfig,
 ) -> tuple[FitRun, SearchResult]:
-    """The final fit, with the best of several draws of candidates; `fit_with` fits with a seed."""
+    """The final fit, with the best of several draws of candidates; `fit_with` fits with settings, under a name."""
     count = search.draws(source.layout.n_rows) if config.n_batches else 1
-    best = fit_with(config.seed)
     if count == 1:
-        return best, found
+        return fit_with(config, FINAL), found
+    runs: dict[int, FitRun] = {}
     draws: list[Draw] = []
     for seed in draw_seeds(config.seed, count):
-        run = fit_with(seed) if draws else best
-        loss = engine.reduce(source, ROWS_LOSS, engine.share(run.model), label="compare").mean
-        if draws and loss < min(draw.log_loss for draw in draws):
-            best = run
+        runs[seed] = fit_with(replace(config, seed=seed), f"draw-{seed}")
+        loss = engine.reduce(source, ROWS_LOSS, engine.share(runs[seed].model), label="compare").mean
         draws.append(Draw(seed, loss))
     engine.forget(source)
-    return best, replace(found, draws=tuple(draws))
+    best = min(draws, key=lambda draw: draw.log_loss)
+    return runs[best.seed], replace(found, draws=tuple(draws))
 
 
 def draw_seeds(seed: int, count: int) -> list[int]:

@@ -79,7 +79,12 @@ def test_tune__json_is_what_the_model_keeps(tuned: Path) -> None:
     assert said["kind"] == "tune"
     assert said["batches"] == model.n_batches == said["chosen"]["batches"] == len(said["history"])
     chosen = found.trials[found.selected]
-    assert said["chosen"] == {"lambda_v": chosen.lambda_v, "lambda_w": chosen.lambda_w, "batches": chosen.n_batches}
+    assert said["chosen"] == {
+        "lambda_v": chosen.lambda_v,
+        "lambda_w": chosen.lambda_w,
+        "batches": chosen.n_batches,
+        "seed": found.seed,
+    }
     assert model.provenance["fits"][-1]["config"]["lambda_v"] == chosen.lambda_v
     assert model.provenance["fits"][-1]["config"]["tolerance"] == 1e-5
 

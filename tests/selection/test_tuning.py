@@ -180,12 +180,13 @@ def test_tune__keeps_the_draw_that_fits_all_rows_best(
         model = fit(dataset, config, engine=engine).model
         loss = log_loss(probabilities(model.scores(features, [model.n_batches])[0]), target, weight=weight)
         assert draw.log_loss == pytest.approx(loss, rel=1e-9)
-        if draw.log_loss == min(one.log_loss for one in draws):
-            assert np.array_equal(model.batches[0].row, run.model.batches[0].row)
+    config = replace(CONFIG, lambda_v=1e-2, n_batches=run.model.n_batches, seed=run.search.seed or 0)
+    final = fit(dataset, config, engine=engine).model
+    assert np.array_equal(final.batches[0].row, run.model.batches[0].row)
+    assert np.array_equal(final.batches[0].prototype_weight, run.model.batches[0].prototype_weight)
+    assert run.search.seed == min(draws, key=lambda draw: draw.log_loss).seed
     assert read_search(run.model) == run.search
-    assert sorted(place.name for place in (tmp_path / "run" / "refit").iterdir()) == sorted(
-        str(draw.seed) for draw in draws
-    )
+    assert {place.name for place in (tmp_path / "run" / "refit").iterdir()} == {f"draw-{draw.seed}" for draw in draws}
 
 
 def test_draw_seeds__begin_with_the_one_asked_for_and_can_be_more() -> None:
