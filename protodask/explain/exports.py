@@ -15,11 +15,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from protodask.data.local_files import place_aside
-from protodask.data.storage import is_url, locate, sole_writer, storage_errors, sweep
-from protodask.data.whole_files import write_whole
-from protodask.errors import InputError, OutputExistsError
+from protodask.data.storage import check_file_free, replace_file
+from protodask.errors import InputError
 from protodask.explain.tables import Cell, Table
+from protodask.places import mask
 
 SUFFIXES = (".csv", ".parquet", ".xlsx")
 
@@ -55,23 +54,16 @@ def export(tables: Table | Sequence[Table], path: str | os.PathLike[str], overwr
             parts = [_parquet(given[0])]
         case _:
             parts = [_excel(given)]
-    place = os.path.realpath(locate(where))
-    with storage_errors(where, "writing"):
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with sole_writer(place):
-            write_whole(place, place_aside(place), parts)
+    replace_file(where, parts)
 
 
 def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
     """Refuse what `export` would refuse, before there is anything to write."""
-    if is_url(path):
-        raise InputError(
-            "Tables are written to local files only.", "Use a local path, and copy the file where it is to be."
-        )
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise InputError(
-            f"{path} does not say in which format to write.", f"Give it one of the suffixes {', '.join(SUFFIXES)}."
+            f"{mask(path)} does not say in which format to write.",
+            f"Give it one of the suffixes {', '.join(SUFFIXES)}.",
         )
     if n_tables == 0:
         raise InputError("There is no table to write.", "Give at least one.")
@@ -81,11 +73,7 @@ def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
             "Write them to one file each, or all to one .xlsx file.",
         )
     _check_library(suffix)
-    sweep(locate(path))
-    if os.path.isdir(path):
-        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
-    if os.path.lexists(path) and not overwrite:
-        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+    check_file_free(path, overwrite)
 
 
 def suffix_of(path: str) -> str:
