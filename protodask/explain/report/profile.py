@@ -157,6 +157,8 @@ def profiling(most: int) -> Reduction[Profile, Profile]:
 def profile(engine: Engine, source: Source, n_classes: int, within: Range) -> Profile:
     """One pass over a source of features, without any model."""
     most = sample_size(len(within.minimum))
+    if source.layout.n_rows == 0:
+        return no_profile(len(within.minimum), n_classes)
     found = engine.reduce(source, profiling(most), n_classes, within, most, label="profile")
     engine.forget(source)
     return found
