@@ -31,8 +31,8 @@ EXCEL_DIGITS = 10**15
 MAY_MEAN_MORE = tuple("=+-@#\t\r")
 """First characters of text that a spreadsheet, or the library that writes it, may take for a formula or an error."""
 
-NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f]|_(?=x[0-9A-Fa-f]{4}_)")
-"""Control characters, and what would be read as one: in Excel files they are written _x0007_."""
+NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
+"""What XML cannot hold, and what would be read as such: in Excel files a bell is written _x0007_."""
 
 CHUNK_LINES = 4096
 """Lines of a CSV file that are written at a time."""
@@ -117,18 +117,25 @@ def _parquet(table: Table) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {_clean(name): pyarrow.array(_of_one_type(values)) for name, values in table.columns.items()}
+    columns: dict[str, Any] = {}
+    for name, values in table.columns.items():
+        free = str(_clean(name))
+        while free in columns:  # names that differ in what cannot be encoded alone
+            free += "?"
+        columns[free] = pyarrow.array(_of_one_type(values))
     sink = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(columns), sink)
     return sink.getvalue()
 
 
 def _of_one_type(values: Sequence[Cell]) -> list[Any]:
-    """Values that a column of one type holds: text as soon as they are mixed, but for whole and other numbers."""
+    """Values that a column of one type holds: text as soon as they are mixed, but for whole and other numbers, and
+    where whole numbers do not fit into 64 bits.
+    """
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
-    if len(kinds) > 1:
+    if len(kinds) > 1 or any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
         return [None if value is None else _clean(str(value)) for value in values]
     return list(map(_clean, values))
 
