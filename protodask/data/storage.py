@@ -20,7 +20,7 @@ from protodask.data.locations import inside, is_url, locate, open_store, storage
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
-from protodask.data.whole_files import replace_file
+from protodask.data.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
 
@@ -28,6 +28,7 @@ __all__ = [
     "DATASET",
     "MARKER",
     "Kind",
+    "check_file_free",
     "check_free",
     "discard",
     "find_group",

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 
 from protodask.data.bounded import open_anew
 from protodask.data.local_files import delete, flush, flush_handle, place_aside
-from protodask.data.locations import storage_errors
-from protodask.data.locks import sole_writer
+from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.locks import sole_writer, sweep
+from protodask.errors import InputError, OutputExistsError
+from protodask.places import mask
 
 
 def write_whole(path: str, aside: str, parts: Iterable[bytes]) -> None:
@@ -26,13 +28,32 @@ def write_whole(path: str, aside: str, parts: Iterable[bytes]) -> None:
         raise
 
 
-def replace_file(path: str, text: str) -> None:
-    """Write a text file: aside, made durable, and renamed; who reads it finds the old one or the new one.
+def check_file_free(path: str, overwrite: bool) -> None:
+    """Refuse a file that is there already, unless it may be overwritten; a folder, or another store, always.
+
+    What killed processes left beside it is removed first.
+    """
+    place = locate(path)
+    if is_url(place):
+        raise InputError(
+            f"{mask(path)} is no place on this machine, and single files are written to local places only.",
+            "Use a local path, and copy the file where it is to be.",
+        )
+    sweep(place)
+    if os.path.isdir(place):
+        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
+    if os.path.lexists(place) and not overwrite:
+        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+
+
+def replace_file(path: str, content: str | Iterable[bytes]) -> None:
+    """Write a file: aside, made durable, and renamed; who reads it finds the old one or the new one.
 
     One writer at a time: another one is refused meanwhile. What killed ones left beside it is removed.
     """
-    place = os.path.realpath(path)
+    place = os.path.realpath(locate(path))
+    parts = [content.encode()] if isinstance(content, str) else content
     with storage_errors(path, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with sole_writer(place):
-            write_whole(place, place_aside(place), [text.encode()])
+            write_whole(place, place_aside(place), parts)

@@ -15,11 +15,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from protodask.data.local_files import place_aside
-from protodask.data.storage import is_url, locate, sole_writer, storage_errors, sweep
-from protodask.data.whole_files import write_whole
-from protodask.errors import InputError, OutputExistsError
+from protodask.data.storage import check_file_free, replace_file
+from protodask.errors import InputError
 from protodask.explain.tables import Cell, Table
+from protodask.places import mask
 
 SUFFIXES = (".csv", ".parquet", ".xlsx")
 
@@ -32,8 +31,8 @@ EXCEL_DIGITS = 10**15
 MAY_MEAN_MORE = tuple("=+-@#\t\r")
 """First characters of text that a spreadsheet, or the library that writes it, may take for a formula or an error."""
 
-NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f]|_(?=x[0-9A-Fa-f]{4}_)")
-"""Control characters, and what would be read as one: in Excel files they are written _x0007_."""
+NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ufffe\uffff]|_(?=x[0-9A-Fa-f]{4}_)")
+"""What XML cannot hold, and what would be read as such: in Excel files a bell is written _x0007_."""
 
 CHUNK_LINES = 4096
 """Lines of a CSV file that are written at a time."""
@@ -55,23 +54,16 @@ def export(tables: Table | Sequence[Table], path: str | os.PathLike[str], overwr
             parts = [_parquet(given[0])]
         case _:
             parts = [_excel(given)]
-    place = os.path.realpath(locate(where))
-    with storage_errors(where, "writing"):
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with sole_writer(place):
-            write_whole(place, place_aside(place), parts)
+    replace_file(where, parts)
 
 
 def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
     """Refuse what `export` would refuse, before there is anything to write."""
-    if is_url(path):
-        raise InputError(
-            "Tables are written to local files only.", "Use a local path, and copy the file where it is to be."
-        )
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise InputError(
-            f"{path} does not say in which format to write.", f"Give it one of the suffixes {', '.join(SUFFIXES)}."
+            f"{mask(path)} does not say in which format to write.",
+            f"Give it one of the suffixes {', '.join(SUFFIXES)}.",
         )
     if n_tables == 0:
         raise InputError("There is no table to write.", "Give at least one.")
@@ -81,11 +73,7 @@ def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
             "Write them to one file each, or all to one .xlsx file.",
         )
     _check_library(suffix)
-    sweep(locate(path))
-    if os.path.isdir(path):
-        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
-    if os.path.lexists(path) and not overwrite:
-        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+    check_file_free(path, overwrite)
 
 
 def suffix_of(path: str) -> str:
@@ -129,18 +117,25 @@ def _parquet(table: Table) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {_clean(name): pyarrow.array(_of_one_type(values)) for name, values in table.columns.items()}
+    columns: dict[str, Any] = {}
+    for name, values in table.columns.items():
+        free = str(_clean(name))
+        while free in columns:  # names that differ in what cannot be encoded alone
+            free += "?"
+        columns[free] = pyarrow.array(_of_one_type(values))
     sink = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(columns), sink)
     return sink.getvalue()
 
 
 def _of_one_type(values: Sequence[Cell]) -> list[Any]:
-    """Values that a column of one type holds: text as soon as they are mixed, but for whole and other numbers."""
+    """Values that a column of one type holds: text as soon as they are mixed, but for whole and other numbers, and
+    where whole numbers do not fit into 64 bits.
+    """
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]
-    if len(kinds) > 1:
+    if len(kinds) > 1 or any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
         return [None if value is None else _clean(str(value)) for value in values]
     return list(map(_clean, values))
 

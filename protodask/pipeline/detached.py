@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 import yaml
 
-from protodask.data.storage import check_free, locate, storage_errors
+from protodask.data.storage import check_file_free, check_free, locate, storage_errors
 from protodask.errors import ClusterError, InputError
-from protodask.pipeline.json_file import check_file_free
 from protodask.pipeline.settings import run_directory
 from protodask.pipeline.steps import FitStep, TuneStep
 from protodask.pipeline.yaml_file import read_mapping

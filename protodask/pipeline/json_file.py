@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from protodask.data.storage import replace_file, sweep
-from protodask.errors import OutputExistsError
+from protodask.data.storage import check_file_free, replace_file
 
 
 def to_json(value: Any) -> str:
@@ -27,18 +25,6 @@ def _finite(value: Any) -> Any:
             return [_finite(item) for item in value]
         case _:
             return value
-
-
-def check_file_free(path: str, overwrite: bool) -> None:
-    """Refuse a file that is there already, unless it may be overwritten; a folder is never.
-
-    What killed processes left beside it is removed first.
-    """
-    sweep(path)
-    if os.path.isdir(path):
-        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
-    if os.path.lexists(path) and not overwrite:
-        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
 
 
 def write_json(path: str, value: Any, overwrite: bool) -> None:

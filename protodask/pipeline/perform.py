@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protodask.data import Dataset, ingest, sample_data
-from protodask.data.storage import check_free, locate
+from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError
-from protodask.pipeline.json_file import check_file_free, write_json
+from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.published import published_model
 from protodask.pipeline.report import write_report

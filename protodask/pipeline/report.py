@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 
 from protodask.data import Dataset
-from protodask.data.storage import locate, replace_file
+from protodask.data.storage import check_file_free, locate, replace_file
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
-from protodask.pipeline.json_file import check_file_free
 from protodask.pipeline.results import ReportWritten
 from protodask.pipeline.scoring_data import is_dataset, rows_to_evaluate, rows_to_predict
 from protodask.pipeline.steps import ReportStep

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from protodask.data import Dataset
-from protodask.data.storage import locate, replace_file
+from protodask.data.storage import check_file_free, locate, replace_file
 from protodask.engine import Engine
 from protodask.errors import OutputExistsError
-from protodask.pipeline.json_file import check_file_free
 from protodask.pipeline.published import published_model, run_has_ended
 from protodask.pipeline.results import ModelTuned
 from protodask.pipeline.settings import run_directory, search_config, tuned_config

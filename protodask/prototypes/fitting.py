@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from protodask.data.dataset import Dataset
@@ -19,6 +20,7 @@ from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
+from protodask.prototypes.shrinking import SHRUNK
 from protodask.prototypes.training import Training, TrainingData
 
 
@@ -142,6 +144,9 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
     return summary
 
 
+FITS = "fits"
+"""Where the provenance of a model keeps an entry for each fit that its batches come from."""
+
 MOST_VALUES = 200
 """Points of a training curve that are kept with a model: more than a picture of it can show, in a few kilobytes."""
 
@@ -157,12 +162,20 @@ def thinned(values: Sequence[float]) -> list[float]:
 def _provenance(
     data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None
 ) -> dict[str, Any]:
-    before = [] if start is None else list(start.provenance.get("fits", []))
+    """That of `start`, as far as it is true of a model with further batches, and an entry for this fit.
+
+    A search is not kept: it chose the settings and the number of batches of a model that this one is not any more. What
+    the start was shrunk from is: it tells where columns went that the training data of earlier fits have.
+    """
+    known = {} if start is None else start.provenance
+    before = known.get(FITS)
     entry = {
         "dataset": data.key,
         "rows": data.n_rows,
         "config": config.as_dict(),
         "environment": environment(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "batches": [batch_summary(record) for record in history],
     }
-    return {"fits": [*before, entry]}
+    kept = {name: known[name] for name in (SHRUNK,) if name in known}
+    return {**kept, FITS: [*(before if isinstance(before, list) else []), entry]}

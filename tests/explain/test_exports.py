@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from openpyxl.utils.escape import unescape
 
 from protodask.errors import InputError, OutputExistsError, StorageError
 from protodask.explain import exports as module
@@ -164,6 +165,26 @@ def test_export__that_fails_leaves_what_was_there(suffix: str, tmp_path: Path, m
 def test_export__refuses_other_places(name: str, remedy: str) -> None:
     with pytest.raises(InputError, match=remedy):
         export(Table("t", {"x": [1]}), name)
+
+
+def test_export__writes_excel_files_that_are_well_formed_whatever_the_letters(tmp_path: Path) -> None:
+    letters = [chr(code) for code in (*range(32), *range(127, 160), 0x2028, 0xD800, 0xFFFE, 0xFFFF, 0x1FFFF)]
+    export(Table("t", {"x\ufffe": letters}), tmp_path / "t.xlsx")
+    header, *found = [unescape(str(row[0] or "")) for row in sheet_rows(tmp_path / "t.xlsx")]
+    assert header == "x\ufffe"
+    assert [one for one, other in zip(found, letters, strict=True) if one != other] == ["?"]
+
+
+def test_export__keeps_columns_whose_names_differ_in_what_cannot_be_encoded(tmp_path: Path) -> None:
+    names = ["x\ud800", "x?", "x\udfff"]
+    export(Table("t", {name: [number] for number, name in enumerate(names, start=1)}), tmp_path / "t.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "t.parquet").to_pydict() == {"x?": [1], "x??": [2], "x???": [3]}
+
+
+def test_export__whole_numbers_of_any_size_go_into_parquet(tmp_path: Path) -> None:
+    export(Table("t", {"a": [2**63, 1, None], "b": [2**63 - 1, -(2**62), None]}), tmp_path / "t.parquet")
+    found = pyarrow.parquet.read_table(tmp_path / "t.parquet").to_pydict()
+    assert found == {"a": [str(2**63), "1", None], "b": [2**63 - 1, -(2**62), None]}
 
 
 def test_export__refuses_what_an_excel_sheet_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """What a fit keeps with its model."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from protodask.engine import Engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import MOST_VALUES, batch_summary, fit, thinned
 from protodask.prototypes.history import BatchRecord
+from protodask.prototypes.persistence import model_fingerprint
 
 
 @given(st.integers(0, 3 * MOST_VALUES))
@@ -41,3 +44,33 @@ def test_fit__keeps_the_training_curve_with_the_model(tmp_path: Path, engine: En
     for record in run.history:
         assert len(record.values) == record.iterations > 0
         assert record.values[-1] == record.value
+
+
+def test_fit__says_when_it_was_finished(tmp_path: Path, engine: Engine) -> None:
+    data = sample_data("checker", 200, tmp_path / "data.zarr")
+    before = datetime.now(UTC).replace(microsecond=0)
+    model = fit(data, FitConfig(n_batches=0), engine=engine).model
+    (entry,) = model.provenance["fits"]
+    assert before <= datetime.fromisoformat(entry["finished"]) <= datetime.now(UTC)
+    assert model_fingerprint(model) == model_fingerprint(replace(model, provenance={}))
+
+
+def test_fit__of_further_batches_keeps_what_stays_true_of_the_model(tmp_path: Path, engine: Engine) -> None:
+    data = sample_data("checker", 200, tmp_path / "data.zarr")
+    config = FitConfig(n_batches=1, n_candidates=20, tolerance=1e-4)
+    first = fit(data, config, engine=engine).model
+    shrunk = {"model": "f" * 32, "features": 9, "kept": 2}
+    start = replace(first, provenance={**first.provenance, "shrunk": shrunk, "search": {"strategy": "joint"}})
+    more = fit(data, config, engine=engine, start=start).model
+    assert more.provenance["shrunk"] == shrunk
+    assert "search" not in more.provenance, "it is of the settings and the number of batches of another model"
+    assert more.provenance["fits"][0] == first.provenance["fits"][0]
+    assert [len(entry["batches"]) for entry in more.provenance["fits"]] == [1, 1]
+
+
+def test_fit__of_further_batches_takes_a_start_whatever_it_says_of_itself(tmp_path: Path, engine: Engine) -> None:
+    data = sample_data("checker", 200, tmp_path / "data.zarr")
+    start = fit(data, FitConfig(n_batches=0), engine=engine).model
+    for said in ({"fits": None}, {"fits": "never"}, {}):
+        more = fit(data, FitConfig(n_batches=0), engine=engine, start=replace(start, provenance=said)).model
+        assert len(more.provenance["fits"]) == 1

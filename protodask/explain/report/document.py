@@ -73,8 +73,9 @@ def make_content(
     drift = _drift(model, count, rows, found, training, before, other, engine)
     values = sample_familiarity(model, count, found.profile)
     chosen = spread(found.profile.sample)
+    chosen = chosen[np.argsort(values[chosen], kind="stable")]
     reference = FamiliarityReference(
-        np.sort(values[chosen]), np.sort(found.profile.sample.rows), found.profile.summary.rows, count
+        values[chosen], found.profile.sample.rows[chosen], found.profile.summary.rows, count
     )
     explanations = (
         explain_rows(model, found.errors.features, n_batches=count, most=LISTED_PROTOTYPES)

@@ -32,6 +32,11 @@ STRONG_STEP, SOME_STEP = 0.5, 0.2
 STRONG_OUTSIDE, SOME_OUTSIDE = 0.05, 0.005
 RARE_QUANTILE = 0.01
 
+MOST_PATHS = 10_000
+"""Product of two numbers of rows up to which the exact p-value of their distance is computed, in about a millisecond.
+The asymptotic one is 0 for a row beside two that are both larger, where it should be 2/3; here it is good enough: 0.048
+for 0.050 of 10 and 1,000 rows, 0.43 for 0.47 of 100 and 100."""
+
 MOST_COUNTED = 10_000
 """Rows up to which those outside a range are counted as draws; with more, their share has next to no spread."""
 
@@ -42,7 +47,7 @@ class FeatureDrift:
 
     name: str
     used: bool
-    """Whether the model looks at it."""
+    """Whether the model looks at it, with the batches that are used."""
     mean_before: float
     mean_after: float
     step: float
@@ -84,7 +89,7 @@ class Drift:
     features: tuple[FeatureDrift, ...]
     """The most alarming first."""
     classes: tuple[ClassDrift, ...]
-    """Empty where the rows looked at have no classes."""
+    """Empty where the rows looked at have no classes, or where there are no rows."""
     familiarity: FamiliarityDrift
     sample_before: int
     sample_after: int
@@ -120,7 +125,7 @@ def measure_drift(
     distances = [distance(old[:, column], new[:, column]) for column in range(model.n_features)]
     adjusted = holm([p_value for _, p_value in distances])
     steps = standardized_steps(before, after)
-    active = set(model.active_features.tolist())
+    active = {index for batch in model.batches[:n_batches] for index in batch.feature_index.tolist()}
     outside = after.outside_share
     # Of shares too small for any alarm nobody asks whether they are chance; a p-value of 1 keeps Holm's bound.
     beyond = holm(
@@ -151,7 +156,9 @@ def measure_drift(
     features.sort(key=_severity, reverse=True)
     return Drift(
         tuple(features),
-        () if after_classes is None else _classes(before, after, before_classes, after_classes),
+        _classes(before, after, before_classes, after_classes)
+        if after_classes is not None and before.summary.weight > 0 and after.summary.weight > 0
+        else (),
         _familiarity(
             sample_familiarity(model, n_batches, before)[first], sample_familiarity(model, n_batches, after)[second]
         ),
@@ -168,7 +175,7 @@ def sample_familiarity(model: PrototypeSet, n_batches: int, profile: Profile) ->
 
 
 def distance(before: NDArray[np.floating], after: NDArray[np.floating]) -> tuple[float, float]:
-    """Kolmogorov-Smirnov distance of two samples, and its asymptotic p-value; 0 and 1 where one is empty.
+    """Kolmogorov-Smirnov distance of two samples, and its p-value; 0 and 1 where one is empty.
 
     Ties make the p-value too large rather than too small.
     """
@@ -176,8 +183,7 @@ def distance(before: NDArray[np.floating], after: NDArray[np.floating]) -> tuple
 
     if len(before) == 0 or len(after) == 0:
         return 0.0, 1.0
-    # The exact p-value counts paths on a lattice, for minutes at this size; the asymptotic one is as good from 100 up.
-    found = ks_2samp(before, after, method="asymp")
+    found = ks_2samp(before, after, method="exact" if len(before) * len(after) <= MOST_PATHS else "asymp")
     return float(found.statistic), float(found.pvalue)
 
 

@@ -86,13 +86,14 @@ def _model(content: Content) -> Html:
     model = content.model
     shown = model.batches[: content.n_batches]
     prototypes = sum(batch.n_prototypes for batch in shown)
+    looked_at = {index for batch in shown for index in batch.feature_index.tolist()}
     used = f"{content.n_batches} of {model.n_batches}" if content.n_batches < model.n_batches else f"{model.n_batches}"
     entries = [
         ("Model", name(content.model_name)),
         ("Fingerprint", f"<code>{text(content.model_key)}</code>"),
         ("Target", name(model.target_name)),
         ("Classes", f"{model.n_classes:,}"),
-        ("Features", f"{len(model.active_features):,} used of {model.n_features:,}"),
+        ("Features", f"{len(looked_at):,} used of {model.n_features:,}"),
         ("Batches", used),
         ("Prototypes", f"{prototypes:,}"),
         ("Kernel precision", text(model.precision)),

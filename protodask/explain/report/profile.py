@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.keyed import keyed_draws, stream_key
 from protodask.data.schema import FEATURES, TARGET, row_weights
 from protodask.data.summary import Summary, empty_summary, merge_summaries, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.explain.report.intervals import effective_rows
-from protodask.prototypes.candidates import priority
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -28,8 +28,8 @@ SAMPLE_BYTES = 32 * 2**20
 
 FEWEST_SAMPLE_ROWS = 200
 
-SAMPLE_SEED = 0x5EED
-"""Tells the draw from those of training, which are keyed by row number as well."""
+SAMPLE_STREAM = 0x7265706F
+"""What tells the draw here from all others, which are keyed by row number as well."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def profile_block(block: Block, n_classes: int, within: Range, most: int) -> Pro
         features, target, rows, weight = features[kept], target[kept], rows[kept], weight[kept]
     counted = np.ones(len(rows)) if weight is None else weight
     summary = summarize_rows(features, target, weight, n_classes)
-    found = priority(SAMPLE_SEED, 1, rows)
+    found = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
     chosen = _smallest(found, most)
     sample = RowSample(found[chosen], rows[chosen], counted[chosen], features[chosen])
     return Profile(summary, float(counted @ counted), _outside(features, counted, summary, within), sample)
@@ -157,6 +157,8 @@ def profiling(most: int) -> Reduction[Profile, Profile]:
 def profile(engine: Engine, source: Source, n_classes: int, within: Range) -> Profile:
     """One pass over a source of features, without any model."""
     most = sample_size(len(within.minimum))
+    if source.layout.n_rows == 0:
+        return no_profile(len(within.minimum), n_classes)
     found = engine.reduce(source, profiling(most), n_classes, within, most, label="profile")
     engine.forget(source)
     return found

@@ -153,6 +153,25 @@ def test_tabs__by_keyboard_and_by_address(browser: Any, page: Path) -> None:
     assert [tab.get_attribute("tabindex") for tab in tabs(browser)] == ["-1"] * 6 + ["0"]
 
 
+@pytest.mark.parametrize("width", WIDTHS[:2])
+@pytest.mark.parametrize("scripts", [True, False])
+def test_tabs__do_not_lie_over_the_headline_of_what_an_address_names(
+    scripts: bool, width: int, browser: Any, page: Path
+) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+    try:
+        opened(browser, page, width, "#errors")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    edges = (
+        "return [document.querySelector('#errors h2').getBoundingClientRect().top,"
+        " document.querySelector('.tabs').getBoundingClientRect().bottom, scrollY]"
+    )
+    headline, below_tabs, scrolled = run(browser, edges)
+    assert scrolled > 0
+    assert headline >= below_tabs
+
+
 def test_tables__sort_by_their_headers(browser: Any, page: Path) -> None:
     opened(browser, page, fragment="#features")
     column = (

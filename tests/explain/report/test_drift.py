@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,32 @@ def test_measure_drift__hardly_ever_alarms_where_there_is_none(make_model: MakeM
     assert alarms <= 2
 
 
+@pytest.mark.parametrize("weight", [None, 0.0], ids=["no rows", "no weight"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_measure_drift__without_rows_alarms_nobody(
+    weight: float | None, swapped: bool, make_model: MakeModel, engine: Engine
+) -> None:
+    size = 0 if weight is None else 5
+    arrays: dict[str, Any] = {"features": np.ones((size, 4)), "target": np.zeros(size, dtype=np.int32)}
+    if weight is not None:
+        arrays["weight"] = np.full(size, weight)
+    none = profile(engine, array_source(arrays, 64), 2, no_range(4))
+    some = profiled(engine, np.random.default_rng(0).normal(size=(100, 4)), [0, 1] * 50, no_range(4))
+    before, after = (none, some) if swapped else (some, none)
+    found = measure_drift(make_model(0), 2, before, after, ("a", "b"), ("a", "b"))
+    assert {feature.alarm for feature in found.features} == {"none"}
+    assert (found.classes, found.familiarity.rare) == ((), 0.0)
+
+
+def test_measure_drift__calls_used_what_the_first_batches_look_at(make_model: MakeModel, engine: Engine) -> None:
+    model = make_model(0)
+    rows = profiled(engine, np.random.default_rng(0).normal(size=(50, 4)), [0, 1] * 25, no_range(4))
+    for count in range(model.n_batches + 1):
+        found = measure_drift(model, count, rows, rows, ("a", "b"), ("a", "b"))
+        wanted = {f"x{index}" for batch in model.batches[:count] for index in batch.feature_index.tolist()}
+        assert {feature.name for feature in found.features if feature.used} == wanted
+
+
 def test_holm__by_hand_and_never_below_the_false_discovery_rate() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
@@ -106,6 +133,24 @@ def test_outside_p_value__of_many_rows_is_continued_and_of_none_is_one() -> None
     assert outside_p_value(1000, 10_001, 0.004) == pytest.approx(outside_p_value(1000, 10_000, 0.004), abs=0.02)
     assert outside_p_value(1000, 50, 0.0) == 1
     assert outside_p_value(1, 50, 0.9) == 1
+
+
+def test_distance__of_small_samples_has_the_p_value_of_all_ways_to_part_them() -> None:
+    values = np.random.default_rng(0).normal(size=7)
+    for size in range(1, 7):
+        gaps = []
+        for first in combinations(range(7), size):
+            own = np.isin(np.arange(7), first)
+            gaps.append(distance(values[own], values[~own])[0])
+        for first, gap in zip(combinations(range(7), size), gaps, strict=True):
+            own = np.isin(np.arange(7), first)
+            expected = np.mean([other >= gap - 1e-9 for other in gaps])
+            assert distance(values[own], values[~own])[1] == pytest.approx(expected)
+
+
+def test_distance__of_a_row_and_a_row_is_no_alarm() -> None:
+    assert distance(np.array([0.0]), np.array([1.0])) == (1.0, 1.0)
+    assert distance(np.array([9.0]), np.arange(3.0))[1] == pytest.approx(1 / 2)
 
 
 def test_distance__of_an_empty_sample_is_none() -> None:

@@ -18,7 +18,7 @@ from protodask.explain.report import page as page_module
 from protodask.explain.report.figures import Figures
 from protodask.explain.report.inside import prototype_data, prototypes, strongest_prototypes
 from protodask.explain.report.text import Html, visible
-from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.model import PrototypeSet, familiarity
 from protodask.selection.results import SearchResult, Trial
 
 MakeModel = Callable[..., PrototypeSet]
@@ -195,6 +195,19 @@ def test_render__uses_as_many_batches_as_asked_for(make_model: MakeModel, conten
     content = content_of(model, n_batches=1)
     assert len(prototype_data(content)["batches"]) == 1
     assert "1 of 2" in Page(render(content)).text
+
+
+def test_make_content__counts_used_features_and_names_the_rows_of_its_sample(
+    make_model: MakeModel, content_of: MakeContent
+) -> None:
+    model = make_model(0)
+    content = content_of(model, n_batches=0, weighted=True)
+    assert f"0 used of {model.n_features}" in Page(render(content)).text
+    reference = content_of(model, weighted=True).reference
+    features = np.random.default_rng(1).normal(0, 1, size=(400, model.n_features))
+    expected = familiarity(model.scores(features[reference.rows], [model.n_batches])[0])
+    np.testing.assert_allclose(reference.familiarity, expected, rtol=1e-9)
+    assert (np.diff(reference.familiarity) >= 0).all()
 
 
 def test_strongest_prototypes__fit_the_page(make_model: MakeModel, content_of: MakeContent) -> None:

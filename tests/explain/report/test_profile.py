@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protodask.data.keyed import keyed_draws, stream_key
 from protodask.engine import Block, Engine, array_source
 from protodask.explain.report.profile import (
-    SAMPLE_SEED,
+    SAMPLE_STREAM,
     Profile,
     Range,
     RowSample,
@@ -57,7 +58,7 @@ def test_profile__is_that_of_all_rows_however_they_are_cut(n_rows: int, edges: l
     kept = np.flatnonzero(rows["weight"] > 0)
     x, s = rows["features"][kept], rows["weight"][kept]
     found = reduce(lambda left, right: merge_profiles(most, left, right), parts, no_profile(3, 2))
-    chosen = kept[np.argsort(priority(SAMPLE_SEED, 1, kept))][:most]
+    chosen = kept[np.argsort(keyed_draws(stream_key(0, SAMPLE_STREAM), kept))][:most]
     np.testing.assert_array_equal(found.sample.rows, chosen)
     np.testing.assert_array_equal(found.sample.features, rows["features"][chosen])
     np.testing.assert_allclose(found.outside[0], s[np.abs(x[:, 0]) > 1].sum())
@@ -97,3 +98,12 @@ def test_spread__takes_rows_of_equal_weight_once_and_heavy_ones_in_proportion() 
     found = spread(sample(weight.tolist()))
     assert len(found) == round(weight.sum() ** 2 / np.sum(weight**2))
     assert np.mean(weight[found] == 4) == pytest.approx(weight[weight == 4].sum() / weight.sum(), abs=0.005)
+
+
+@pytest.mark.parametrize("seed", [0, 0x5EED])
+def test_profile__draws_other_rows_than_training_with_any_seed(seed: int) -> None:
+    most = 20
+    found = profile_block(Block(0, 0, {"features": np.zeros((400, 1))}), 1, no_range(1), most).sample.rows
+    for batch in range(4):
+        candidates = np.argsort(priority(seed, batch, np.arange(400)))[:most]
+        assert len(np.intersect1d(found, candidates)) < most / 2

@@ -1,5 +1,7 @@
+import warnings
 from xml.etree import ElementTree
 
+import pytest
 from matplotlib.figure import Figure
 
 from protodask.explain import palette
@@ -37,3 +39,19 @@ def test_inline_figure__is_the_same_again_and_has_no_date() -> None:
     first, second = (inline_figure(drawn(), "one-", "Title", "said", Styles()) for _ in range(2))
     assert first == second
     assert "<metadata" not in first
+
+
+def test_inline_figure__keeps_letters_that_its_font_lacks() -> None:
+    label = "日本 🎲 ཨོཾ"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        root = ElementTree.fromstring(inline_figure(drawn(label), "one-", "Title", "said", Styles()))
+    assert label in "".join(root.itertext())
+    assert not caught
+
+
+def test_inline_figure__leaves_other_warnings_alone() -> None:
+    figure = drawn()
+    figure.savefig = lambda *_, **__: warnings.warn("something else", stacklevel=1)  # type: ignore[method-assign]
+    with pytest.warns(UserWarning, match="something else"), pytest.raises(ElementTree.ParseError):
+        inline_figure(figure, "one-", "Title", "said", Styles())

@@ -1,0 +1,43 @@
+"""Whether a single file may be written, and where it is written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from protodask.data.whole_files import check_file_free, replace_file
+from protodask.errors import InputError, OutputExistsError
+
+
+def test_check_file_free__refuses_what_is_there(tmp_path: Path) -> None:
+    place = tmp_path / "a.json"
+    check_file_free(str(place), overwrite=False)
+    place.symlink_to("nowhere")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        check_file_free(str(place), overwrite=False)
+    check_file_free(str(place), overwrite=True)
+    with pytest.raises(OutputExistsError, match="Give the name of a file"):
+        check_file_free(str(tmp_path), overwrite=True)
+    with pytest.raises(OutputExistsError, match="Give the name of a file"):
+        check_file_free(f"file://{tmp_path}", overwrite=True)
+
+
+def test_check_file_free__removes_what_killed_processes_left(tmp_path: Path) -> None:
+    (tmp_path / ".a.json.partial-00000000").write_text("torn")
+    check_file_free(str(tmp_path / "a.json"), overwrite=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_check_file_free__refuses_other_stores_and_hides_their_secrets() -> None:
+    with pytest.raises(InputError, match="Use a local path") as raised:
+        check_file_free("s3://key:secret@bucket/a.json", overwrite=True)
+    assert "secret" not in str(raised.value)
+
+
+def test_replace_file__takes_a_file_url_for_the_place_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    replace_file(f"file://{tmp_path}/b/a%20b.json", "new")
+    replace_file(f"file://{tmp_path}/b/parts", [b"one", b"two"])
+    assert (tmp_path / "b" / "a b.json").read_text() == "new"
+    assert (tmp_path / "b" / "parts").read_bytes() == b"onetwo"
+    assert os.listdir(tmp_path) == ["b"]
