@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, TARGET, WEIGHT
+from protodask.data.storage import storage_errors
 from protodask.data.summary import Summary, summarize
 from protodask.engine import Engine, EngineLike, Source, open_engine
 from protodask.engine.together import Company, Job, choose_company, run_together
@@ -164,9 +165,11 @@ def search_rows(
 
     def place_for(assignment: FoldAssignment) -> Place:
         def scores(name: str) -> ScoreKeeper:
-            if stored is None or not keep_stored:
+            if stored is None or not (keep_stored or stored.recorded):
                 return MemoryScores()
-            return StoredScores(_made(os.path.join(stored.folder, FITS, name)), len(data.classes))
+            keeper = StoredScores(_made(stored, name), len(data.classes))
+            keeper.clear()  # what a process that was killed has left
+            return keeper if keep_stored else MemoryScores()
 
         def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
             if stored is None or not stored.recorded:
@@ -178,7 +181,7 @@ def search_rows(
                 "folds": assignment.key,
                 "fold": fold,
             }
-            return RunDirectory.open(_made(os.path.join(stored.folder, FITS, name)), record)
+            return RunDirectory.open(_made(stored, name), record)
 
         return Place(scores, log)
 
@@ -187,8 +190,11 @@ def search_rows(
     )
 
 
-def _made(path: str) -> str:
-    os.makedirs(path, exist_ok=True)
+def _made(stored: StoredRows, name: str) -> str:
+    """The folder of the fit of this name."""
+    path = os.path.join(stored.folder, FITS, name)
+    with storage_errors(path, "writing"):
+        os.makedirs(path, exist_ok=True)
     return path
 
 
