@@ -18,7 +18,7 @@ from protodask.prototypes.runs import read_log
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import as_rows, read_search
 from protodask.selection.search import FoldStep, SearchEvent
-from protodask.selection.tuning import TuneRun, tune
+from protodask.selection.tuning import TuneRun, require_reach, tune
 
 Arrays = dict[str, NDArray[Any]]
 StartCluster = Callable[[int], Any]
@@ -211,6 +211,30 @@ def test_tune__chooses_the_same_on_a_cluster(dataset: Dataset, expected: TuneRun
     with open_engine(start_cluster(2).scheduler_address) as cluster:
         found = tune(dataset, CONFIG, SEARCH, engine=cluster)
     assert found.search == expected.search
+
+
+@pytest.mark.slow  # a cluster for a path that few searches take, beside the one above
+def test_tune__chooses_the_same_on_a_cluster_that_stores_scores(
+    dataset: Dataset, expected: TuneRun, start_cluster: StartCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protodask.engine.scheduling.SHIPPED_BYTES", 0)
+    stored = 0
+
+    def look(event: SearchEvent) -> None:
+        nonlocal stored
+        stored += len(list((tmp_path / "run" / "fits").rglob("scores-*")))
+
+    with open_engine(start_cluster(2).scheduler_address) as cluster:
+        found = tune(dataset, CONFIG, SEARCH, tmp_path / "run", cluster, listen=look)
+    assert found.search == expected.search
+    assert stored > 0
+    assert list((tmp_path / "run" / "fits").rglob("scores-*")) == []
+
+
+def test_require_reach__refuses_a_folder_that_is_not_there(engine: Engine, tmp_path: Path) -> None:
+    require_reach(engine, str(tmp_path))
+    with pytest.raises(InputError, match="storage that the workers share"):
+        require_reach(engine, str(tmp_path / "elsewhere"))
 
 
 def test_tune__refuses_a_run_directory_of_other_settings(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
