@@ -104,7 +104,12 @@ def label_of(value: Any) -> Label | None:
         case bytes():
             return value.decode("utf-8", "replace")
         case _:
-            return str(value)
+            return None if _is_missing(value) else str(value)
+
+
+def _is_missing(value: object) -> bool:
+    """Whether it is the `NA` or `NaT` of pandas, which need not be installed here."""
+    return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
 
 
 def _text(label: Label) -> str:

@@ -422,6 +422,9 @@ def _plain(label: Any) -> Any:
 
 
 def _group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
+    shape = np.shape(groups)
+    if len(shape) != 1 and shape[1:] != (1,):
+        raise InputError(f"The groups have the shape {shape}.", "Give one value for each row.")
     values = column_or_1d(groups)
     check_consistent_length(values, np.empty(n_rows))
     codes, problem = encode_group(values, "groups")

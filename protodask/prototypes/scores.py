@@ -59,7 +59,7 @@ class StoredScores:
         self._remove_others(None)
 
     def _remove_others(self, kept: str | None) -> None:
-        if is_url(self.folder):
+        if is_url(self.folder) or not os.path.isdir(self.folder):
             return
         for name in os.listdir(self.folder):
             path = os.path.join(self.folder, name)

@@ -62,6 +62,10 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         self.search = search
         self.listen = listen
 
+    def __sklearn_clone__(self) -> PrototypeSetSearchCV:
+        # Who listens is shared, as are the callbacks of the classifier: a copy would hear what nobody looks at.
+        return type(self)(None if self.estimator is None else clone(self.estimator), self.search, self.listen)
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> PrototypeSetSearchCV:
         """Search and train on rows X (N, D) and labels y (N,); rows of one of the `groups` (N,) stay in one fold."""
         best = PrototypeSetClassifier() if self.estimator is None else clone(self.estimator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,9 +13,11 @@ import numpy as np
 from protodask.data.dataset import Dataset
 from protodask.data.keyed import stream_key
 from protodask.data.schema import FEATURES, TARGET, WEIGHT
+from protodask.data.storage import storage_errors
 from protodask.data.summary import Summary, summarize
-from protodask.engine import Engine, EngineLike, Source, open_engine
+from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import FitRun, dataset_for_training, fit, own_directory
 from protodask.prototypes.footprint import Shape, most_together, shape_of
@@ -44,7 +47,7 @@ _DRAW_STREAM = 0x64726177
 """What tells the seeds of further draws from others that follow from the same one."""
 
 FITS, REFIT, FINAL = "fits", "refit", "final"
-"""Folders in the run directory of a search: those of its fits, and in another one the final fit, or those of its draws."""
+"""Folders in the run directory of a search: those of its fits, and in another one the final fit or those of draws."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def tune(
 
     Rows of one group stay in one fold if the dataset has a column of groups. `config` says all that is not searched
     for, and its seed decides the folds. With `run_dir` every evaluation of every fit is recorded: the same call again
-    continues where the last one stopped. `listen` hears how the search goes, `callbacks` the final fit.
+    continues where the last one stopped. `listen` hears how the search goes, `callbacks` the final fit. On a cluster
+    the run directory must be reachable by the workers if the scores of all fits that advance together are many.
     """
     with tuned(data, config, search, run_dir, engine, callbacks, listen) as run:
         return run
@@ -198,15 +202,19 @@ def search_rows(
         most = min(MOST_TOGETHER, most_together(shape, processes))
         # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
         keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
+        if keep_stored and processes.kind == "workers":
+            require_reach(engine, stored.folder)
     n_rows = data.source.layout.n_rows
     if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
         most = 1
 
     def place_for(assignment: FoldAssignment) -> Place:
         def scores(name: str) -> ScoreKeeper:
-            if stored is None or not keep_stored:
+            if stored is None or not (keep_stored or stored.recorded):
                 return MemoryScores()
-            return StoredScores(_made(os.path.join(stored.folder, FITS, name)), len(data.classes))
+            keeper = StoredScores(_made(stored, name), len(data.classes))
+            keeper.clear()  # what a process that was killed has left
+            return keeper if keep_stored else MemoryScores()
 
         def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
             if stored is None or not stored.recorded:
@@ -218,7 +226,7 @@ def search_rows(
                 "folds": assignment.key,
                 "fold": fold,
             }
-            return RunDirectory.open(_made(os.path.join(stored.folder, FITS, name)), record)
+            return RunDirectory.open(_made(stored, name), record)
 
         return Place(scores, log)
 
@@ -227,8 +235,30 @@ def search_rows(
     )
 
 
-def _made(path: str) -> str:
-    os.makedirs(path, exist_ok=True)
+def require_reach(engine: Engine, folder: str) -> None:
+    """Refuse a folder for scores that a worker does not find: it may be on another machine."""
+    rows = array_source({"row": np.zeros(engine.scheduler.n_tasks)}, 1)
+    reached = engine.reduce(rows, _REACH, folder, label="folder")
+    engine.forget(rows)
+    if not reached:
+        raise InputError(
+            f"The scores between batches would go into {folder}, where not every worker finds a folder.",
+            "Give a run directory on storage that the workers share with this process.",
+        )
+
+
+def _reaches(block: Block, folder: str) -> bool:
+    return os.path.isdir(folder)
+
+
+_REACH: Reduction[bool, bool] = Reduction(_reaches, operator.and_, identity)
+
+
+def _made(stored: StoredRows, name: str) -> str:
+    """The folder of the fit of this name."""
+    path = os.path.join(stored.folder, FITS, name)
+    with storage_errors(path, "writing"):
+        os.makedirs(path, exist_ok=True)
     return path
 
 

@@ -183,6 +183,7 @@ def test_run_together__ends_the_others_when_no_more_threads_can_be_started(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = NoiseSource(LAYOUT, "noise")
+    jobs: list[Job[float]] = [lambda own: own.reduce(source, SUM, "noise")] * 4
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
@@ -192,9 +193,7 @@ def test_run_together__ends_the_others_when_no_more_threads_can_be_started(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        run_together(
-            engine, [lambda own: own.reduce(source, SUM, "noise")] * 4, lambda _: (), company="in step", most=4
-        )
+        run_together(engine, jobs, lambda _: (), company="in step", most=4)
     assert jobs_at_work() == []
 
 

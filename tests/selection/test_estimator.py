@@ -1,4 +1,5 @@
 import pickle
+import threading
 import warnings
 from typing import Any
 
@@ -17,6 +18,7 @@ from protodask.engine import thread_engine
 from protodask.errors import InputError
 from protodask.selection.config import SearchConfig
 from protodask.selection.estimator import PrototypeSetSearchCV
+from protodask.selection.search import SearchEvent
 
 Arrays = dict[str, NDArray[Any]]
 CLASSIFIER = PrototypeSetClassifier(n_candidates=30, lambda_w=1e-3, random_state=1, engine=thread_engine(1))
@@ -62,6 +64,50 @@ def test_search_cv__keeps_groups_together(rows: Arrays) -> None:
 def test_search_cv__refuses_groups_of_another_length(rows: Arrays) -> None:
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(rows["features"], rows["target"], groups=[1, 2])
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        pd.Series([None if number == 3 else str(number // 2) for number in range(120)], dtype="string"),
+        pd.Series([None if number == 3 else number // 2 for number in range(120)], dtype="Int64"),
+        pd.Series([pd.NaT if number == 3 else "day" for number in range(120)], dtype=object),
+    ],
+    ids=["string", "Int64", "NaT"],
+)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_search_cv__refuses_groups_that_are_missing(rows: Arrays, missing: Any, lazy: bool) -> None:
+    X: Any = rows["features"][:120]
+    X = da.from_array(X, chunks=(64, 3)) if lazy else X
+    with pytest.raises(InputError, match="Fill in or remove such rows"):
+        PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(X, rows["target"][:120], groups=missing)
+
+
+def test_search_cv__refuses_groups_of_several_columns(rows: Arrays) -> None:
+    pairs = [(1, number) for number in range(300)]
+    with pytest.raises(InputError, match="one value for each row"):
+        PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(rows["features"], rows["target"], groups=pairs)
+
+
+class Ear:
+    """Listens, and cannot be copied."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self._lock = threading.Lock()
+
+    def hear(self, event: SearchEvent) -> None:
+        with self._lock:
+            self.heard += 1
+
+
+def test_search_cv__is_heard_in_clones(rows: Arrays) -> None:
+    ear = Ear()
+    search = clone(PrototypeSetSearchCV(CLASSIFIER, SearchConfig(n_trials=1, n_folds=2, max_batches=1), ear.hear))
+    search.fit(rows["features"], rows["target"])
+    assert ear.heard == 3
+    assert search.estimator is not CLASSIFIER
+    assert search.get_params()["estimator__lambda_w"] == 1e-3
 
 
 def test_search_cv__refuses_what_is_no_prototype_classifier(rows: Arrays) -> None:

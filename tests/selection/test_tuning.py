@@ -12,7 +12,7 @@ from protodask import load_model
 from protodask.data import Dataset
 from protodask.engine import Engine, open_engine, thread_engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError
+from protodask.errors import InputError, StorageError
 from protodask.evaluation import log_loss
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import probabilities
@@ -20,7 +20,7 @@ from protodask.prototypes.runs import read_log
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import as_rows, read_search
 from protodask.selection.search import FoldStep, SearchEvent
-from protodask.selection.tuning import TuneRun, draw_seeds, tune
+from protodask.selection.tuning import TuneRun, draw_seeds, require_reach, tune
 
 Arrays = dict[str, NDArray[Any]]
 StartCluster = Callable[[int], Any]
@@ -125,6 +125,83 @@ class CountingScheduler(ThreadScheduler):
         return super().run(work, groups, advance)
 
 
+def damage_logs(run_dir: Path) -> None:
+    for log in run_dir.rglob("*.log"):
+        log.write_bytes(log.read_bytes()[:-7])
+
+
+def lose_candidates(run_dir: Path) -> None:
+    for arrays in run_dir.rglob("*candidates.arrays"):
+        arrays.unlink()
+
+
+def lose_a_fit(run_dir: Path) -> None:
+    shutil.rmtree(min((run_dir / "fits").iterdir()))
+
+
+def exchange_records(run_dir: Path) -> None:
+    first, second = sorted((run_dir / "fits").iterdir())[:2]
+    for name in ("batch-1-float32.log", "batch-1-held-out.arrays"):
+        shutil.copy(first / name, second / name)
+
+
+def leave_scores(run_dir: Path) -> None:
+    for fit_folder in (run_dir / "fits").iterdir():
+        (fit_folder / "scores-0123456789abcdef.zarr").mkdir()
+
+
+@pytest.fixture(scope="module")
+def finished(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    with thread_engine(1) as engine:
+        tune(dataset, CONFIG, SEARCH, run_dir, engine)
+    return run_dir
+
+
+@pytest.mark.parametrize("damage", [damage_logs, lose_candidates, lose_a_fit, exchange_records, leave_scores])
+def test_tune__computes_again_what_is_damaged_in_its_run_directory(
+    dataset: Dataset, engine: Engine, tmp_path: Path, finished: Path, expected: TuneRun, damage: Callable[[Path], None]
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    damage(run_dir)
+    assert tune(dataset, CONFIG, SEARCH, run_dir, engine).search == expected.search
+    assert list(run_dir.rglob("scores-*")) == []
+
+
+def test_tune__names_a_place_for_its_fits_that_is_no_folder(
+    dataset: Dataset, engine: Engine, tmp_path: Path, finished: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
+    shutil.rmtree(run_dir / "fits")
+    (run_dir / "fits").write_text("")
+    with pytest.raises(StorageError, match="Check that the place exists"):
+        tune(dataset, CONFIG, SEARCH, run_dir, engine)
+
+
+def test_tune__says_what_failed_when_its_run_directory_is_removed(dataset: Dataset, tmp_path: Path) -> None:
+    def remove(event: SearchEvent) -> None:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+    with thread_engine(2, 2**20) as small, pytest.raises(StorageError, match="Check that the place exists"):
+        tune(dataset, CONFIG, SEARCH, tmp_path / "run", small, listen=remove)
+
+
+def test_tune__of_another_dataset_at_the_same_place_is_refused(
+    rows: Arrays, engine: Engine, write_rows: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    def interrupt(event: SearchEvent) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(write_rows(rows, tmp_path / "d.zarr"), CONFIG, SEARCH, tmp_path / "run", engine, listen=interrupt)
+    shutil.rmtree(tmp_path / "d.zarr")
+    other = {name: array[::-1].copy() for name, array in rows.items()}
+    with pytest.raises(InputError, match="dataset was"):
+        tune(write_rows(other, tmp_path / "d.zarr"), CONFIG, SEARCH, tmp_path / "run", engine)
+
+
 def test_tune__chooses_the_same_in_step_without_a_cache(dataset: Dataset, expected: TuneRun) -> None:
     with thread_engine(2, 2**20) as small:  # nothing is kept, so that all fits share their passes
         assert small.scheduler.processes().cache_bytes == 0
@@ -136,6 +213,30 @@ def test_tune__chooses_the_same_on_a_cluster(dataset: Dataset, expected: TuneRun
     with open_engine(start_cluster(2).scheduler_address) as cluster:
         found = tune(dataset, CONFIG, SEARCH, engine=cluster)
     assert found.search == expected.search
+
+
+@pytest.mark.slow  # a cluster for a path that few searches take, beside the one above
+def test_tune__chooses_the_same_on_a_cluster_that_stores_scores(
+    dataset: Dataset, expected: TuneRun, start_cluster: StartCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protodask.engine.scheduling.SHIPPED_BYTES", 0)
+    stored = 0
+
+    def look(event: SearchEvent) -> None:
+        nonlocal stored
+        stored += len(list((tmp_path / "run" / "fits").rglob("scores-*")))
+
+    with open_engine(start_cluster(2).scheduler_address) as cluster:
+        found = tune(dataset, CONFIG, SEARCH, tmp_path / "run", cluster, listen=look)
+    assert found.search == expected.search
+    assert stored > 0
+    assert list((tmp_path / "run" / "fits").rglob("scores-*")) == []
+
+
+def test_require_reach__refuses_a_folder_that_is_not_there(engine: Engine, tmp_path: Path) -> None:
+    require_reach(engine, str(tmp_path))
+    with pytest.raises(InputError, match="storage that the workers share"):
+        require_reach(engine, str(tmp_path / "elsewhere"))
 
 
 def test_tune__refuses_a_run_directory_of_other_settings(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
