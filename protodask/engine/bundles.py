@@ -14,7 +14,7 @@ from typing import Any
 from protodask.engine.blocks import Block
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Merge, Node
-from protodask.engine.sources import BundledSource, PlaceHolder, Source, assemble, leaves, part, with_leaves
+from protodask.engine.sources import PlaceHolder, Source, ZippedSource, assemble, leaves, part, with_leaves
 
 Partials = tuple[Any, ...]
 
@@ -95,7 +95,7 @@ def bundle(passes: Sequence[Pass], numbers: Sequence[Sequence[int]]) -> tuple[Pa
         for work, own in zip(passes, wanted, strict=True)
     )
     joined = Pass(
-        source=BundledSource(tuple(parts.values())),
+        source=ZippedSource(tuple(parts.values()), apart=True),
         map=_map_each,
         merge=_MergeEach(tuple(work.merge for work in passes)),
         args=tuple(value for work in passes for value in work.args),

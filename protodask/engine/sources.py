@@ -64,9 +64,13 @@ def array_source(arrays: Arrays, block_rows: int | None = None) -> ArraySource:
 
 @dataclass(frozen=True)
 class ZippedSource:
-    """Several sources of one layout, side by side; their array names must differ."""
+    """Several sources of one layout, side by side; their array names must differ.
+
+    Those that are kept `apart` may share names: `part` takes the block of one out again.
+    """
 
     parts: tuple[Source, ...]
+    apart: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -113,30 +117,8 @@ class ViewedSource:
         return assemble(self, lambda leaf: leaf.read(number))
 
 
-@dataclass(frozen=True)
-class BundledSource:
-    """Sources of one layout that are read together and stay apart: `part` takes the block of one out again."""
-
-    parts: tuple[Source, ...]
-
-    @property
-    def layout(self) -> Layout:
-        return self.parts[0].layout
-
-    @property
-    def key(self) -> str:
-        return "|".join(part.key for part in self.parts)
-
-    @property
-    def resident(self) -> bool:
-        return all(part.resident for part in self.parts)
-
-    def read(self, number: int) -> Block:
-        return assemble(self, lambda leaf: leaf.read(number))
-
-
 def part(block: Block, position: int) -> Block:
-    """What one part of a bundled source has in a block of it."""
+    """What one part of a zipped source, whose parts are kept apart, has in a block of it."""
     prefix = f"{position}/"
     own = {name[len(prefix) :]: array for name, array in block.arrays.items() if name.startswith(prefix)}
     return Block(block.number, block.start, own)
@@ -162,7 +144,7 @@ def zip_sources(*sources: Source) -> Source:
     """Several sources as one, row by row."""
     parts: list[Source] = []
     for source in sources:
-        parts += source.parts if isinstance(source, ZippedSource) else (source,)
+        parts += source.parts if isinstance(source, ZippedSource) and not source.apart else (source,)
     layouts = {one.layout for one in parts}
     if len(layouts) != 1:
         raise ValueError(f"sources of different layouts cannot be zipped: {sorted(map(str, layouts))}")
@@ -172,7 +154,7 @@ def zip_sources(*sources: Source) -> Source:
 def leaves(source: Source) -> tuple[Source, ...]:
     """The sources that are read for a source, each once: itself, if it is made of no others."""
     match source:
-        case ZippedSource(parts) | BundledSource(parts):
+        case ZippedSource(parts):
             found = {leaf.key: leaf for one in parts for leaf in leaves(one)}
             return tuple(found.values())
         case ViewedSource():
@@ -183,31 +165,30 @@ def leaves(source: Source) -> tuple[Source, ...]:
 def assemble(source: Source, read: Callable[[Source], Block]) -> Block:
     """A block of a source, of those that `read` gives of its leaves."""
     match source:
-        case ZippedSource(parts):
-            return join_blocks([assemble(one, read) for one in parts])
+        case ZippedSource(parts, apart):
+            blocks = [assemble(one, read) for one in parts]
+            return _keep_apart(blocks) if apart else join_blocks(blocks)
         case ViewedSource():
             return source.view(assemble(source.base, read))
-        case BundledSource(parts):
-            blocks = [assemble(one, read) for one in parts]
-            arrays = {
-                f"{position}/{name}": array
-                for position, block in enumerate(blocks)
-                for name, array in block.arrays.items()
-            }
-            return Block(blocks[0].number, blocks[0].start, arrays)
     return read(source)
 
 
 def with_leaves(source: Source, replace: Callable[[Source], Source]) -> Source:
     """The same source made of other leaves."""
     match source:
-        case ZippedSource(parts):
-            return ZippedSource(tuple(with_leaves(one, replace) for one in parts))
+        case ZippedSource(parts, apart):
+            return ZippedSource(tuple(with_leaves(one, replace) for one in parts), apart)
         case ViewedSource():
             return ViewedSource(with_leaves(source.base, replace), source.view, source.name)
-        case BundledSource(parts):
-            return BundledSource(tuple(with_leaves(one, replace) for one in parts))
     return replace(source)
+
+
+def _keep_apart(blocks: Sequence[Block]) -> Block:
+    """The same rows of several sources as one block, each array under the number of its source and its name."""
+    arrays = {
+        f"{position}/{name}": array for position, block in enumerate(blocks) for name, array in block.arrays.items()
+    }
+    return Block(blocks[0].number, blocks[0].start, arrays)
 
 
 def join_blocks(blocks: Sequence[Block]) -> Block:
