@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protodask.errors import InputError
 from protodask.explain.palette import GRID, INK, MUTED, PAPER, class_color, class_marker
+from protodask.explain.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,9 +76,7 @@ def shown(label: object, longest: int = LONGEST_LABEL) -> str:
 
     What is left out is in the middle: numbered names differ at the end.
     """
-    text = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(label)
-    )
+    text = visible(label)
     tail = longest // 3
     return text if len(text) <= longest else text[: longest - 1 - tail] + "…" + text[len(text) - tail :]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from protodask.data import Dataset
 from protodask.data.storage import check_file_free, locate, replace_file
@@ -15,10 +16,13 @@ from protodask.pipeline.steps import ReportStep
 from protodask.places import mask
 from protodask.prototypes.persistence import load_model
 
+if TYPE_CHECKING:
+    from protodask.explain.report import Rows
+
 
 def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
     """Make the report and write the file, whole or not at all."""
-    from protodask.explain.report import Rows, make_content, render, require_plots
+    from protodask.explain.report import make_content, render, require_plots
 
     require_plots()
     check_file_free(step.out, step.overwrite)
@@ -32,17 +36,13 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
                 f"{step.training} is no dataset.", "Give the dataset the model was trained on, or leave out --training."
             )
         # Any features will do to be scored, but these must be the model's; rows_to_predict sees to that.
-        found = rows_to_predict(model, step.training, engine=engine)
-        training = Rows(
-            found, short_name(step.training), model.classes if not isinstance(found, Dataset) else found.classes
-        )
+        training = _rows(rows_to_predict(model, step.training, engine=engine), step.training)
     if step.drift is not None:
-        found = rows_to_predict(model, step.drift, engine=engine)
-        other = Rows(found, short_name(step.drift), found.classes if isinstance(found, Dataset) else None)
+        other = _rows(rows_to_predict(model, step.drift, engine=engine), step.drift)
     content = make_content(
         model,
         short_name(step.model),
-        Rows(source, short_name(step.data), _classes(source)),
+        _rows(source, step.data),
         codes,
         engine,
         n_batches=count,
@@ -63,8 +63,12 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
     )
 
 
-def _classes(source: Source) -> tuple[str | int | bool, ...] | None:
-    return source.classes if isinstance(source, Dataset | TableSource) else None
+def _rows(source: Source, path: str) -> Rows:
+    """Rows as a report calls them; without classes where those of the rows are not read."""
+    from protodask.explain.report import Rows
+
+    classes = source.classes if isinstance(source, Dataset | TableSource) else ()
+    return Rows(source, short_name(path), classes or None)
 
 
 def short_name(path: str) -> str:

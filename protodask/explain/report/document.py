@@ -83,7 +83,7 @@ def make_content(
         else []
     )
     return Content(
-        title=title or "Model report",
+        title=(title or "").strip() or "Model report",
         model=model,
         model_name=model_name,
         model_key=model_fingerprint(model),

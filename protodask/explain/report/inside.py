@@ -20,8 +20,8 @@ from protodask.explain.report.text import (
     short_numbers,
     table,
     text,
-    visible,
 )
+from protodask.explain.visible import visible
 from protodask.prototypes.model import PrototypeSet
 
 MOST_FEATURES = 1000

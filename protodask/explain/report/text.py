@@ -11,11 +11,10 @@ from typing import Any, NewType
 
 import numpy as np
 
+from protodask.explain.visible import visible
+
 Html = NewType("Html", str)
 """Text that is markup. What comes from data becomes it through `text` only."""
-
-JOINERS = "\u200c\u200d\u00a0"
-"""Not printable by themselves, but part of how some scripts are written."""
 
 BREAKS = re.compile(r"(?<=[_/=.])(?=\w)")
 WORD_END = "<wbr>"
@@ -26,17 +25,6 @@ TALL_ROWS = 25
 
 STEPS = 10
 """Shades of a heat map."""
-
-
-def visible(value: object) -> str:
-    """A name as text that any file can hold: characters without a shape, as in plots, are written as escapes.
-
-    Among them are those that reverse the direction of what follows, which could make a name read as another.
-    """
-    return "".join(
-        letter if letter.isprintable() or letter in JOINERS else letter.encode("unicode_escape").decode()
-        for letter in str(value)
-    )
 
 
 def text(value: object) -> Html:

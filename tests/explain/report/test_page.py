@@ -17,7 +17,8 @@ from protodask.explain.report import Content, Rows, make_content, render
 from protodask.explain.report import page as page_module
 from protodask.explain.report.figures import Figures
 from protodask.explain.report.inside import prototype_data, prototypes, strongest_prototypes
-from protodask.explain.report.text import Html, visible
+from protodask.explain.report.text import Html
+from protodask.explain.visible import visible
 from protodask.prototypes.model import PrototypeSet, familiarity
 from protodask.selection.results import SearchResult, Trial
 
@@ -195,6 +196,11 @@ def test_render__uses_as_many_batches_as_asked_for(make_model: MakeModel, conten
     content = content_of(model, n_batches=1)
     assert len(prototype_data(content)["batches"]) == 1
     assert "1 of 2" in Page(render(content)).text
+
+
+@pytest.mark.parametrize("title", [None, "", " \n"])
+def test_make_content__always_has_a_headline(title: str | None, make_model: MakeModel, content_of: MakeContent) -> None:
+    assert content_of(make_model(0), title=title).title == "Model report"
 
 
 def test_make_content__counts_used_features_and_names_the_rows_of_its_sample(
