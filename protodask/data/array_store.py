@@ -104,7 +104,7 @@ class ArrayStore:
         )
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)  # more than there are fits with stored scores in one pass; opening takes a millisecond
 def _open(path: str, key: str, mode: Any) -> Mapping[str, Any]:
     return dict(zarr.open_group(open_store(path, mode == "r"), mode=mode, zarr_format=3).arrays())
 

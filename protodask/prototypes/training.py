@@ -100,9 +100,10 @@ class Training:
         data = self.data
         check_classes(data.summary.class_rows, data.classes, self.config.max_fraction)
         check_size(data)
-        model = self._empty_model() if start is None else start
-        check_start(model, data)
-        return model
+        if start is None:
+            return self._empty_model()
+        check_start(start, data)
+        return replace(start, other_names=tuple(dict.fromkeys((*start.other_names, *data.other_names))))
 
     def steps(self, model: PrototypeSet) -> Generator[Step, None, None]:
         """Add up to `config.n_batches` batches to `model`, one whenever the next is asked for."""
