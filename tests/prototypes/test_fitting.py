@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.data import sample_data
+from protodask.data import ingest, sample_data
 from protodask.engine import Engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import MOST_VALUES, batch_summary, fit, thinned
@@ -74,3 +75,14 @@ def test_fit__of_further_batches_takes_a_start_whatever_it_says_of_itself(tmp_pa
     for said in ({"fits": None}, {"fits": "never"}, {}):
         more = fit(data, FitConfig(n_batches=0), engine=engine, start=replace(start, provenance=said)).model
         assert len(more.provenance["fits"]) == 1
+
+
+def test_fit__of_further_batches_takes_tables_with_the_columns_of_either_data(tmp_path: Path, engine: Engine) -> None:
+    """What is no feature in one of the datasets may stand in the tables that are scored later."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60), "label": np.arange(60) % 2, "times": 1.0, "note": "seen"})
+    first = ingest(table.drop(columns="times"), tmp_path / "first.zarr", target="label", drop=["note"], engine=engine)
+    second = ingest(table.drop(columns="note"), tmp_path / "second.zarr", target="label", weight="times", engine=engine)
+    start = fit(first, FitConfig(n_batches=0), engine=engine).model
+    more = fit(second, FitConfig(n_batches=0), engine=engine, start=start).model
+    assert set(more.other_names) == {"note", "times"}
