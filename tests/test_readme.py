@@ -36,6 +36,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("python")) == 5
+    assert len(examples("plots")) == 1
     assert len(examples("cli")) == 1
     assert len(examples("tune")) == 1
     assert len(examples("plan")) == 1
@@ -50,6 +51,13 @@ def test_readme__python_examples_run(code: str, tmp_path: Path) -> None:
     done = run([sys.executable, "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_readme__pictures_are_drawn(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("plots")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    drawn = ("surface", "map", "importance", "calibration", "training")
+    assert all((tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in drawn)
 
 
 def test_readme__report_is_written(tmp_path: Path) -> None:
