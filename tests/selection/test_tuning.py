@@ -69,7 +69,9 @@ def test_tune__keeps_the_search_with_the_model(expected: TuneRun, tmp_path: Path
 
 
 def test_tune__in_two_stages_searches_penalties_and_then_batches(dataset: Dataset, engine: Engine) -> None:
-    search = replace(SEARCH, strategy="two-stage", method="random", n_trials=4, rule="best", patience=9)
+    search = replace(
+        SEARCH, strategy="two-stage", method="random", n_trials=4, rule="best", patience=9, lambda_w=(1e-4, 1e-2)
+    )
     found = tune(dataset, CONFIG, search, engine=engine).search
     first = [trial for trial in found.trials if trial.stage == 1]
     second = [trial for trial in found.trials if trial.stage == 2]
