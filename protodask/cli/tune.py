@@ -55,13 +55,13 @@ class TuningOptions:
         Literal["grid", "random"] | None,
         _option(SEARCH, "--method", "grid", "Penalties in equal ratios, or spread over their ranges by the seed."),
     ] = None
-    trials: Annotated[int | None, _option(SEARCH, "--trials", "9 jointly, 25 in two stages", "Penalties to try.")] = (
+    trials: Annotated[int | None, _option(SEARCH, "--trials", "7 jointly, 25 in two stages", "Penalties to try.")] = (
         None
     )
     lambda_v_range: Annotated[
         tuple[float, float] | None,
         _option(
-            SEARCH, "--lambda-v-range", "1e-05 0.1", "Smallest and largest penalty on the feature weights.", "LOW HIGH"
+            SEARCH, "--lambda-v-range", "0.0001 0.1", "Smallest and largest penalty on the feature weights.", "LOW HIGH"
         ),
     ] = None
     lambda_w_range: Annotated[
@@ -94,7 +94,7 @@ class TuningOptions:
         ),
     ] = None
     search_tolerance: Annotated[
-        float | None, _option(SEARCH, "--search-tolerance", "2.22e-05", "The tolerance of the fits of the search.")
+        float | None, _option(SEARCH, "--search-tolerance", "1.11e-05", "The tolerance of the fits of the search.")
     ] = None
     draws: Annotated[
         int | None,

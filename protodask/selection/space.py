@@ -39,7 +39,7 @@ class Setting:
 class Space:
     """Ranges of the penalties, each from its smallest to its largest value; two equal ends fix one."""
 
-    lambda_v: tuple[float, float] = (1e-5, 1e-1)
+    lambda_v: tuple[float, float] = (1e-4, 1e-1)
     lambda_w: tuple[float, float] = (1e-9, 1e-4)
 
     def __post_init__(self) -> None:
