@@ -190,7 +190,7 @@ from protodask.data import writer
 written = []
 store = writer.BlockWriter.store
 def dying(self, block):
-    if len(written) == 3:
+    if len(written) >= 3:  # two threads may come past three together
         os._exit(9)
     written.append(store(self, block))
     return written[-1]
