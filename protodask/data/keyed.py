@@ -35,3 +35,11 @@ def stream_key(seed: int, *streams: int | NDArray[np.integer[Any]]) -> Draws:
 def keyed_draws(key: Draws, numbers: NDArray[np.integer[Any]]) -> Draws:
     """Draw number `n` of a stream, uniform over 64 bits: `mix(key + g n)`, distinct for distinct numbers."""
     return mix(key + numbers.astype(np.uint64) * _GOLDEN)
+
+
+def smallest(draws: Draws, most: int) -> NDArray[np.int64]:
+    """Positions of the `most` smallest draws, ascending; only those are sorted."""
+    if len(draws) > most:
+        first = np.argpartition(draws, most - 1)[:most]
+        return first[np.argsort(draws[first])]
+    return np.argsort(draws)

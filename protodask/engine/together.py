@@ -19,7 +19,7 @@ from protodask.engine.bundles import bundle, unbundle
 from protodask.engine.engine import Engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
-from protodask.engine.scheduling import Processes
+from protodask.engine.scheduling import Processes, Scheduler
 from protodask.engine.threads import ThreadScheduler
 
 Result = TypeVar("Result")
@@ -49,12 +49,11 @@ def run_together(
     first, so that few are ever half done. If a job fails the others are stopped at their next pass, or in one at their
     next block, and its error is raised.
     """
-    scheduler = engine.scheduler
-    if company == "side by side" and isinstance(scheduler, ThreadScheduler):
-        most = min(most, scheduler.n_threads)
+    if company == "side by side":
+        most = min(most, engine.scheduler.n_threads)
     waiting: deque[Job[Result]] = deque(jobs)
     crew: _Crew[Result] = _Crew()
-    own = Engine(_scheduler_for_jobs(scheduler, company, crew))
+    own = Engine(_scheduler_for_jobs(engine.scheduler, company, crew))
     try:
         with one_blas_thread():
             while waiting or crew.at_work:
@@ -69,12 +68,12 @@ def run_together(
         crew.stop()
 
 
-def _scheduler_for_jobs(scheduler: Any, company: Company, crew: _Crew[Any]) -> Any:
-    match company:
-        case "side by side":
-            return _CheckedScheduler(scheduler.of_one_thread(), crew)
-        case "in step":
-            return _SteppingScheduler(scheduler, crew)
+def _scheduler_for_jobs(scheduler: Scheduler, company: Company, crew: _Crew[Any]) -> Scheduler:
+    if company == "in step":
+        return _SteppingScheduler(scheduler, crew)
+    if not isinstance(scheduler, ThreadScheduler):
+        raise ValueError("jobs compute side by side on threads of this process alone")
+    return _CheckedScheduler(scheduler.of_one_thread(), crew)
 
 
 @dataclass
@@ -211,21 +210,24 @@ def _answer(engine: Engine, requests: Sequence[_Request]) -> None:
 class _JobScheduler:
     """What a job sees as its scheduler."""
 
-    def __init__(self, scheduler: Any, crew: _Crew[Any]) -> None:
+    def __init__(self, scheduler: Scheduler, crew: _Crew[Any]) -> None:
         self._scheduler = scheduler
         self._crew = crew
 
     @property
     def n_threads(self) -> int:
-        return int(self._scheduler.n_threads)
+        return self._scheduler.n_threads
+
+    @property
+    def n_tasks(self) -> int:
+        return 1  # side by side there is one thread to run them, and in step they are cut once they are together
 
     @property
     def memory_bytes(self) -> int:
-        return int(self._scheduler.memory_bytes)
+        return self._scheduler.memory_bytes
 
     def processes(self) -> Processes:
-        processes: Processes = self._scheduler.processes()
-        return processes
+        return self._scheduler.processes()
 
     def share(self, value: Any) -> Any:
         return self._scheduler.share(value)
@@ -240,26 +242,17 @@ class _JobScheduler:
 class _CheckedScheduler(_JobScheduler):
     """Computes the passes of a job at once, in its own thread."""
 
-    @property
-    def n_tasks(self) -> int:
-        return 1
-
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         def advance_or_stop(blocks: int) -> None:
             self._crew.check()
             advance(blocks)
 
         self._crew.check()
-        nodes: list[Node[Any]] = self._scheduler.run(work, groups, advance_or_stop)
-        return nodes
+        return self._scheduler.run(work, groups, advance_or_stop)
 
 
 class _SteppingScheduler(_JobScheduler):
     """Has the passes of a job done together with those of others."""
-
-    @property
-    def n_tasks(self) -> int:
-        return 1  # they are cut into tasks once they are together
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         return self._crew.ask(_Request(work, [number for group in groups for number in group]))

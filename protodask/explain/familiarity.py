@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.keyed import smallest
 from protodask.data.schema import FEATURES, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
@@ -78,7 +79,7 @@ def sample_familiarity(block: Block, model: PrototypeSet, n_batches: int, seed: 
     weights = row_weights(block)
     inside = np.arange(block.n_rows) if weights is None else np.flatnonzero(weights > 0)
     priorities = priority(seed, DRAW, block.rows[inside])
-    order = np.argsort(priorities)[:most]
+    order = smallest(priorities, most)
     chosen = inside[order]
     ((_, familiarity),) = predict_features(block[FEATURES.name][chosen], model, [n_batches])
     return FamiliaritySample(len(inside), priorities[order], block.rows[chosen], familiarity)
@@ -92,7 +93,7 @@ class MergeFamiliarity:
 
     def __call__(self, left: FamiliaritySample, right: FamiliaritySample) -> FamiliaritySample:
         joined = np.concatenate([left.priority, right.priority])
-        order = np.argsort(joined)[: self.most]
+        order = smallest(joined, self.most)
         return FamiliaritySample(
             left.n_rows + right.n_rows,
             joined[order],

@@ -28,7 +28,7 @@ from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import dataset_for_training, score_keeper
 from protodask.prototypes.footprint import scores_stored, shape_of
-from protodask.prototypes.history import Callback
+from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper
@@ -248,10 +248,14 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Fit to rows that `training_rows` gave: for estimators around this one."""
         scores = rows.score_keeper(config, engine, start is not None and start.n_batches > 0)
         training = Training(rows.data, config, engine, scores, callbacks=tuple(self.callbacks))
-        self.model_, self.history_ = training.run(start)
-        self.n_iter_ = max((record.iterations for record in self.history_), default=0)
+        self.take_fit(*training.run(start))
         engine.forget(rows.data.source)
         self.classes_: NDArray[Any] = rows.labels
+
+    def take_fit(self, model: PrototypeSet, history: list[BatchRecord]) -> None:
+        """Have what a fit left behind as this estimator's own."""
+        self.model_, self.history_ = model, history
+        self.n_iter_ = max((record.iterations for record in history), default=0)
 
     @staticmethod
     def _feature_names(given: Sequence[object] | NDArray[Any] | None, n_features: int) -> tuple[str, ...]:

@@ -94,9 +94,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         best.set_params(lambda_v=chosen.lambda_v, lambda_w=chosen.lambda_w, n_batches=chosen.n_batches)
         if found.seed is not None:
             best.set_params(random_state=found.seed)
-        best.model_, best.history_ = run.model, run.history
-        best.n_iter_ = max((record.iterations for record in run.history), default=0)
-        best.model_ = with_search(best.model_, found)
+        best.take_fit(with_search(run.model, found), run.history)
         self.best_estimator_ = best
         self.search_: SearchResult = found
         self.best_params_ = {

@@ -65,6 +65,12 @@ def _prepare(batch: Batch, marginals: Floats, precision: Precision) -> tuple[Sco
     return batch.kernel(len(marginals), precision), marginals
 
 
+def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSums:
+    """The sums over rows of some unscaled probabilities."""
+    own = scores[np.arange(len(target)), target] / scores.sum(axis=1)
+    return LossSums(float(weight.sum()), -float(weight @ np.log(own)))
+
+
 def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> LossSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
@@ -73,8 +79,7 @@ def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> Loss
     before = block.arrays.get(SCORES)
     scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
     kernel.add(block[FEATURES.name][rows], scores)
-    own = scores[np.arange(len(rows)), target] / scores.sum(axis=1)
-    return LossSums(float(weight.sum()), -float(weight @ np.log(own)))
+    return _sums(scores, target, weight)
 
 
 def _merge(left: LossSums, right: LossSums) -> LossSums:
@@ -89,8 +94,7 @@ def _loss_of_rows(block: Block, model: PrototypeSet) -> LossSums:
     weights = row_weights(block)
     weight = np.ones(block.n_rows) if weights is None else weights
     (scores,) = model.scores(block[FEATURES.name], [model.n_batches])
-    own = scores[np.arange(block.n_rows), block[TARGET.name]] / scores.sum(axis=1)
-    return LossSums(float(weight.sum()), -float(weight @ np.log(own)))
+    return _sums(scores, block[TARGET.name], weight)
 
 
 ROWS_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_rows, _merge, identity)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -61,6 +61,11 @@ class Draw:
     """Of all rows it was fitted to, in nats."""
 
 
+def best_of(draws: Sequence[Draw]) -> Draw:
+    """The draw to keep: the first of those with the smallest log-loss."""
+    return min(draws, key=lambda draw: draw.log_loss)
+
+
 @dataclass(frozen=True)
 class SearchResult:
     """All trials of a search, the best one, and the one that was chosen."""
@@ -79,7 +84,7 @@ class SearchResult:
     @property
     def seed(self) -> int | None:
         """Of the draw that was kept; None if nothing was compared."""
-        return min(self.draws, key=lambda draw: draw.log_loss).seed if self.draws else None
+        return best_of(self.draws).seed if self.draws else None
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files; a loss that is not finite is None, because JSON has no such number."""

@@ -8,7 +8,7 @@ training keeps in any case, which computes each batch for each held-out row once
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ class _Fit:
         self.record: BatchRecord | None = None
         self.fold = part.fold
         self._part = part
-        self._config = replace(config, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w)
+        self._config = setting.of(config)
         self._place = place
         self._log: RunDirectory | None = None
         self._steps: Generator[Step, None, None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,10 @@ class Setting:
         # A whole number is the same setting, and has the same name.
         object.__setattr__(self, "lambda_v", float(self.lambda_v))
         object.__setattr__(self, "lambda_w", float(self.lambda_w))
+
+    def of(self, config: FitConfig) -> FitConfig:
+        """`config` with these penalties."""
+        return replace(config, lambda_v=self.lambda_v, lambda_w=self.lambda_w)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
 from protodask.selection.folds import FoldAssignment, check_training_parts, folded_source, make_folds
 from protodask.selection.holdout import ROWS_LOSS, marginal_loss, without_fold
-from protodask.selection.results import SEARCH, Draw, SearchResult, Trial
+from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of
 from protodask.selection.search import FoldData, Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
 
@@ -150,8 +150,7 @@ def best_draw(
         loss = engine.reduce(source, ROWS_LOSS, engine.share(runs[seed].model), label="compare").mean
         draws.append(Draw(seed, loss))
     engine.forget(source)
-    best = min(draws, key=lambda draw: draw.log_loss)
-    return runs[best.seed], replace(found, draws=tuple(draws))
+    return runs[best_of(draws).seed], replace(found, draws=tuple(draws))
 
 
 def draw_seeds(seed: int, count: int) -> list[int]:
@@ -219,9 +218,8 @@ def search_rows(
         def log(name: str, setting: Setting, fold: int) -> RunDirectory | None:
             if stored is None or not stored.recorded:
                 return None
-            fast = replace(config, n_batches=0, tolerance=search.tolerance)
             record = {
-                "config": replace(fast, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w).as_dict(),
+                "config": setting.of(replace(config, n_batches=0, tolerance=search.tolerance)).as_dict(),
                 "dataset": stored.dataset.key,
                 "folds": assignment.key,
                 "fold": fold,

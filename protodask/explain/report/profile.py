@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import keyed_draws, stream_key
+from protodask.data.keyed import keyed_draws, smallest, stream_key
 from protodask.data.schema import FEATURES, TARGET, row_weights
 from protodask.data.summary import Summary, empty_summary, merge_summaries, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, identity
@@ -93,7 +93,7 @@ def profile_block(block: Block, n_classes: int, within: Range, most: int) -> Pro
     counted = np.ones(len(rows)) if weight is None else weight
     summary = summarize_rows(features, target, weight, n_classes)
     found = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
-    chosen = _smallest(found, most)
+    chosen = smallest(found, most)
     sample = RowSample(found[chosen], rows[chosen], counted[chosen], features[chosen])
     return Profile(summary, float(counted @ counted), _outside(features, counted, summary, within), sample)
 
@@ -107,18 +107,11 @@ def _outside(features: NDArray[np.floating], weight: Floats, summary: Summary, w
     return outside
 
 
-def _smallest(priorities: NDArray[np.uint64], most: int) -> Integers:
-    if len(priorities) > most:
-        first = np.argpartition(priorities, most - 1)[:most]
-        return first[np.argsort(priorities[first])]
-    return np.argsort(priorities)
-
-
 def merge_profiles(most: int, left: Profile, right: Profile) -> Profile:
     """The profile of the rows of both."""
     first, second = left.sample, right.sample
     joined = np.concatenate([first.priority, second.priority])
-    chosen = _smallest(joined, most)
+    chosen = smallest(joined, most)
     sample = RowSample(
         joined[chosen],
         np.concatenate([first.rows, second.rows])[chosen],
