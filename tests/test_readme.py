@@ -79,8 +79,8 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
 def test_readme__searches_run(tmp_path: Path) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", examples("tune")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "joint search, chosen by: one standard error" in done.stdout
-    assert "two-stage search, chosen by: one standard error" in done.stdout
+    assert "joint search, chosen by: half a standard error" in done.stdout
+    assert "two-stage search, chosen by: half a standard error" in done.stdout
     assert {"tuned.zarr", "pair.zarr", "trials.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
