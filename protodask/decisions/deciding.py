@@ -36,8 +36,9 @@ def decide(
     """Which items to select, given the probability of each of being positive (n,).
 
     Among items of the same probability the first are selected; among numbers of items of the same expected loss the
-    smallest is taken. `first_minimum` stops at the first `k` whose expected loss is not above that of `k + 1`: quick
-    where few items are worth selecting, but nobody has proved that no smaller minimum follows.
+    smallest is taken. `first_minimum` stops at the first `k` from 1 whose expected loss is not above that of `k + 1`,
+    and compares it with that of selecting nothing. That is quick where few items are worth selecting, but not always
+    the least: for the F1 loss and probabilities 0.68, 0.295, 0.295 and 0.25 it selects one item, and three are better.
     """
     values = read_probabilities(probability)
     found = as_loss(loss, len(values))
@@ -66,13 +67,17 @@ def fewest_of_least(losses: Floats) -> int:
 
 
 def first_minimum_of(losses: Iterable[float]) -> tuple[int, float]:
-    """The first `k` with `L_k <= L_{k+1}`, or else the last, and `L_k`; nothing beyond `k + 1` is looked at."""
-    k, least = -1, math.inf
-    for following in losses:
+    """The first `k` from 1 with `L_k <= L_{k+1}`, or else the last, unless `L_0` is as small; and its expected loss.
+
+    Nothing beyond `k + 1` is looked at.
+    """
+    left = iter(losses)
+    none_selected, least, k = next(left), math.inf, 0
+    for following in left:
         if least <= following:
             break
         k, least = k + 1, following
-    return k, least
+    return (0, none_selected) if none_selected <= least else (k, least)
 
 
 def cut_at(ordered: Floats, k: int) -> Cut:

@@ -22,11 +22,15 @@ from protodask.decisions.counts import NO_ITEMS, CountTable, Floats, count_table
 from protodask.decisions.losses import LinearFractional, Loss, as_loss
 from protodask.decisions.probabilities import read_probabilities
 from protodask.decisions.quadratic import quadratic_losses, whole_denominator
+from protodask.errors import InputError
 
 
 def expected_loss(probability: ArrayLike, k: int, loss: str | Loss | Callable[..., Any]) -> float:
     """Expected loss of selecting the `k` items of largest probability, in any order; exact."""
     values = np.sort(read_probabilities(probability))[::-1]
+    if k not in range(len(values) + 1):
+        raise InputError(f"k is {k!r}.", f"Give a whole number from 0 to {len(values)}, the number of items.")
+    k = int(k)
     return _expectation(as_loss(loss), len(values), k, count_table(values[:k]), count_table(values[k:]))
 
 
