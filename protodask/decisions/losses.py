@@ -45,7 +45,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Any, Any, Any], Any]
 
 SNAP = 1e-14
-"""A share (or a denominator, relative to its largest value) below this is 0 but for rounding: one item in 1e13 is more."""
+"""A share, or a denominator relative to its largest value, below this is rounding: one item in 1e13 is more."""
 
 ROUNDING = 1e-12
 """Relative; by how much a loss may rise with `u` and still count as one that does not."""

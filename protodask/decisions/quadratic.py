@@ -52,8 +52,13 @@ def whole_denominator(form: LinearFractional) -> Whole | None:
     shared = math.gcd(*(int(near * scale) for near in fractions))
     sign = 1 if max(form.denominator) > 0 else -1
     d0, d1, d2, d3 = (sign * int(near * scale) // shared for near in fractions)
-    corners = _steps((d0, d1, d2, d3))
-    return (d0, d1, d2, d3) if max(corners) - min(corners) <= MOST_SPREAD else None
+    whole = (d0, d1, d2, d3)
+    return whole if spread(whole) <= MOST_SPREAD else None
+
+
+def spread(whole: Whole) -> int:
+    """By how much the four steps that an item can make differ."""
+    return max(_steps(whole)) - min(_steps(whole))
 
 
 def quadratic_losses(ordered: Floats, form: LinearFractional, whole: Whole) -> Floats:

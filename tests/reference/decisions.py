@@ -95,14 +95,29 @@ def bits(n: int) -> NDArray[np.int64]:
     return (np.arange(2**n)[:, None] >> np.arange(n)) & 1
 
 
-def subset_losses(probability: Floats, table: Floats) -> Floats:
-    """Expected loss of every selection, by all outcomes of independent items (2^n,)."""
+def subset_counts(probability: Floats) -> Floats:
+    """Chance of `tp` true and `p` positive items for every selection, by all outcomes (2^n, n + 1, n + 1)."""
     n = len(probability)
     subsets = bits(n)
     chance = np.prod(np.where(subsets == 1, probability, 1 - probability), axis=1)
     size = subsets.sum(axis=1)
     numbers = np.arange(2**n)
-    return np.array([chance @ table[size[numbers & selection], size[selection], size] for selection in numbers])
+    counts = np.empty((2**n, (n + 1) ** 2))
+    for chosen in numbers:
+        counts[chosen] = np.bincount(size[numbers & chosen] * (n + 1) + size, weights=chance, minlength=(n + 1) ** 2)
+    return counts.reshape(-1, n + 1, n + 1)
+
+
+def losses_of_counts(counts: Floats, table: Floats) -> Floats:
+    """Expected loss of every selection (2^n,)."""
+    by_selection = table[:, bits(table.shape[0] - 1).sum(axis=1), :]
+    losses: Floats = np.einsum("stp,tsp->s", counts, np.nan_to_num(by_selection))
+    return losses
+
+
+def subset_losses(probability: Floats, table: Floats) -> Floats:
+    """Expected loss of every selection of independent items (2^n,)."""
+    return losses_of_counts(subset_counts(probability), table)
 
 
 def set_losses(probability: Floats, table: Floats) -> Floats:
