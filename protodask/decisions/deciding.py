@@ -28,9 +28,9 @@ Method: TypeAlias = Literal["auto", "exact", "normal"]
 
 METHODS: tuple[Method, ...] = ("auto", "exact", "normal")
 
-MOST_TERMS = 4e8
-"""For which `auto` computes exactly, 2 to 4 seconds (see `exact_terms`): up to 20,000 items for F1, 28,000 for Jaccard,
-3,000 for others where probabilities are spread from 0 to 1, and more where they are small."""
+MOST_TERMS = 2e8
+"""For which `auto` computes exactly, 1 to 2 seconds (see `exact_terms`): up to 11,000 items for F1, 15,000 for Jaccard,
+2,200 for others where probabilities are spread from 0 to 1, and more where they are small."""
 
 IN_MEMORY = 2**20
 """Items up to which probabilities from elsewhere are read into memory, 8 MiB."""
@@ -55,7 +55,7 @@ def decide(
     the least: for the F1 loss and probabilities 0.68, 0.295, 0.295 and 0.25 it selects one item, and three are better.
 
     `exact` sums over all numbers of positives; `normal` is for many items and a loss that is smooth, see
-    `decide_normal`; `auto` is exact where that takes a few seconds at most.
+    `decide_normal`; `auto` is exact where that takes about two seconds at most.
 
     Arrays of dask or Zarr may be larger than memory, which has to hold the flags, a byte an item; those of more than a
     million items are read by blocks, on `engine`. Of a source of blocks with an array "probability" the decision has

@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.decisions import NAMED, Counted, loss_table, losses_of_counts, subset_counts
@@ -68,6 +68,36 @@ def counts_of_twelve(shape: str) -> Floats:
 def test_decide__is_the_best_of_all_selections_whatever_is_given(probability: list[float], name: str) -> None:
     values = np.array(probability)
     check_best(values, subset_counts(values), *shares_of(len(values))[name])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    over=st.tuples(*[st.integers(-3, 3)] * 4),
+    under=st.tuples(*[st.integers(0, 3)] * 4),
+    at_zero=st.sampled_from([0, 0, 1, -1]),
+    probability=st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5),
+)
+def test_decide__is_the_best_for_any_linear_fractional_loss(
+    over: tuple[int, ...], under: tuple[int, ...], at_zero: float, probability: list[float]
+) -> None:
+    """Numerator and denominator by their values at TP, FP, FN and TN; both vanish in many places."""
+    over = tuple(value if below else 0 for value, below in zip(over, under, strict=True))
+    try:
+        loss = Loss.linear_fractional(coefficients(*over), coefficients(*under), at_zero=at_zero)
+    except InputError:
+        assume(False)
+
+    def counted(*counts: int) -> float:
+        below = sum(value * count for value, count in zip(under, counts, strict=True))
+        return sum(value * count for value, count in zip(over, counts, strict=True)) / below if below else at_zero
+
+    values = np.array(probability)
+    check_best(values, subset_counts(values), counted, loss)
+
+
+def coefficients(tp: int, fp: int, fn: int, tn: int) -> tuple[int, int, int, int]:
+    """Those of 1, u, v and p."""
+    return tn, tp - fp - fn + tn, fp - tn, fn - tn
 
 
 def check_best(probability: Floats, counts: Floats, counted: Counted, loss: str | Loss) -> None:
