@@ -129,9 +129,3 @@ def test_decide_rows_and_sets__no_rows(function: object) -> None:
 def test_decide_sets__refuses() -> None:
     with pytest.raises(InputError, match="where several labels may be true use decide_rows"):
         decide_sets([[0.5, 0.5], [0.9, 0.9]])
-    with pytest.raises(InputError, match="for one decision on all items use decide"):
-        decide_sets([0.5, 0.5])
-    with pytest.raises(InputError, match="a column for each label"):
-        decide_rows(np.empty((2, 0)))
-    with pytest.raises(InputError, match=r"Probability \[1, 0\] is nan. Give probabilities between 0 and 1"):
-        decide_rows([[0.5, 0.5], [float("nan"), 0.9]])
