@@ -1,6 +1,7 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+from protodask.evaluation.interval import Interval
 from protodask.evaluation.metrics import (
     Scores,
     accuracy,
@@ -11,9 +12,12 @@ from protodask.evaluation.metrics import (
     log_loss,
     roc_auc,
 )
+from protodask.evaluation.policy import policy_value
+from protodask.evaluation.regression import squared_error
 
 __all__ = [
     "CalibrationCurve",
+    "Interval",
     "Scores",
     "accuracy",
     "balanced_accuracy",
@@ -22,5 +26,7 @@ __all__ = [
     "confusion_matrix",
     "evaluate",
     "log_loss",
+    "policy_value",
     "roc_auc",
+    "squared_error",
 ]
