@@ -11,16 +11,19 @@ from protodask.evaluation.metrics import (
     log_loss,
     roc_auc,
 )
+from protodask.evaluation.subsampling import balanced_rates, subsample
 
 __all__ = [
     "CalibrationCurve",
     "Scores",
     "accuracy",
     "balanced_accuracy",
+    "balanced_rates",
     "brier_score",
     "calibration_curve",
     "confusion_matrix",
     "evaluate",
     "log_loss",
     "roc_auc",
+    "subsample",
 ]
