@@ -1,6 +1,7 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+from protodask.evaluation.calibrator import Calibrator
 from protodask.evaluation.metrics import (
     Scores,
     accuracy,
@@ -15,6 +16,7 @@ from protodask.evaluation.subsampling import balanced_rates, subsample
 
 __all__ = [
     "CalibrationCurve",
+    "Calibrator",
     "Scores",
     "accuracy",
     "balanced_accuracy",

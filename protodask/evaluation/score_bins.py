@@ -1,0 +1,224 @@
+"""Sums over rows by narrow bins of a score, for statistics of its order where every distinct score is too much to keep.
+
+The bits of a float64, with those of negative numbers turned round, are an integer that orders as the floats do: the
+key. A bin holds the scores whose keys agree but for their `free` lowest bits, so that a bin of first cut is narrower
+than `2^(FIRST_FREE - 52) = 1/1024` of the scores in it, wherever they lie. What falls into a bin depends on the score
+alone: bins of different rows merge as a monoid, whatever the rows, and another pass can cut those that matter finer,
+until a bin is a single score.
+
+`B` bins, `C` columns of sums, `n` rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.engine import Block, Engine, Reduction, Source, identity
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+Free = NDArray[np.uint8]
+
+FIRST_FREE = 42
+"""Free bits of the first cut: the exponent and 10 bits of the fraction tell bins apart."""
+
+_SIGN = np.uint64(1 << 63)
+_DENSE = 4
+"""Bins are counted in an array over their whole range where that has at most so many places for each row."""
+
+Scored = tuple[NDArray[np.floating[Any]], Floats]
+"""A score (n,) and what is summed beside it (n, C)."""
+
+ReadScores = Callable[..., Sequence[Scored]]
+"""From a block, and further arguments, to one or more scores of its rows; at module level, as workers import it."""
+
+
+@dataclass(frozen=True)
+class ScoreBins:
+    """The bins that have rows, by ascending score; merges as a monoid."""
+
+    key: Keys
+    """The lowest key of each bin (B,)."""
+    free: Free
+    """How many of its lowest bits are free (B,)."""
+    rows: Integers
+    lowest: Floats
+    """The lowest score that occurs (B,); equal to `highest` where the rows of a bin are all tied."""
+    highest: Floats
+    sums: Floats
+    """(B, C)."""
+
+    @property
+    def tied(self) -> NDArray[np.bool_]:
+        """Bins of a single score (B,): there is nothing to cut."""
+        tied: NDArray[np.bool_] = self.lowest == self.highest
+        return tied
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Bins that are to be cut finer."""
+
+    key: Keys
+    free: Free
+    """Before."""
+    finer: Free
+    """After."""
+
+
+def score_keys(score: NDArray[np.floating[Any]]) -> Keys:
+    """Integers that order as the scores, -0 as 0; scores are not NaN."""
+    bits = (score.astype(np.float64) + 0.0).view(np.uint64)
+    keys: Keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    return keys
+
+
+def key_scores(key: Keys) -> Floats:
+    """The scores that have these keys."""
+    return np.where(key & _SIGN, key ^ _SIGN, ~key).view(np.float64)
+
+
+def no_bins(n_columns: int) -> ScoreBins:
+    """The bins of no rows: the identity of merging."""
+    return ScoreBins(
+        np.zeros(0, dtype=np.uint64),
+        np.zeros(0, dtype=np.uint8),
+        np.zeros(0, dtype=np.int64),
+        np.zeros(0),
+        np.zeros(0),
+        np.zeros((0, n_columns)),
+    )
+
+
+def bin_scores(score: NDArray[np.floating[Any]], columns: Floats, cuts: Cuts | None = None) -> ScoreBins:
+    """The bins of some rows in the first cut; with `cuts`, the finer bins, and only of rows in the bins they name."""
+    key = score_keys(score)
+    free = np.uint64(FIRST_FREE)
+    if cuts is None:
+        return _gather(key >> free, np.uint8(FIRST_FREE), score, columns)
+    place = np.searchsorted(cuts.key, key, side="right").astype(np.intp) - 1
+    inside = place >= 0
+    inside[inside] = (key[inside] - cuts.key[place[inside]]) >> cuts.free[place[inside]].astype(np.uint64) == 0
+    place, key, score, columns = place[inside], key[inside], score[inside], columns[inside]
+    parts = [
+        _gather(key[own] >> np.uint64(finer), finer, score[own], columns[own])
+        for finer in np.unique(cuts.finer)
+        for own in [cuts.finer[place] == finer]
+    ]
+    return _in_order(parts) if parts else no_bins(columns.shape[1])
+
+
+def _gather(number: Keys, free: np.uint8, score: NDArray[np.floating[Any]], columns: Floats) -> ScoreBins:
+    """Sums by bin number; within a bin rows are added in their order."""
+    if len(number) == 0:
+        return no_bins(columns.shape[1])
+    first = number.min()
+    n_places = int(number.max() - first) + 1
+    if n_places <= _DENSE * len(number):
+        index = (number - first).astype(np.intp)
+        rows = np.bincount(index, minlength=n_places)
+        present = np.flatnonzero(rows)
+        numbers, rows = present.astype(np.uint64) + first, rows[present]
+    else:
+        numbers, index, rows = np.unique(number, return_inverse=True, return_counts=True)
+        present, n_places = np.arange(len(numbers)), len(numbers)
+    lowest, highest = np.full(n_places, np.inf), np.full(n_places, -np.inf)
+    np.minimum.at(lowest, index, score)
+    np.maximum.at(highest, index, score)
+    sums = np.empty((len(present), columns.shape[1]))
+    for column in range(columns.shape[1]):
+        sums[:, column] = np.bincount(index, weights=columns[:, column], minlength=n_places)[present]
+    return ScoreBins(
+        numbers << np.uint64(free),
+        np.full(len(present), free),
+        rows.astype(np.int64),
+        lowest[present],
+        highest[present],
+        sums,
+    )
+
+
+def merge_bins(left: ScoreBins, right: ScoreBins) -> ScoreBins:
+    """The bins of the rows of both, which are of the same cut."""
+    if len(left.key) == 0:
+        return right
+    if len(right.key) == 0:
+        return left
+    both = _in_order([left, right])
+    first = np.flatnonzero(np.concatenate([[True], both.key[1:] != both.key[:-1]]))
+    return ScoreBins(
+        both.key[first],
+        both.free[first],
+        np.add.reduceat(both.rows, first),
+        np.minimum.reduceat(both.lowest, first),
+        np.maximum.reduceat(both.highest, first),
+        np.add.reduceat(both.sums, first, axis=0),
+    )
+
+
+def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:
+    """The bins of all parts by key, those of one key in the order of the parts."""
+    key = np.concatenate([part.key for part in parts])
+    order = np.argsort(key, kind="stable")
+    return ScoreBins(
+        key[order],
+        np.concatenate([part.free for part in parts])[order],
+        np.concatenate([part.rows for part in parts])[order],
+        np.concatenate([part.lowest for part in parts])[order],
+        np.concatenate([part.highest for part in parts])[order],
+        np.concatenate([part.sums for part in parts])[order],
+    )
+
+
+def choose_cuts(bins: ScoreBins, gain: Floats, most: int, finer_by: int = 8) -> Cuts | None:
+    """Cut the `most` bins of the largest positive `gain` (B,) by so many bits; None where there is nothing to gain.
+
+    Tied bins are left alone. Afterwards there are at most `most * 2^finer_by` bins more.
+    """
+    worth = np.flatnonzero((gain > 0) & ~bins.tied)
+    if len(worth) == 0:
+        return None
+    if len(worth) > most:
+        worth = np.sort(worth[np.argsort(-gain[worth], kind="stable")[:most]])
+    free = bins.free[worth]
+    return Cuts(bins.key[worth], free, np.maximum(free.astype(np.int64) - finer_by, 0).astype(np.uint8))
+
+
+def refine_bins(bins: ScoreBins, cuts: Cuts, finer: ScoreBins) -> ScoreBins:
+    """The bins with those of `cuts` replaced by what a pass with `cuts` found."""
+    kept = ~np.isin(bins.key, cuts.key)
+    rest = ScoreBins(
+        bins.key[kept], bins.free[kept], bins.rows[kept], bins.lowest[kept], bins.highest[kept], bins.sums[kept]
+    )
+    return _in_order([rest, finer])
+
+
+def bin_source(
+    engine: Engine,
+    source: Source,
+    read: ReadScores,
+    *args: Any,
+    cuts: Sequence[Cuts | None] | None = None,
+    label: str = "",
+) -> tuple[ScoreBins, ...]:
+    """The bins of each score that `read(block, *args)` gives, in one pass; `cuts` as for `bin_scores`, one a score."""
+    return engine.reduce(source, _SCORE_BINS, read, cuts, *args, label=label)
+
+
+def _bin_block(block: Block, read: ReadScores, cuts: Sequence[Cuts | None] | None, *args: Any) -> tuple[ScoreBins, ...]:
+    scored = read(block, *args)
+    each = [None] * len(scored) if cuts is None else cuts
+    return tuple(bin_scores(score, columns, own) for (score, columns), own in zip(scored, each, strict=True))
+
+
+def _merge_all(left: tuple[ScoreBins, ...], right: tuple[ScoreBins, ...]) -> tuple[ScoreBins, ...]:
+    return tuple(merge_bins(first, second) for first, second in zip(left, right, strict=True))
+
+
+_SCORE_BINS: Reduction[tuple[ScoreBins, ...], tuple[ScoreBins, ...]] = Reduction(_bin_block, _merge_all, identity)
