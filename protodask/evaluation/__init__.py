@@ -1,6 +1,7 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+from protodask.evaluation.calibrator import Calibrator
 from protodask.evaluation.interval import Interval
 from protodask.evaluation.metrics import (
     Scores,
@@ -14,13 +15,16 @@ from protodask.evaluation.metrics import (
 )
 from protodask.evaluation.policy import policy_value
 from protodask.evaluation.regression import squared_error
+from protodask.evaluation.subsampling import balanced_rates, subsample
 
 __all__ = [
     "CalibrationCurve",
+    "Calibrator",
     "Interval",
     "Scores",
     "accuracy",
     "balanced_accuracy",
+    "balanced_rates",
     "brier_score",
     "calibration_curve",
     "confusion_matrix",
@@ -29,4 +33,5 @@ __all__ = [
     "policy_value",
     "roc_auc",
     "squared_error",
+    "subsample",
 ]
