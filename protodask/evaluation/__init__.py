@@ -1,6 +1,8 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
+from protodask.evaluation.auc import AucResult, auc
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+from protodask.evaluation.interval import Interval
 from protodask.evaluation.metrics import (
     Scores,
     accuracy,
@@ -13,9 +15,12 @@ from protodask.evaluation.metrics import (
 )
 
 __all__ = [
+    "AucResult",
     "CalibrationCurve",
+    "Interval",
     "Scores",
     "accuracy",
+    "auc",
     "balanced_accuracy",
     "brier_score",
     "calibration_curve",
