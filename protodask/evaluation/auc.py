@@ -198,6 +198,8 @@ def read_labelled(block: Block) -> Labelled:
     if score.dtype.kind != "f" or score.dtype.itemsize > 8:
         score = score.astype(np.float64)
     _refuse(block, np.isnan(score), "The score of row {row} is missing.", "Give a number for each row.")
+    if label.dtype.kind not in "fiub":
+        raise InputError(f"The labels are of type {label.dtype}.", "Give 1 for each positive and 0 for each negative.")
     positive = np.asarray(label == 1)
     _refuse(
         block,
@@ -205,6 +207,14 @@ def read_labelled(block: Block) -> Labelled:
         "The label of row {row} is neither 0 nor 1.",
         "Give 1 for each positive and 0 for each negative.",
     )
+    if INCLUSION.name in block:
+        inclusion = block[INCLUSION.name]
+        _refuse(
+            block,
+            ~((inclusion > 0) & (inclusion <= 1)),
+            "The inclusion probability of row {row} is not above 0 and at most 1.",
+            "Give the probability with which each row was kept.",
+        )
     weight = row_weights(block)
     if weight is None:
         return Labelled(score, positive, None)

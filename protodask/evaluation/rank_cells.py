@@ -150,7 +150,8 @@ def cut_cells(cells: Cells, most_error: float, most: int, passes: int) -> Grid |
     width = cells.highest[open_cells] - cells.lowest[open_cells]
     length = np.frexp(width.astype(np.float64))[1].astype(np.int64)  # bits of the largest difference of keys
     largest = np.minimum(length, most.bit_length() - 1)
-    bits = _bits_of_cuts(np.sqrt(pairs[open_cells]), largest, 2 * MARGIN * most_error, most * passes)
+    filled = (width.astype(np.float64) + 1) / np.exp2(length)  # of the places that so many bits would have
+    bits = _bits_of_cuts(np.sqrt(pairs[open_cells]), filled, largest, 2 * MARGIN * most_error, most * passes)
     # The cells that leave most open first, until the places are used up; the first one always has room.
     order = np.argsort(-pairs[open_cells], kind="stable")
     order = order[bits[order] > 0]
@@ -178,24 +179,27 @@ def _make_grid(lowest: Keys, width: Keys, shift: Keys, places: Integers) -> Grid
     )
 
 
-def _bits_of_cuts(root: Floats, largest: Integers, open_after: float, places: int) -> Integers:
-    """By how many bits to cut each cell, `m = 2^bits`: by none more than leaves open what may be, or has places."""
+def _bits_of_cuts(root: Floats, filled: Floats, largest: Integers, open_after: float, places: int) -> Integers:
+    """By how many bits to cut each cell, `m = filled 2^bits`: no more than leaves open what may be, or than fits."""
     # Cells that are alike are doubled one after the other, not all at once.
     turn = np.arange(len(root)) * _GOLDEN % 1 - 0.5
-    wanted = np.log2(np.maximum(root, _LITTLE)) + turn
+    wanted = np.log2(np.maximum(root, _LITTLE) / filled) + turn
 
     def bits(scale: float) -> Integers:
         cut: Integers = np.clip(np.rint(wanted + scale).astype(np.int64), 0, largest)
         return cut
 
+    def parts(cut: Integers) -> Floats:
+        return np.where(cut > 0, filled * np.exp2(cut), 1.0)
+
     def has_places(cut: Integers) -> bool:
-        return bool(np.sum(np.exp2(cut[cut > 0])) <= places)
+        return bool(np.sum(np.ceil(parts(cut)), where=cut > 0) <= places)
 
     low, high = _SCALES
     for _ in range(_STEPS):
         middle = (low + high) / 2
         cut = bits(middle)
-        if has_places(cut) and np.sum(np.square(root) * np.exp2(-cut)) > open_after:
+        if has_places(cut) and np.sum(np.square(root) / parts(cut)) > open_after:
             low = middle
         else:
             high = middle
