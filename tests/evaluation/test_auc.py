@@ -28,7 +28,8 @@ from protodask.evaluation.rank_cells import cells_of_bins, cut_cells
 from protodask.evaluation.roc import curve_bytes
 
 Floats = NDArray[np.float64]
-Rows = tuple[Floats, NDArray[np.int64], Floats | None]
+Numbers = NDArray[np.floating[Any]]
+Rows = tuple[Numbers, NDArray[np.int64], Floats | None]
 
 NEARLY = 1e-12
 
@@ -95,20 +96,23 @@ def random_rows(size: int, seed: int, weighted: bool = False, apart: float = 1.0
 def test_auc__is_that_of_scikit_learn(weighted: bool, decimals: int, dtype: Any) -> None:
     score, label, weight = random_rows(5000, 0, weighted)
     score = score.round(decimals).astype(dtype)
-    found = auc(array_source({"score": score, "label": label} | ({"weight": weight} if weighted else {}), 512))
+    arrays: dict[str, NDArray[Any]] = {"score": score, "label": label}
+    if weight is not None:
+        arrays["weight"] = weight
+    found = auc(array_source(arrays, 512))
     assert found.value == pytest.approx(roc_auc_score(label, score, sample_weight=weight), abs=NEARLY)
 
 
-def clumped(random: np.random.Generator, size: int) -> Floats:
+def clumped(random: np.random.Generator, size: int) -> Numbers:
     return 0.5 + 1e-13 * random.integers(0, 4000, size)
 
 
-def at_two_scales(random: np.random.Generator, size: int) -> Floats:
+def at_two_scales(random: np.random.Generator, size: int) -> Numbers:
     near = 0.5 + 1e-14 * random.integers(0, 90, size)
     return np.where(random.random(size) < 0.5, near, 0.5 + 1e-5 * random.random(size))
 
 
-SHAPES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+SHAPES: dict[str, Callable[[np.random.Generator, int], Numbers]] = {
     "even": lambda random, size: random.random(size),
     "in one bin": clumped,
     "in one bin, at two scales": at_two_scales,

@@ -92,9 +92,10 @@ def test_merge_curves__of_bins_is_associative_and_equals_binning_all_rows(
 ) -> None:
     a, b, c = (collect_curves(outcomes(drawn), most) for drawn in (first, second, third))
     whole = collect_curves(outcomes(first + second + third), most)
-    for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
-        np.testing.assert_equal(asdict(merged), asdict(whole))  # type: ignore[call-overload]
     assert isinstance(whole, BinnedCurves)
+    for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
+        assert isinstance(merged, BinnedCurves)
+        np.testing.assert_equal(asdict(merged), asdict(whole))
     assert len(whole.bins[0].key) <= most
 
 
