@@ -31,6 +31,7 @@ def show_result(result: Result, as_json: bool) -> None:
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -49,6 +50,10 @@ def show_result(result: Result, as_json: bool) -> None:
             from protodask.cli.show_search import show_tuned
 
             show_tuned(result)
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import show_policy
+
+            show_policy(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -67,6 +72,7 @@ def summarize_result(result: Result) -> str:
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -87,6 +93,10 @@ def summarize_result(result: Result) -> str:
             return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import summarize_policy
+
+            return summarize_policy(result)
         case ReportWritten():
             return _summarize_report(result)
 

@@ -13,6 +13,8 @@ from protodask.evaluation.metrics import (
     log_loss,
     roc_auc,
 )
+from protodask.evaluation.policy import policy_value
+from protodask.evaluation.regression import squared_error
 
 __all__ = [
     "AucResult",
@@ -27,5 +29,7 @@ __all__ = [
     "confusion_matrix",
     "evaluate",
     "log_loss",
+    "policy_value",
     "roc_auc",
+    "squared_error",
 ]

@@ -11,9 +11,17 @@ from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
 from protodask.pipeline.report import write_report
-from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
+from protodask.pipeline.results import (
+    DatasetWritten,
+    ModelEvaluated,
+    ModelFitted,
+    PolicyEvaluated,
+    PredictionsWritten,
+    Result,
+)
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
@@ -49,6 +57,8 @@ def check(step: Step) -> None:
         case PredictStep() | EvaluateStep() | ReportStep():
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+            if isinstance(step, EvaluateStep):
+                check_evaluation(step)
 
 
 def perform(
@@ -132,7 +142,10 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     return PredictionsWritten(where, rows, count)
 
 
-def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
+def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:
+    check_evaluation(step)
+    if step.policy or step.model is None:
+        return evaluate_policy(step, engine)
     model = load_model(step.model)
     (count,) = model.batch_counts(step.batches)
     if step.out is not None:
