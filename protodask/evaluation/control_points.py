@@ -107,7 +107,7 @@ class SplineSettings:
     def __post_init__(self) -> None:
         count: Any = self.n_bins
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST_BINS:
-            raise InputError(f"n_bins is {count!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
+            raise InputError(f"The number of bins is {count!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
 
 
 def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: ReadRows, *args: Any) -> FittedSplines:

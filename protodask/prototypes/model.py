@@ -123,17 +123,18 @@ class PrototypeSet:
                 )
         return tuple(int(count) for count in counts)
 
-    def calibrated_batches(self, n_batches: int | None = None) -> int:
+    def calibrated_batches(self, n_batches: int | Sequence[int] | None = None) -> int:
         """The number of batches that the calibration is of, refused where there is none or another is asked for."""
         if self.calibration is None:
             raise InputError(
                 "The model has no calibration.", "Add one with `protodask calibrate`, or ask for raw probabilities."
             )
         own = self.calibration.n_batches
-        if n_batches is not None and self.batch_counts(n_batches) != (own,):
+        asked = (own,) if n_batches is None else self.batch_counts(n_batches)
+        if asked != (own,):
             raise InputError(
-                f"{n_batches} batches are asked for, and the calibration of the model is of its first {own}.",
-                f"Ask for {own} or leave the number out, or calibrate the model with {n_batches}.",
+                f"The calibration of the model is of {own} of its batches, and {', '.join(map(str, asked))} are asked for.",
+                f"Ask for {own} or leave the number out, or calibrate the model with the number you want.",
             )
         return own
 
