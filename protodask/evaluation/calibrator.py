@@ -48,9 +48,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         1 per cent, 20 bins of equal weight as such came to a mean of 1.4 per cent, balanced ones to 0.64.
     bounded
         Where every outcome is 0 or 1, the ends would promise exactly 0 and 1, and the log-loss of a row of the other
-        outcome would be infinite. So calibrated values stay within `1 / (2 (n + 1))` and `1 - 1 / (2 (n + 1))`, of `n`
-        rows in the first and in the last bin: what is seen if half a row of either outcome came to them. Weights count
-        in units of the mean weight of the outcome that was not seen. False gives the spline as it is.
+        outcome would be infinite. So calibrated values stay within what the bins at either end support,
+        `1 / (2 (n + 1))` and `1 - 1 / (2 (n + 1))` for `n` rows of one outcome there: as if half a row of each outcome
+        came to them, of the mean weight that rows of that outcome have. Of 150 rows in 20 bins, where the truth has a
+        log-loss of 0.21 nats, the splines as they are had one of 0.38 or more on other rows, and bounded ones 0.23.
+        False gives the spline as it is.
 
     Attributes
     ----------

@@ -134,6 +134,7 @@ def make_spline(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSetting
     # Rounding must not carry a mean out of what it is the mean of: points stay in order, and shares within 0 and 1.
     score = np.clip(sums[:, SCORE] / weight, low, high)
     outcome = np.clip(sums[:, OUTCOME] / weight, outcomes.lowest, outcomes.highest)
+    bounds = _supported(weight, outcome, outcomes) if settings.bounded and outcomes.two_valued else None
     if settings.monotone:
         from sklearn.isotonic import isotonic_regression
 
@@ -142,27 +143,33 @@ def make_spline(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSetting
         score, outcome = np.insert(score, 0, low[0]), np.insert(outcome, 0, outcomes.lowest)
     if high[-1] > score[-1]:
         score, outcome = np.append(score, high[-1]), np.append(outcome, outcomes.highest)
-    if settings.bounded and outcomes.two_valued:
-        outcome = np.clip(outcome, *_supported(outcomes, float(weight[0]), float(weight[-1])))
-    return Spline(score, outcome)
+    return Spline(score, outcome if bounds is None else np.clip(outcome, *bounds))
 
 
-def _supported(outcomes: OutcomeRange, first_weight: float, last_weight: float) -> tuple[float, float]:
-    """The lowest and the highest share that bins of these weights can support.
+def _supported(weight: Floats, outcome: Floats, outcomes: OutcomeRange) -> tuple[float, float]:
+    """The lowest and the highest share that bins of these weights and outcomes (0 or 1 in each row) can support.
 
-    With `m_0` and `m_1` the mean weight of a row of outcome 0 and of outcome 1, a bin of weight `W` all of one outcome
-    that had half a row of each besides would have the share
+    With `m_0` and `m_1` the mean weight of a row of outcome 0 and of outcome 1, and `W_0` the weight of the first bins
+    up to one in which there is a 1, the first in any case; `W_1` that of the last bins back to one in which there is a
+    0: had they half a row of each outcome besides, shares of 0 and 1 would be
 
-        (m_1 / 2) / (W + (m_0 + m_1) / 2)   or   1 - (m_0 / 2) / (W + (m_0 + m_1) / 2):
+        (m_1 / 2) / (W_0 + (m_0 + m_1) / 2)   and   1 - (m_0 / 2) / (W_1 + (m_0 + m_1) / 2).
 
-    of `n` rows of weight 1 that is `1 / (2 (n + 1))`. Where an outcome does not occur, all rows give its weight.
+    Of `n` rows of weight 1 that is `1 / (2 (n + 1))`. Where an outcome does not occur, all rows give its weight.
     """
     zeros = outcomes.rows - outcomes.ones
     mean = outcomes.weight / outcomes.rows
     one = outcomes.weight_of_ones / outcomes.ones if outcomes.ones else mean
     zero = (outcomes.weight - outcomes.weight_of_ones) / zeros if zeros else mean
     both = (one + zero) / 2
-    return one / 2 / (first_weight + both), 1 - zero / 2 / (last_weight + both)
+    first = weight[: max(_leading(outcome == 0), 1)].sum()
+    last = weight[::-1][: max(_leading(outcome[::-1] == 1), 1)].sum()
+    return one / 2 / (first + both), 1 - zero / 2 / (last + both)
+
+
+def _leading(true: NDArray[np.bool_]) -> int:
+    """How many are true before the first that is not."""
+    return len(true) if true.all() else int(np.argmin(true))
 
 
 def _places(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> tuple[Integers, Floats]:
