@@ -213,6 +213,11 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
 
 
 def _width_of_block(block: Block) -> int | None:
+    if not ({SCORE, OUTCOME} <= block.arrays.keys() or {PROBABILITY, TARGET.name} <= block.arrays.keys()):
+        raise InputError(
+            f"The source has the arrays {', '.join(block.arrays)}.",
+            f"Let it have {SCORE} and {OUTCOME}, or {PROBABILITY} and {TARGET.name}.",
+        )
     if PROBABILITY not in block:
         return None
     probability, target = block[PROBABILITY], block[TARGET.name]

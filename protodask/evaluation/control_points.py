@@ -114,6 +114,7 @@ def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: 
     """A spline for each of the scores that `read(block, *args)` gives."""
     bins, ranges = engine.reduce(source, _FIRST_PASS, read, *args, label="calibrate")
     _check_ranges(ranges)
+    _check_sums(bins)
     while True:
         cuts = [_cuts_of_straddling(*each, settings) for each in zip(bins, ranges, strict=True)]
         if all(len(own.key) == 0 for own in cuts):
@@ -254,6 +255,17 @@ def _check_ranges(ranges: tuple[OutcomeRange, ...]) -> None:
         )
 
 
+def _check_sums(bins: tuple[ScoreBins, ...]) -> None:
+    for own in bins:
+        with np.errstate(over="ignore"):
+            width, total = own.highest[-1] - own.lowest[0], np.abs(own.sums).sum()
+        if not np.isfinite(width + total):
+            raise InputError(
+                f"Scores from {own.lowest[0]:g} to {own.highest[-1]:g}, or their outcomes, are too large to add up.",
+                "Scale them down.",
+            )
+
+
 Partial = tuple[tuple[ScoreBins, ...], tuple[OutcomeRange, ...]]
 
 
@@ -273,7 +285,8 @@ def _sums_of_block(block: Block, read: ReadRows, *args: Any) -> list[Scored]:
 
 def _sums_of_rows(rows: ScoredRows) -> list[Scored]:
     s = rows.weight
-    return [(x, np.column_stack([s, s * x, s * y])) for x, y in zip(rows.scores, rows.outcomes, strict=True)]
+    with np.errstate(over="ignore"):  # looked at once all rows are added up
+        return [(x, np.column_stack([s, s * x, s * y])) for x, y in zip(rows.scores, rows.outcomes, strict=True)]
 
 
 _FIRST_PASS: Reduction[Partial, Partial] = Reduction(_first_pass_of_block, _merge_first_pass, identity)

@@ -45,7 +45,10 @@ def column_source(arrays: Mapping[str, Any]) -> Source:
     Where such an array does not fit into the cache it is computed once for each pass over it.
     """
     columns = {name: _opened(array) for name, array in arrays.items() if array is not None}
-    lengths = {name: column.shape[0] if column.shape else 0 for name, column in columns.items()}
+    single = [name for name, column in columns.items() if not column.shape]
+    if single:
+        raise InputError(f"The {single[0]} is a single value.", f"Give one {single[0]} for each row.")
+    lengths = {name: column.shape[0] for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{length} of {name}" for name, length in lengths.items())
         raise InputError(f"The arrays have different numbers of rows: {said}.", "Give a value of each for every row.")
