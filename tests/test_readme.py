@@ -44,6 +44,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
     assert len(examples("report")) == 1
+    assert len(examples("policy")) == 1
+    assert len(examples("policycli")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -64,6 +66,17 @@ def test_readme__report_is_written(tmp_path: Path) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", examples("report")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_readme__policies_are_judged(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("policy")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    whole, _, counted = done.stdout.splitlines()
+    assert counted.split(",")[0] == whole.split(",")[0], "the value is the same to the last bit"
+    done = run(["bash", "-euo", "pipefail", "-c", examples("policycli")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "The policy would earn 0.02986 a record" in done.stdout
+    assert '"estimator": "snips"' in done.stdout
 
 
 def test_readme__command_line_tour_runs(tmp_path: Path) -> None:

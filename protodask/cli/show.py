@@ -38,6 +38,7 @@ def show_result(result: Result, as_json: bool) -> None:
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -60,6 +61,10 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.notes:
                 say(f"Note: {note}")
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import show_policy
+
+            show_policy(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -79,6 +84,7 @@ def summarize_result(result: Result) -> str:
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -102,6 +108,10 @@ def summarize_result(result: Result) -> str:
             return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import summarize_policy
+
+            return summarize_policy(result)
         case ReportWritten():
             return _summarize_report(result)
 

@@ -2,6 +2,7 @@
 
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
 from protodask.evaluation.calibrator import Calibrator
+from protodask.evaluation.interval import Interval
 from protodask.evaluation.metrics import (
     Scores,
     accuracy,
@@ -12,10 +13,13 @@ from protodask.evaluation.metrics import (
     log_loss,
     roc_auc,
 )
+from protodask.evaluation.policy import policy_value
+from protodask.evaluation.regression import squared_error
 
 __all__ = [
     "CalibrationCurve",
     "Calibrator",
+    "Interval",
     "Scores",
     "accuracy",
     "balanced_accuracy",
@@ -24,5 +28,7 @@ __all__ = [
     "confusion_matrix",
     "evaluate",
     "log_loss",
+    "policy_value",
     "roc_auc",
+    "squared_error",
 ]

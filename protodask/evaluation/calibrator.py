@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from protodask.data.column_source import column_source
 from protodask.data.rows import FILL_IN
 from protodask.data.schema import TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
@@ -19,7 +20,6 @@ from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
 from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
-from protodask.evaluation.row_columns import column_source
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
 SCORE = "score"
@@ -209,7 +209,8 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
         raise InputError("Scores were given without outcomes.", "Give what each row came to as outcome.")
     as_classes = np.ndim(score) == 2
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
-    return column_source({names[0]: score, names[1]: outcome, WEIGHT.name: weight})
+    columns = {names[0]: score, names[1]: outcome} | ({} if weight is None else {WEIGHT.name: weight})
+    return column_source(columns, tables=[PROBABILITY])
 
 
 def _width_of_block(block: Block) -> int | None:

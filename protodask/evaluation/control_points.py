@@ -40,7 +40,8 @@ from protodask.evaluation.score_bins import (
     bin_scores,
     bin_source,
     choose_cuts,
-    merge_bins,
+    coarsen,
+    merge_within,
     refine_bins,
 )
 from protodask.prototypes.splines import Floats, Spline
@@ -48,6 +49,10 @@ from protodask.prototypes.splines import Floats, Spline
 STRADDLING_SHARE = 1e-6
 """Share of the (balanced) weight below which a narrow bin that reaches over an edge falls as a whole to one side of
 it: rows of at least that share each are told apart to the last one."""
+
+NARROW_BINS = 2**17
+"""Narrow bins of a pass, of all splines together: 7 MiB. The number is no matter of the machine, nor are the bits of the
+splines; fewer cost further passes, no accuracy."""
 
 MOST_BINS = 1000
 """Beyond this no bin would say anything."""
@@ -112,11 +117,13 @@ class SplineSettings:
 
 def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: ReadRows, *args: Any) -> FittedSplines:
     """A spline for each of the scores that `read(block, *args)` gives."""
-    bins, ranges = engine.reduce(source, _FIRST_PASS, read, *args, label="calibrate")
+    first = engine.reduce(source, _FIRST_PASS, settings.n_bins, read, *args, label="calibrate")
+    bins, ranges = first.bins, first.ranges
     _check_ranges(ranges)
     _check_sums(bins)
+    finer_by = min(8, (first.most // settings.n_bins).bit_length() - 1)
     while True:
-        cuts = [_cuts_of_straddling(*each, settings) for each in zip(bins, ranges, strict=True)]
+        cuts = [_cuts_of_straddling(*each, settings, finer_by) for each in zip(bins, ranges, strict=True)]
         if all(len(own.key) == 0 for own in cuts):
             break
         finer = bin_source(engine, source, _sums_of_block, read, *args, cuts=cuts, label="calibrate")
@@ -205,10 +212,12 @@ def _mass(bins: ScoreBins, outcomes: OutcomeRange) -> Floats:
     return mass
 
 
-def _cuts_of_straddling(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> Cuts:
+def _cuts_of_straddling(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings, finer_by: int) -> Cuts:
     _, reaching = _places(bins, outcomes, settings)
     gain = np.where(reaching > STRADDLING_SHARE, reaching, 0.0)
-    cuts = choose_cuts(bins, gain, most=settings.n_bins)  # no more than n_bins - 1 reach over an edge
+    cuts = choose_cuts(
+        bins, gain, most=settings.n_bins, finer_by=finer_by
+    )  # no more than n_bins - 1 reach over an edge
     if cuts is None:
         return Cuts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.uint8))
     return cuts
@@ -266,17 +275,33 @@ def _check_sums(bins: tuple[ScoreBins, ...]) -> None:
             )
 
 
-Partial = tuple[tuple[ScoreBins, ...], tuple[OutcomeRange, ...]]
+@dataclass(frozen=True)
+class FirstPass:
+    """Narrow bins and outcomes of some rows, for each spline; merges as a monoid."""
+
+    bins: tuple[ScoreBins, ...]
+    ranges: tuple[OutcomeRange, ...]
+    most: int
+    """Narrow bins of a spline."""
 
 
-def _first_pass_of_block(block: Block, read: ReadRows, *args: Any) -> Partial:
+def _first_pass_of_block(block: Block, n_bins: int, read: ReadRows, *args: Any) -> FirstPass:
     rows = read(block, *args)
-    bins = tuple(bin_scores(score, columns) for score, columns in _sums_of_rows(rows))
-    return bins, tuple(outcome_range(outcome, rows.weight) for outcome in rows.outcomes)
+    most = max(NARROW_BINS // len(rows.scores), 4 * n_bins)
+    return FirstPass(
+        tuple(coarsen(bin_scores(score, columns), most) for score, columns in _sums_of_rows(rows)),
+        tuple(outcome_range(outcome, rows.weight) for outcome in rows.outcomes),
+        most,
+    )
 
 
-def _merge_first_pass(left: Partial, right: Partial) -> Partial:
-    return tuple(map(merge_bins, left[0], right[0])), tuple(map(merge_ranges, left[1], right[1]))
+def _merge_first_pass(left: FirstPass, right: FirstPass) -> FirstPass:
+    bins = zip(left.bins, right.bins, strict=True)
+    return FirstPass(
+        tuple(merge_within(one, other, left.most) for one, other in bins),
+        tuple(map(merge_ranges, left.ranges, right.ranges)),
+        left.most,
+    )
 
 
 def _sums_of_block(block: Block, read: ReadRows, *args: Any) -> list[Scored]:
@@ -289,4 +314,4 @@ def _sums_of_rows(rows: ScoredRows) -> list[Scored]:
         return [(x, np.column_stack([s, s * x, s * y])) for x, y in zip(rows.scores, rows.outcomes, strict=True)]
 
 
-_FIRST_PASS: Reduction[Partial, Partial] = Reduction(_first_pass_of_block, _merge_first_pass, identity)
+_FIRST_PASS: Reduction[FirstPass, FirstPass] = Reduction(_first_pass_of_block, _merge_first_pass, identity)

@@ -13,9 +13,17 @@ from protodask.evaluation.control_points import SplineSettings
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
 from protodask.pipeline.report import write_report
-from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
+from protodask.pipeline.results import (
+    DatasetWritten,
+    ModelEvaluated,
+    ModelFitted,
+    PolicyEvaluated,
+    PredictionsWritten,
+    Result,
+)
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
@@ -54,6 +62,8 @@ def check(step: Step) -> None:
                 SplineSettings(step.bins, step.monotone)
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+            if isinstance(step, EvaluateStep):
+                check_evaluation(step)
 
 
 def perform(
@@ -141,7 +151,10 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     return PredictionsWritten(where, rows, count, step.calibrated)
 
 
-def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
+def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:
+    check_evaluation(step)
+    if step.policy or step.model is None:
+        return evaluate_policy(step, engine)
     model = load_model(step.model)
     count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     if step.out is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data import Dataset, Label
+from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
 from protodask.places import mask
@@ -150,6 +151,35 @@ class ModelEvaluated:
 
 
 @dataclass(frozen=True)
+class PolicyEvaluated:
+    """The value of a policy on a log; it also lies at `path` if there is one."""
+
+    model: str | None
+    """None where the log says what the policy does."""
+    data: str
+    estimate: PolicyEstimate
+    question: PolicyQuestion
+    path: str | None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files; an end of the interval is null where one row alone counts."""
+        return {
+            "kind": "policy value",
+            "model": None if self.model is None else mask(self.model),
+            "data": mask(self.data),
+            "estimator": self.question.estimator,
+            "dropped_zeros": self.question.dropped_zeros,
+            "confidence": self.question.confidence,
+            "value": self.estimate.interval.value,
+            "low": self.estimate.interval.low,
+            "high": self.estimate.interval.high,
+            "rows": self.estimate.rows,
+            "matched": self.estimate.matched,
+            "records": self.estimate.records,
+        }
+
+
+@dataclass(frozen=True)
 class ReportWritten:
     """A report lies at `path`."""
 
@@ -177,5 +207,12 @@ class ReportWritten:
 
 
 Result = (
-    DatasetWritten | ModelFitted | ModelTuned | ModelCalibrated | PredictionsWritten | ModelEvaluated | ReportWritten
+    DatasetWritten
+    | ModelFitted
+    | ModelTuned
+    | ModelCalibrated
+    | PredictionsWritten
+    | ModelEvaluated
+    | PolicyEvaluated
+    | ReportWritten
 )

@@ -85,6 +85,7 @@ def describe_step(step: Step) -> str:
         case PredictStep():
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
-            return f"evaluate, {mask(step.model)} on {mask(step.data)}"
+            judged = "a policy" if step.model is None else mask(step.model)
+            return f"evaluate, {judged} on {mask(step.data)}"
         case ReportStep():
             return f"report, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"

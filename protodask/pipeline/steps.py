@@ -137,10 +137,14 @@ class PredictStep:
 
 @dataclass(frozen=True)
 class EvaluateStep:
-    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables."""
+    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables.
 
-    model: str
+    With `policy` the data are a log of actions, and what is measured is the value of the model's actions, or of those
+    that the column `match` tells of.
+    """
+
     data: str
+    model: str | None = None
     batches: int | None = None
     calibrated: bool = False
     target: str | None = None
@@ -149,6 +153,14 @@ class EvaluateStep:
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
     roc_auc: bool = True
+    policy: bool = False
+    action: str | None = None
+    match: str | None = None
+    reward: str = "reward"
+    propensity: str = "propensity"
+    estimator: Literal["ips", "snips"] = "ips"
+    dropped_zeros: int | None = None
+    confidence: float = 0.95
     out: str | None = None
     overwrite: bool = False
 

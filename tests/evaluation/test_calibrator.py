@@ -59,7 +59,7 @@ def test_fit__is_that_of_exact_fractions(
     score, outcome, weight = given_rows
     found = Calibrator(n_bins, monotone, balanced, bounded).fit(score, outcome, weight)
     expected = control_points(
-        *(values.tolist() for values in given_rows), n_bins, monotone=monotone, balanced=balanced, bounded=bounded
+        score.tolist(), outcome.tolist(), weight.tolist(), n_bins, monotone=monotone, balanced=balanced, bounded=bounded
     )
     assert_same_points(found.splines_[0], expected)
     assert (found.rows_, found.weight_, found.n_classes_) == ((weight > 0).sum(), weight.sum(), None)
@@ -217,6 +217,14 @@ def test_fit__passes_are_few_and_cut_only_where_edges_lie(monkeypatch: pytest.Mo
     monkeypatch.setattr(Engine, "run_pass", counted)
     Calibrator().fit(array_source(many_rows(50_000), 4096))
     assert 1 <= sum(number > 1 for number in passes) <= 4
+
+
+@pytest.mark.parametrize("narrow", [16, 200])
+def test_fit__few_narrow_bins_cost_passes_and_no_accuracy(monkeypatch: pytest.MonkeyPatch, narrow: int) -> None:
+    source = array_source(many_rows(4000), 256)
+    expected = Calibrator(8).fit(source).splines_[0]
+    monkeypatch.setattr(fitting, "NARROW_BINS", narrow)
+    np.testing.assert_allclose(points_of(Calibrator(8).fit(source).splines_[0]), points_of(expected), rtol=1e-12)
 
 
 def test_fit__edges_within_the_stated_share_where_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,20 +420,20 @@ TWO = np.column_stack([1 - GOOD, GOOD])
         ((GOOD, CODES, [1, -1, 1]), "The weight of row 1 .*Give weights of zero or more"),
         ((GOOD, CODES, [1, np.nan, 1]), "The weight of row 1 .*Give weights of zero or more"),
         ((GOOD, CODES, [0, 0, 0]), "add up to 0. Give at least one row of positive weight"),
-        ((GOOD, CODES[:2]), "3 of score, 2 of outcome. Give a value of each for every row"),
-        ((GOOD, CODES, [1.0]), "1 of weight. Give a value of each for every row"),
+        ((GOOD, CODES[:2]), "Give one value of each for each row"),
+        ((GOOD, CODES, [1.0]), "Give one value of each for each row"),
         ((GOOD, [1, 1, 1]), "the same outcome.*Give rows of at least two outcomes"),
         ((GOOD, CODES, [0, 1, 1]), "the same outcome.*Give rows of at least two outcomes"),
         ((GOOD, ["a", "b", "b"]), "Give one number for each row as its outcome"),
-        ((GOOD, TWO), "Give one number for each row as its outcome"),
+        ((GOOD, TWO), "Give one value of each for each row"),
         (([], []), "no rows.*Give at least two rows"),
-        ((0.5, 1), "Give one score for each row"),
+        ((0.5, 1), "Give one value for each row"),
         ((GOOD,), "Give what each row came to as outcome"),
         ((TWO, [0.0, 1.0, 1.0]), "give each outcome as the index of its class"),
         ((TWO, [0, 1, 2]), "Give each target as the index of its class"),
         ((TWO * 2, CODES), "do not add up to one"),
         ((GOOD[:, None], CODES), "one column for each class, or scores"),
-        ((np.zeros((2, 2, 2)), CODES[:2]), "Give one number for each row as its score"),
+        ((np.zeros((2, 2, 2)), CODES[:2]), "Give one value for each row"),
         ((TWO, [1, 1, 1]), "the same outcome.*of two classes"),
         (([-1.7e308, 0, 1.7e308], CODES), "Scale them down"),
         ((GOOD, [0, 1e308, 1.7e308], [1, 9, 9]), "Scale them down"),
