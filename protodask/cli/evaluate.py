@@ -57,7 +57,8 @@ def evaluate(
     unseen: UnseenOption = "error",
     drop: Drop = None,
     roc_auc: Annotated[
-        bool, typer.Option("--roc-auc/--no-roc-auc", help="The exact ROC AUC needs memory for each row.")
+        bool,
+        typer.Option("--roc-auc/--no-roc-auc", help="The ROC AUC; where not all scores fit into memory, with a bound."),
     ] = True,
     policy: Annotated[
         bool,

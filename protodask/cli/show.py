@@ -15,6 +15,7 @@ from protodask.cli.progress import describe_seconds
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.evaluation.metrics import Scores
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
     from protodask.pipeline.results import (
@@ -153,6 +154,15 @@ def _summarize_scores(scores: ModelScores, data: str) -> str:
     )
 
 
+def _doubt(scores: Scores) -> str:
+    """How exact an area under the curve is, where it is not exact, and what sampling leaves open of it."""
+    interval = scores.roc_auc_interval
+    drawn = "" if interval is None else f"95 per cent interval {interval[0]:.6f} to {interval[1]:.6f}"
+    inexact = f"off by at most {scores.roc_auc_error:.1g}" if scores.roc_auc_error else ""
+    said = "; ".join(part for part in (inexact, drawn) if part)
+    return f" ({said})" if said else ""
+
+
 def _show_scores(result: ModelEvaluated) -> None:
     scores = result.scores.scores
     say(_summarize_scores(result.scores, result.data))
@@ -164,7 +174,7 @@ def _show_scores(result: ModelEvaluated) -> None:
         ("Brier score", f"{scores.brier_score:.6f}"),
     ]
     if scores.roc_auc is not None:
-        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}"))
+        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}{_doubt(scores)}"))
     if scores.roc_auc_weighted is not None and len(result.scores.classes) > 2:
         pairs.append(("ROC AUC, weighted by class", f"{scores.roc_auc_weighted:.6f}"))
     say_pairs(pairs)

@@ -1,5 +1,6 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
+from protodask.evaluation.auc import AucResult, auc
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
 from protodask.evaluation.calibrator import Calibrator
 from protodask.evaluation.interval import Interval
@@ -17,11 +18,13 @@ from protodask.evaluation.policy import policy_value
 from protodask.evaluation.regression import squared_error
 
 __all__ = [
+    "AucResult",
     "CalibrationCurve",
     "Calibrator",
     "Interval",
     "Scores",
     "accuracy",
+    "auc",
     "balanced_accuracy",
     "brier_score",
     "calibration_curve",

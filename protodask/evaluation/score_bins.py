@@ -115,7 +115,7 @@ def no_bins(n_columns: int) -> ScoreBins:
 def bin_scores(
     score: NDArray[np.floating[Any]], columns: Floats, cuts: Cuts | None = None, free: int = FIRST_FREE
 ) -> ScoreBins:
-    """The bins of some rows, of so many free bits; with `cuts`, the finer bins, and only of rows in the bins they name."""
+    """The bins of some rows, of so many free bits; with `cuts` the finer ones, of rows in the bins they name only."""
     # Of one type with what is looked for: numpy takes 40 times as long for the extremes of a column it has to convert.
     score = score.astype(np.float64, copy=False)
     key = score_keys(score)
@@ -217,9 +217,15 @@ def _with_free(bins: ScoreBins, free: int) -> ScoreBins:
 
 
 def partials_held(n_blocks: int, n_tasks: int, n_threads: int) -> int:
-    """Partials of a pass that are alive at the same time: what the tasks return, as whole subtrees, and their merging."""
-    returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in split_blocks(range(n_blocks), n_tasks))
-    return returned + returned // 2 + 2 * n_threads + 1
+    """Partials of a pass that are alive at the same time at most.
+
+    Those that tasks have returned, one for each whole subtree of their blocks, and either their merging or what the
+    tasks at work have so far.
+    """
+    groups = split_blocks(range(n_blocks), n_tasks)
+    returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in groups)
+    at_work = min(n_threads, len(groups)) * (max(map(len, groups)).bit_length() + 2)
+    return returned + max(returned // 2, at_work) + 1
 
 
 def _n_subtrees(first: int, last: int) -> int:
