@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
@@ -34,6 +35,7 @@ MOST_LINES = 20
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
         ModelCalibrated,
         ModelEvaluated,
@@ -52,6 +54,8 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.dataset.notes:
                 say(f"Note: {note}")
+        case DatasetSubsampled():
+            _show_subsample(result)
         case ModelEvaluated():
             _show_scores(result)
         case ModelTuned():
@@ -80,6 +84,7 @@ def show_json(value: Any) -> None:
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
         ModelCalibrated,
         ModelEvaluated,
@@ -95,6 +100,11 @@ def summarize_result(result: Result) -> str:
             return (
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
+            )
+        case DatasetSubsampled(dataset):
+            return (
+                f"The subsample {shorten(dataset.path)} has {dataset.n_rows:,} rows, which stand for "
+                f"{number(result.effective)}."
             )
         case ModelFitted():
             return summarize_fit(result)
@@ -142,6 +152,17 @@ def _summarize_report(result: ReportWritten) -> str:
         f"The report {shorten(result.path)} on {result.rows:,} rows has {size(result.size)}; open it in a browser."
         f"{drifted}"
     )
+
+
+def _show_subsample(result: DatasetSubsampled) -> None:
+    say(summarize_result(result))
+    say()
+    by_class = zip(result.dataset.classes, result.rows, result.rates, result.kept, result.weight, strict=True)
+    rows = [
+        [str(label), f"{before:,}", f"{rate:.4g}", f"{kept:,}", number(weight)]
+        for label, before, rate, kept, weight in by_class
+    ]
+    say_some(["class", "rows", "rate", "kept", "stand for"], rows)
 
 
 def _summarize_scores(scores: ModelScores, data: str) -> str:

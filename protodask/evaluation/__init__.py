@@ -16,6 +16,7 @@ from protodask.evaluation.metrics import (
 )
 from protodask.evaluation.policy import policy_value
 from protodask.evaluation.regression import squared_error
+from protodask.evaluation.subsampling import balanced_rates, subsample
 
 __all__ = [
     "AucResult",
@@ -26,6 +27,7 @@ __all__ = [
     "accuracy",
     "auc",
     "balanced_accuracy",
+    "balanced_rates",
     "brier_score",
     "calibration_curve",
     "confusion_matrix",
@@ -34,4 +36,5 @@ __all__ = [
     "policy_value",
     "roc_auc",
     "squared_error",
+    "subsample",
 ]

@@ -51,8 +51,8 @@ STRADDLING_SHARE = 1e-6
 it: rows of at least that share each are told apart to the last one."""
 
 NARROW_BINS = 2**17
-"""Narrow bins of a pass, of all splines together: 7 MiB. The number is no matter of the machine, nor are the bits of the
-splines; fewer cost further passes, no accuracy."""
+"""Narrow bins of a pass, of all splines together: 7 MiB. Fewer would cost passes, no accuracy; as many as the memory of
+a machine allows would make the last bits of a spline depend on that."""
 
 MOST_BINS = 1000
 """Beyond this no bin would say anything."""

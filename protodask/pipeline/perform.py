@@ -10,6 +10,7 @@ from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
+from protodask.evaluation.subsampling import check_rates, class_rates, subsample
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
@@ -17,6 +18,7 @@ from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
 from protodask.pipeline.report import write_report
 from protodask.pipeline.results import (
+    DatasetSubsampled,
     DatasetWritten,
     ModelEvaluated,
     ModelFitted,
@@ -35,6 +37,7 @@ from protodask.pipeline.steps import (
     ReportStep,
     SampleDataStep,
     Step,
+    SubsampleStep,
     TuneStep,
 )
 from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
@@ -52,6 +55,8 @@ def check(step: Step) -> None:
         case IngestStep():
             if step.append and step.overwrite:
                 raise InputError("Both append and overwrite are asked for.", "Choose one.")
+        case SubsampleStep():
+            check_rates(step.rate or None, step.budget)
         case FitStep():
             fit_config(step)
             run_directory(step.out, step.run_dir)
@@ -78,6 +83,8 @@ def perform(
             return _make_sample_data(step, engine)
         case IngestStep():
             return _ingest(step, engine)
+        case SubsampleStep():
+            return _subsample(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
         case TuneStep():
@@ -123,6 +130,15 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
         engine=engine,
     )
     return DatasetWritten(dataset)
+
+
+def _subsample(step: SubsampleStep, engine: Engine) -> DatasetSubsampled:
+    data, where = Dataset.open(step.data), locate(step.out)
+    check_free(where, step.overwrite)
+    rates = class_rates(data, step.rate or None, step.budget, engine)
+    rows = tuple(data.summary.class_rows.tolist())
+    dataset = subsample(data, where, rates=rates, seed=step.seed, engine=engine, overwrite=step.overwrite)
+    return DatasetSubsampled(dataset, rows, tuple(rates.tolist()))
 
 
 def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelFitted:

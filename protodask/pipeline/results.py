@@ -29,6 +29,45 @@ class DatasetWritten:
 
 
 @dataclass(frozen=True)
+class DatasetSubsampled:
+    """A part of a dataset's rows lies at its path."""
+
+    dataset: Dataset
+    rows: tuple[int, ...]
+    """Of each class before (K,), without those of weight 0."""
+    rates: tuple[float, ...]
+    """Probability of keeping a row of each class (K,)."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Rows of each class now (K,), without those of weight 0."""
+        return tuple(self.dataset.summary.class_rows.tolist())
+
+    @property
+    def weight(self) -> tuple[float, ...]:
+        """Rows that those of each class stand for, `sum 1 / l` times their weights if they have any (K,)."""
+        return tuple(self.dataset.summary.class_weight.tolist())
+
+    @property
+    def effective(self) -> float:
+        """The effective number of rows, `sum 1 / l`."""
+        return float(self.dataset.summary.weight)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        by_class = zip(self.dataset.classes, self.rows, self.rates, self.kept, self.weight, strict=True)
+        return {
+            **self.dataset.describe(),
+            "kind": "subsample",
+            "effective_rows": self.effective,
+            "classes": [
+                {"label": label, "source_rows": rows, "rate": rate, "rows": kept, "weight": weight}
+                for label, rows, rate, kept, weight in by_class
+            ],
+        }
+
+
+@dataclass(frozen=True)
 class ModelFitted:
     """A model lies at `path`."""
 
@@ -208,6 +247,7 @@ class ReportWritten:
 
 Result = (
     DatasetWritten
+    | DatasetSubsampled
     | ModelFitted
     | ModelTuned
     | ModelCalibrated

@@ -18,6 +18,7 @@ from protodask.pipeline.steps import (
     ReportStep,
     SampleDataStep,
     Step,
+    SubsampleStep,
     TuneStep,
     step_name,
 )
@@ -76,6 +77,8 @@ def describe_step(step: Step) -> str:
             return f"sample-data, {step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
             return f"ingest, {', '.join(map(mask, step.sources))} into {mask(step.out)}"
+        case SubsampleStep():
+            return f"subsample, {mask(step.data)} into {mask(step.out)}"
         case FitStep():
             return f"fit, {mask(step.data)} into {mask(step.out)}"
         case TuneStep():

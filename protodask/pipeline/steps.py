@@ -42,6 +42,18 @@ class IngestStep:
 
 
 @dataclass(frozen=True)
+class SubsampleStep:
+    """Keep a part of a dataset's rows, drawn by class: at rates by label, or as many as a budget of rows allows."""
+
+    data: str
+    out: str
+    rate: Mapping[str, float] = field(default_factory=dict)
+    budget: int | None = None
+    seed: int = 0
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class FitStep:
     """Train a model on a dataset. Settings that are None are those of the file `config`, or the defaults."""
 
@@ -179,11 +191,22 @@ class ReportStep:
     overwrite: bool = False
 
 
-Step = SampleDataStep | IngestStep | FitStep | TuneStep | CalibrateStep | PredictStep | EvaluateStep | ReportStep
+Step = (
+    SampleDataStep
+    | IngestStep
+    | SubsampleStep
+    | FitStep
+    | TuneStep
+    | CalibrateStep
+    | PredictStep
+    | EvaluateStep
+    | ReportStep
+)
 
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
+    "subsample": SubsampleStep,
     "fit": FitStep,
     "tune": TuneStep,
     "calibrate": CalibrateStep,
