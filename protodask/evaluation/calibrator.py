@@ -11,28 +11,25 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from protodask.data.column_source import column_source
 from protodask.data.rows import FILL_IN
 from protodask.data.schema import TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
-from protodask.evaluation.control_points import ScoredRows, fit_splines
+from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
 from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
-from protodask.evaluation.row_columns import column_source
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
 SCORE = "score"
 OUTCOME = "outcome"
 
-MOST_BINS = 1000
-"""Beyond this no bin would say anything."""
-
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
     """A linear spline from raw scores to calibrated ones, fitted to rows of known outcome.
 
-    The rows are cut into bins of equal weight by their raw score; the weighted mean of the raw score and that of the
+    The rows are cut into bins of equal weight by their raw score: the weighted mean of the raw score and that of the
     outcome are the control point of a bin, `(min score, min outcome)` and `(max score, max outcome)` are the ends. See
     `protodask.evaluation.control_points` for the formulas, and for what tied scores do.
 
@@ -42,14 +39,20 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_bins
-        Bins of equal weight.
+        Bins, 1 to 1000.
     monotone
         Whether a higher raw score never gets a lower calibrated one: pool adjacent violators on the control points.
+    balanced
+        Where every outcome is 0 or 1, let the rows of either outcome have half of the weight when the edges of the
+        bins are laid; the control points are weighted means as ever. With 0.6 per cent of ones and zeros subsampled at
+        1 per cent, 20 bins of equal weight as such came to a mean of 1.4 per cent, balanced ones to 0.64.
     bounded
         Where every outcome is 0 or 1, the ends would promise exactly 0 and 1, and the log-loss of a row of the other
-        outcome would be infinite. So calibrated values stay within `1 / (2 (n + 1))` and `1 - 1 / (2 (n + 1))`, of `n`
-        rows in the first and in the last bin: what is seen if half a row of either outcome came to them. Weights count
-        in units of the mean weight of the outcome that was not seen. False gives the spline as it is.
+        outcome would be infinite. So calibrated values stay within what the bins at either end support,
+        `1 / (2 (n + 1))` and `1 - 1 / (2 (n + 1))` for `n` rows of one outcome there: as if half a row of each outcome
+        came to them, of the mean weight that rows of that outcome have. Of 150 rows in 20 bins, where the truth has a
+        log-loss of 0.21 nats, the splines as they are had one of 0.38 or more on other rows, and bounded ones 0.23.
+        False gives the spline as it is.
 
     Attributes
     ----------
@@ -66,9 +69,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     rows_: int
     weight_: float
 
-    def __init__(self, n_bins: int = 20, monotone: bool = False, bounded: bool = True) -> None:
+    def __init__(self, n_bins: int = 20, monotone: bool = False, balanced: bool = True, bounded: bool = True) -> None:
         self.n_bins = n_bins
         self.monotone = monotone
+        self.balanced = balanced
         self.bounded = bounded
 
     def fit(self, score: Any, outcome: Any = None, weight: Any = None, *, engine: EngineLike = None) -> Calibrator:
@@ -78,20 +82,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         `weight` or `inclusion` if rows are weighted. A few passes, of bounded memory. Of two columns of probabilities
         the second is calibrated.
         """
-        check_bins(self.n_bins)
+        settings = SplineSettings(self.n_bins, self.monotone, self.balanced, self.bounded)
         source = _as_source(score, outcome, weight)
         if source.layout.n_rows == 0:
             raise InputError("There are no rows to calibrate with.", "Give at least two rows of different outcome.")
         with open_engine(engine) as opened:
             width = opened.reduce(source, _WIDTH, blocks=[0])
-            fitted = fit_splines(
-                opened,
-                source,
-                read_plain if width is None else read_classes,
-                n_bins=int(self.n_bins),
-                monotone=bool(self.monotone),
-                bounded=bool(self.bounded),
-            )
+            fitted = fit_splines(opened, source, settings, read_plain if width is None else read_classes)
             opened.forget(source)
         self.n_classes_ = width
         self.splines_, self.rows_, self.weight_ = fitted.splines, fitted.rows, fitted.weight
@@ -132,13 +129,6 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"The scores have the shape {tuple(score.shape)}.", f"Give {expected}, as the calibrator was fitted to."
             )
-
-
-def check_bins(n_bins: Any) -> int:
-    """The number of bins, if it is one."""
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or not 1 <= n_bins <= MOST_BINS:
-        raise InputError(f"n_bins is {n_bins!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
-    return int(n_bins)
 
 
 def calibrate_scores(score: NDArray[Any], *, splines: tuple[Spline, ...], n_classes: int | None) -> Floats:
@@ -219,10 +209,16 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
         raise InputError("Scores were given without outcomes.", "Give what each row came to as outcome.")
     as_classes = np.ndim(score) == 2
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
-    return column_source({names[0]: score, names[1]: outcome, WEIGHT.name: weight})
+    columns = {names[0]: score, names[1]: outcome} | ({} if weight is None else {WEIGHT.name: weight})
+    return column_source(columns, tables=[PROBABILITY])
 
 
 def _width_of_block(block: Block) -> int | None:
+    if not ({SCORE, OUTCOME} <= block.arrays.keys() or {PROBABILITY, TARGET.name} <= block.arrays.keys()):
+        raise InputError(
+            f"The source has the arrays {', '.join(block.arrays)}.",
+            f"Let it have {SCORE} and {OUTCOME}, or {PROBABILITY} and {TARGET.name}.",
+        )
     if PROBABILITY not in block:
         return None
     probability, target = block[PROBABILITY], block[TARGET.name]
