@@ -242,7 +242,8 @@ def affordable_bins(engine: Engine, source: Source, bin_bytes: int) -> int:
     """Bins a partial may have so that those of a pass over the source stay within their share of the memory limit."""
     scheduler = engine.scheduler
     held = partials_held(source.layout.n_blocks, scheduler.n_tasks, scheduler.n_threads)
-    return max(LEAST_BINS, int(MEMORY_SHARE * scheduler.memory_bytes) // (held * bin_bytes))
+    memory = min(scheduler.memory_bytes, scheduler.processes().driver_bytes)
+    return max(LEAST_BINS, int(MEMORY_SHARE * memory) // (held * bin_bytes))
 
 
 def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:

@@ -318,6 +318,7 @@ def _source(**arrays: Any) -> Source:
         ((GOOD[:, None], LABELS), "Give one value for each row"),
         ((GOOD, LABELS, np.array([1, -1, 1])), "weight of row 1 is missing, infinite or negative.*zero or more"),
         ((GOOD, LABELS, np.array([1, np.inf, 1])), "weight of row 1 is missing, infinite or negative.*zero or more"),
+        ((GOOD, LABELS, np.full(3, 1e308)), "add up to more than can be counted.*Divide all weights"),
         ((GOOD, LABELS, np.zeros(3)), "no row has a positive weight.*Give at least one"),
         ((GOOD[:0], LABELS[:0]), "no rows to evaluate.*Give at least one row"),
         ((_source(score=GOOD, label=LABELS), LABELS), "together with labels.*Let the source hold"),
