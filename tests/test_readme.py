@@ -46,6 +46,7 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("report")) == 1
     assert len(examples("policy")) == 1
     assert len(examples("policycli")) == 1
+    assert len(examples("subsample")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -115,6 +116,13 @@ def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "of 30 features" in done.stdout
     assert (tmp_path / "weights.csv").is_file()
+
+
+def test_readme__subsamples_are_drawn(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("subsample")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("which stand for") == 2
+    assert "log-loss" in done.stdout
 
 
 def test_readme__plans_run(tmp_path: Path) -> None:

@@ -9,11 +9,33 @@ import typer
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
-from protodask.cli.predict import Batches, Drop, UnseenOption
+from protodask.cli.predict import Batches, Calibrated, Drop, UnseenOption
 from protodask.cli.show import show_result
 
 TABLES = "For raw tables"
 POLICIES = "For the value of a policy"
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="COL",
+        help="Column of the classes; by default, the one of the training data.",
+        rich_help_panel=TABLES,
+    ),
+]
+Weight = Annotated[
+    str | None, typer.Option("--weight", metavar="COL", help="Column of row weights.", rich_help_panel=TABLES)
+]
+Inclusion = Annotated[
+    str | None,
+    typer.Option(
+        "--inclusion",
+        metavar="COL",
+        help="Column of the probabilities with which rows were kept.",
+        rich_help_panel=TABLES,
+    ),
+]
 
 
 @grouped
@@ -28,27 +50,10 @@ def evaluate(
         ),
     ] = None,
     batches: Batches = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="COL",
-            help="Column of the classes; by default, the one of the training data.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option("--weight", metavar="COL", help="Column of row weights.", rich_help_panel=TABLES)
-    ] = None,
-    inclusion: Annotated[
-        str | None,
-        typer.Option(
-            "--inclusion",
-            metavar="COL",
-            help="Column of the probabilities with which rows were kept.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
+    calibrated: Calibrated = False,
+    target: Target = None,
+    weight: Weight = None,
+    inclusion: Inclusion = None,
     unseen: UnseenOption = "error",
     drop: Drop = None,
     roc_auc: Annotated[
@@ -132,6 +137,7 @@ def evaluate(
             data=model if data is None else data,
             model=None if data is None else model,
             batches=batches,
+            calibrated=calibrated,
             target=target,
             weight=weight,
             inclusion=inclusion,

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from protodask.evaluation.metrics import Scores
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
-    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, ReportWritten, Result
+    from protodask.pipeline.results import (
+        DatasetSubsampled,
+        ModelCalibrated,
+        ModelEvaluated,
+        ModelFitted,
+        ModelTuned,
+        ReportWritten,
+        Result,
+    )
 
 MOST_LINES = 20
 """Lines of a list that are shown; --json has all."""
@@ -27,7 +35,9 @@ MOST_LINES = 20
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
+        ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
@@ -44,12 +54,18 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.dataset.notes:
                 say(f"Note: {note}")
+        case DatasetSubsampled():
+            _show_subsample(result)
         case ModelEvaluated():
             _show_scores(result)
         case ModelTuned():
             from protodask.cli.show_search import show_tuned
 
             show_tuned(result)
+        case ModelCalibrated():
+            say(summarize_result(result))
+            for note in result.notes:
+                say(f"Note: {note}")
         case PolicyEvaluated():
             from protodask.cli.show_policy import show_policy
 
@@ -68,7 +84,9 @@ def show_json(value: Any) -> None:
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
+        ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
@@ -83,14 +101,22 @@ def summarize_result(result: Result) -> str:
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
+        case DatasetSubsampled(dataset):
+            return (
+                f"The subsample {shorten(dataset.path)} has {dataset.n_rows:,} rows, which stand for "
+                f"{number(result.effective)}."
+            )
         case ModelFitted():
             return summarize_fit(result)
         case ModelTuned():
             from protodask.cli.show_search import summarize_choice
 
             return f"{summarize_fit(result)} {summarize_choice(result)}"
+        case ModelCalibrated():
+            return _summarize_calibration(result)
         case PredictionsWritten():
-            return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
+            kind = "calibrated predictions" if result.calibrated else "predictions"
+            return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
         case PolicyEvaluated():
@@ -112,6 +138,14 @@ def summarize_fit(result: ModelFitted | ModelTuned) -> str:
     )
 
 
+def _summarize_calibration(result: ModelCalibrated) -> str:
+    found = result.calibration
+    return (
+        f"The model {shorten(result.path)} has a calibration of {count(found.n_batches, 'batch', 'batches')}, fitted "
+        f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
+    )
+
+
 def _summarize_report(result: ReportWritten) -> str:
     drifted = "" if result.alarming is None else f" {count(result.alarming, 'feature')} drifted strongly."
     return (
@@ -120,10 +154,22 @@ def _summarize_report(result: ReportWritten) -> str:
     )
 
 
+def _show_subsample(result: DatasetSubsampled) -> None:
+    say(summarize_result(result))
+    say()
+    by_class = zip(result.dataset.classes, result.rows, result.rates, result.kept, result.weight, strict=True)
+    rows = [
+        [str(label), f"{before:,}", f"{rate:.4g}", f"{kept:,}", number(weight)]
+        for label, before, rate, kept, weight in by_class
+    ]
+    say_some(["class", "rows", "rate", "kept", "stand for"], rows)
+
+
 def _summarize_scores(scores: ModelScores, data: str) -> str:
     found = scores.scores
+    who = "calibrated model" if scores.calibrated else "model"
     return (
-        f"The model is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
+        f"The {who} is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
         f"{found.log_loss:.4f}; always predicting the class shares of the training data has "
         f"{scores.marginal_log_loss:.4f}, perfect predictions have 0."
     )
@@ -240,6 +286,7 @@ def _show_model(found: Mapping[str, Any]) -> None:
             ("features", f"{found['active_features']:,} of {found['features']:,} are used"),
             ("target", found["target"]),
             ("precision", found["precision"]),
+            *([("calibration", _calibration_text(found["calibration"]))] if found["calibration"] is not None else []),
             ("fingerprint", found["fingerprint"]),
         ]
     )
@@ -253,6 +300,12 @@ def _show_model(found: Mapping[str, Any]) -> None:
         say()
         say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
         say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+
+
+def _calibration_text(found: Mapping[str, Any]) -> str:
+    kind = "monotone splines" if found["monotone"] else "splines"
+    batches = count(found["batches"], "batch", "batches")
+    return f"{kind} of {count(found['bins'], 'bin')} for {batches}, fitted to {count(found['rows'], 'row')}"
 
 
 def _show_run(found: Mapping[str, Any]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +19,7 @@ MOST_ROWS = 2**22
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """Arrays (N,) that are read by ranges of rows, side by side."""
+    """Arrays (N,), or (N, K), that are read by ranges of rows, side by side."""
 
     columns: Mapping[str, RowArray]
     layout: Layout
@@ -37,17 +38,19 @@ class ColumnSource:
         return {name: column.slice(start, stop) for name, column in self.columns.items()}
 
 
-def column_source(columns: Mapping[str, Any], block_rows: int | None = None) -> Source:
+def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, tables: Collection[str] = ()) -> Source:
     """Named arrays (N,) as a source: of NumPy, dask or Zarr, columns of data frames, or paths of .npy or Zarr arrays.
 
-    What is not in memory is read block by block.
+    What is not in memory is read block by block. Arrays named in `tables` are (N, K).
     """
     found = {name: row_array(_as_array(column)) for name, column in columns.items()}
     first, *others = found
-    if len(found[first].shape) != 1:
-        raise InputError(f"The {first} has the shape {found[first].shape}.", "Give one value for each row.")
+    if len(found[first].shape) != (2 if first in tables else 1):
+        values = "a row of values" if first in tables else "one value"
+        raise InputError(f"The {first} has the shape {found[first].shape}.", f"Give {values} for each row.")
     for name in others:
-        if found[name].shape != found[first].shape:
+        expected = found[first].shape[:1]
+        if found[name].shape[: 1 if name in tables else None] != expected:
             raise InputError(
                 f"The {name} has the shape {found[name].shape}, and the {first} {found[first].shape}.",
                 "Give one value of each for each row.",
@@ -64,8 +67,7 @@ def _as_array(column: Any) -> Any:
 
 def _block_rows(columns: Mapping[str, RowArray]) -> int:
     """Blocks as large as a chunk, within limits: a slice of a dask array may compute all of the chunks it touches."""
-    rows = choose_block_rows(
-        next(iter(columns.values())).shape[0], sum(column.dtype.itemsize for column in columns.values())
-    )
+    row_bytes = sum(column.dtype.itemsize * math.prod(column.shape[1:]) for column in columns.values())
+    rows = choose_block_rows(next(iter(columns.values())).shape[0], row_bytes)
     chunk = max((last - first for column in columns.values() for first, last in pairwise(column.edges)), default=1)
     return max(rows, min(1 << (max(chunk, 1) - 1).bit_length(), MOST_ROWS))

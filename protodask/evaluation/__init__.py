@@ -2,6 +2,7 @@
 
 from protodask.evaluation.auc import AucResult, auc
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+from protodask.evaluation.calibrator import Calibrator
 from protodask.evaluation.interval import Interval
 from protodask.evaluation.metrics import (
     Scores,
@@ -15,15 +16,18 @@ from protodask.evaluation.metrics import (
 )
 from protodask.evaluation.policy import policy_value
 from protodask.evaluation.regression import squared_error
+from protodask.evaluation.subsampling import balanced_rates, subsample
 
 __all__ = [
     "AucResult",
     "CalibrationCurve",
+    "Calibrator",
     "Interval",
     "Scores",
     "accuracy",
     "auc",
     "balanced_accuracy",
+    "balanced_rates",
     "brier_score",
     "calibration_curve",
     "confusion_matrix",
@@ -32,4 +36,5 @@ __all__ = [
     "policy_value",
     "roc_auc",
     "squared_error",
+    "subsample",
 ]

@@ -96,3 +96,17 @@ def test_column_source__of_different_shapes(columns: Any) -> None:
 def test_column_source__of_a_matrix() -> None:
     with pytest.raises(InputError, match="one value for each row"):
         column_source({"a": np.ones((3, 2))})
+
+
+@pytest.mark.parametrize("kind", ["numpy", "dask"])
+def test_column_source__of_tables(kind: str) -> None:
+    table, labels = np.random.default_rng(0).random((5000, 3)), np.arange(5000)
+    given = table if kind == "numpy" else da.from_array(table, chunks=(700, 2))
+    source = column_source({"p": given, "y": labels}, tables=["p"])
+    blocks = [source.read(number) for number in range(source.layout.n_blocks)]
+    np.testing.assert_array_equal(np.concatenate([block["p"] for block in blocks]), table)
+    np.testing.assert_array_equal(np.concatenate([block["y"] for block in blocks]), labels)
+    with pytest.raises(InputError, match="Give one value of each for each row"):
+        column_source({"p": given, "y": labels[:-1]}, tables=["p"])
+    with pytest.raises(InputError, match="Give a row of values for each row"):
+        column_source({"p": labels}, tables=["p"])
