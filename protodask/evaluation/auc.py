@@ -118,7 +118,8 @@ def auc(
 
     Where the sorted scores may not fit into the engine's memory limit, 136 bytes for each row, the rows are passed over
     several times, up to 4, until the area is known to `most_error`; how well it is known then says `error_bound`. That
-    takes a quarter of the limit at most. The interval covers the area of the distribution that rows are drawn from
+    takes a fifth of the limit at most; how many cells fit into it, and so the value within its bound, depends on the
+    limit and the number of threads. The interval covers the area of the distribution that rows are drawn from
     with a probability of at least `confidence` where weights do not vary within a class, and does so for large numbers
     of rows where they do.
     """
