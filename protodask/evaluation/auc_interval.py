@@ -51,9 +51,10 @@ def class_totals(positive: NDArray[np.bool_], weight: Floats | None) -> ClassTot
     rows = np.array([np.count_nonzero(rows) for rows in own], dtype=np.int64)
     if weight is None:
         return ClassTotals(rows, rows.astype(np.float64), rows.astype(np.float64))
-    with np.errstate(over="ignore"):
-        squares = np.array([np.square(weight[rows]).sum() for rows in own])
-    return ClassTotals(rows, np.array([weight[rows].sum() for rows in own]), squares)
+    with np.errstate(over="ignore"):  # infinite sums are known where they are used
+        each = [(weight[rows].sum(), np.square(weight[rows]).sum()) for rows in own]
+    sums, squares = np.array(each).T
+    return ClassTotals(rows, sums, squares)
 
 
 def merge_totals(left: ClassTotals, right: ClassTotals) -> ClassTotals:

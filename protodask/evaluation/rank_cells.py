@@ -128,7 +128,7 @@ def area_of_cells(cells: Cells) -> tuple[float, float]:
         return float("nan"), 0.0
     positive, negative = _shares(cells.positive), _shares(cells.negative)
     below = np.cumsum(negative) - 0.5 * negative
-    return float(np.sum(positive * below)), 0.5 * float(np.sum(cells.open_pairs))
+    return min(float(np.sum(positive * below)), 1.0), 0.5 * float(np.sum(cells.open_pairs))
 
 
 def _shares(weight: Floats) -> Floats:
