@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
 from protodask.cli.evaluate import evaluate
 from protodask.cli.explain import explain
@@ -23,6 +24,7 @@ from protodask.cli.predict import predict
 from protodask.cli.report import report
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
+from protodask.cli.subsample import subsample
 from protodask.cli.tune import tune
 
 TERMINATED = 143
@@ -56,10 +58,12 @@ def protodask(
 
 app.command("ingest")(ingest)
 app.command("sample-data")(sample_data)
+app.command("subsample")(subsample)
 app.command("info")(info)
 app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("tune")(tune)
+app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("explain")(explain)

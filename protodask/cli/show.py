@@ -15,9 +15,17 @@ from protodask.cli.progress import describe_seconds
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.evaluation.metrics import Scores
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
-    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, ReportWritten, Result
+    from protodask.pipeline.results import (
+        ModelCalibrated,
+        ModelEvaluated,
+        ModelFitted,
+        ModelTuned,
+        ReportWritten,
+        Result,
+    )
 
 MOST_LINES = 20
 """Lines of a list that are shown; --json has all."""
@@ -26,10 +34,13 @@ MOST_LINES = 20
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
+        ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -42,12 +53,24 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.dataset.notes:
                 say(f"Note: {note}")
+        case DatasetSubsampled():
+            from protodask.cli.show_subsample import show_subsample
+
+            show_subsample(result)
         case ModelEvaluated():
             _show_scores(result)
         case ModelTuned():
             from protodask.cli.show_search import show_tuned
 
             show_tuned(result)
+        case ModelCalibrated():
+            say(summarize_result(result))
+            for note in result.notes:
+                say(f"Note: {note}")
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import show_policy
+
+            show_policy(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -62,10 +85,13 @@ def show_json(value: Any) -> None:
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
+        ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -76,16 +102,27 @@ def summarize_result(result: Result) -> str:
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
+        case DatasetSubsampled():
+            from protodask.cli.show_subsample import summarize_subsample
+
+            return summarize_subsample(result)
         case ModelFitted():
             return summarize_fit(result)
         case ModelTuned():
             from protodask.cli.show_search import summarize_choice
 
             return f"{summarize_fit(result)} {summarize_choice(result)}"
+        case ModelCalibrated():
+            return _summarize_calibration(result)
         case PredictionsWritten():
-            return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
+            kind = "calibrated predictions" if result.calibrated else "predictions"
+            return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import summarize_policy
+
+            return summarize_policy(result)
         case ReportWritten():
             return _summarize_report(result)
 
@@ -101,6 +138,14 @@ def summarize_fit(result: ModelFitted | ModelTuned) -> str:
     )
 
 
+def _summarize_calibration(result: ModelCalibrated) -> str:
+    found = result.calibration
+    return (
+        f"The model {shorten(result.path)} has a calibration of {count(found.n_batches, 'batch', 'batches')}, fitted "
+        f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
+    )
+
+
 def _summarize_report(result: ReportWritten) -> str:
     drifted = "" if result.alarming is None else f" {count(result.alarming, 'feature')} drifted strongly."
     return (
@@ -111,11 +156,21 @@ def _summarize_report(result: ReportWritten) -> str:
 
 def _summarize_scores(scores: ModelScores, data: str) -> str:
     found = scores.scores
+    who = "calibrated model" if scores.calibrated else "model"
     return (
-        f"The model is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
+        f"The {who} is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
         f"{found.log_loss:.4f}; always predicting the class shares of the training data has "
         f"{scores.marginal_log_loss:.4f}, perfect predictions have 0."
     )
+
+
+def _doubt(scores: Scores) -> str:
+    """How exact an area under the curve is, where it is not exact, and what sampling leaves open of it."""
+    interval = scores.roc_auc_interval
+    drawn = "" if interval is None else f"95 per cent interval {interval[0]:.6f} to {interval[1]:.6f}"
+    inexact = f"off by at most {scores.roc_auc_error:.1g}" if scores.roc_auc_error else ""
+    said = "; ".join(part for part in (inexact, drawn) if part)
+    return f" ({said})" if said else ""
 
 
 def _show_scores(result: ModelEvaluated) -> None:
@@ -129,7 +184,7 @@ def _show_scores(result: ModelEvaluated) -> None:
         ("Brier score", f"{scores.brier_score:.6f}"),
     ]
     if scores.roc_auc is not None:
-        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}"))
+        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}{_doubt(scores)}"))
     if scores.roc_auc_weighted is not None and len(result.scores.classes) > 2:
         pairs.append(("ROC AUC, weighted by class", f"{scores.roc_auc_weighted:.6f}"))
     say_pairs(pairs)
@@ -220,6 +275,7 @@ def _show_model(found: Mapping[str, Any]) -> None:
             ("features", f"{found['active_features']:,} of {found['features']:,} are used"),
             ("target", found["target"]),
             ("precision", found["precision"]),
+            *([("calibration", _calibration_text(found["calibration"]))] if found["calibration"] is not None else []),
             ("fingerprint", found["fingerprint"]),
         ]
     )
@@ -233,6 +289,12 @@ def _show_model(found: Mapping[str, Any]) -> None:
         say()
         say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
         say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+
+
+def _calibration_text(found: Mapping[str, Any]) -> str:
+    kind = "monotone splines" if found["monotone"] else "splines"
+    batches = count(found["batches"], "batch", "batches")
+    return f"{kind} of {count(found['bins'], 'bin')} for {batches}, fitted to {count(found['rows'], 'row')}"
 
 
 def _show_run(found: Mapping[str, Any]) -> None:

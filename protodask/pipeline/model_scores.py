@@ -20,7 +20,7 @@ from protodask.evaluation.metrics import (
     merge_evaluations,
 )
 from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
-from protodask.evaluation.roc import check_curves_fit
+from protodask.evaluation.roc import curve_bins
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
@@ -35,6 +35,7 @@ class ModelScores:
     n_batches: int
     marginal_log_loss: float
     """`-sum_n s_n log p0[y_n] / sum_n s_n`: the log-loss of predicting the class shares of the training data."""
+    calibrated: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -43,16 +44,23 @@ class ModelScores:
             "marginal_log_loss": self.marginal_log_loss,
             "classes": list(self.classes),
             "batches": self.n_batches,
+            "calibrated": self.calibrated,
         }
 
 
 def _evaluate_rows(
-    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, roc_auc: bool
+    block: Block,
+    model: PrototypeSet,
+    codes: NDArray[np.int64],
+    n_batches: int,
+    roc_auc: bool,
+    most_bins: int | None,
+    calibrated: bool,
 ) -> EvaluationPartial:
-    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
+    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
     arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
     arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
-    return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc)
+    return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc, most_bins=most_bins)
 
 
 MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, merge_evaluations, finish_evaluation)
@@ -66,17 +74,20 @@ def evaluate_model(
     *,
     n_batches: int | None = None,
     roc_auc: bool = True,
+    calibrated: bool = False,
 ) -> ModelScores:
     """Every metric of a model on a source of features and targets; `codes` are the model's classes of the targets'.
 
-    The ROC AUC needs memory for each row (see `protodask.evaluation.evaluate`) and is refused where it may not fit.
+    The ROC AUC needs memory for each row; where that may not fit it is known up to an error whose bound is among the
+    scores (see `protodask.evaluation.evaluate`).
     """
-    (count,) = model.batch_counts(n_batches)
-    if roc_auc:
-        check_curves_fit(source.layout.n_rows, model.n_classes, engine.scheduler.memory_bytes)
-    scores = engine.reduce(source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, label="metrics")
+    count = model.calibrated_batches(n_batches) if calibrated else model.batch_counts(n_batches)[0]
+    bins = curve_bins(engine, source, model.n_classes)
+    scores = engine.reduce(
+        source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, bins, calibrated, label="metrics"
+    )
     engine.forget(source)
-    return ModelScores(scores, model.classes, count, _marginal_log_loss(model, scores))
+    return ModelScores(scores, model.classes, count, _marginal_log_loss(model, scores), calibrated)
 
 
 def _marginal_log_loss(model: PrototypeSet, scores: Scores) -> float:

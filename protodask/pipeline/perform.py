@@ -9,14 +9,27 @@ from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError
+from protodask.evaluation.control_points import SplineSettings
+from protodask.evaluation.subsampling import check_rates, class_rates, subsample
+from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
 from protodask.pipeline.report import write_report
-from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
+from protodask.pipeline.results import (
+    DatasetSubsampled,
+    DatasetWritten,
+    ModelEvaluated,
+    ModelFitted,
+    PolicyEvaluated,
+    PredictionsWritten,
+    Result,
+)
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
+    CalibrateStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -24,6 +37,7 @@ from protodask.pipeline.steps import (
     ReportStep,
     SampleDataStep,
     Step,
+    SubsampleStep,
     TuneStep,
 )
 from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
@@ -41,14 +55,20 @@ def check(step: Step) -> None:
         case IngestStep():
             if step.append and step.overwrite:
                 raise InputError("Both append and overwrite are asked for.", "Choose one.")
+        case SubsampleStep():
+            check_rates(step.rate or None, step.budget)
         case FitStep():
             fit_config(step)
             run_directory(step.out, step.run_dir)
         case TuneStep():
             check_tuning(step)
-        case PredictStep() | EvaluateStep() | ReportStep():
+        case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
+            if isinstance(step, CalibrateStep):
+                SplineSettings(step.bins, step.monotone)
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+            if isinstance(step, EvaluateStep):
+                check_evaluation(step)
 
 
 def perform(
@@ -63,10 +83,14 @@ def perform(
             return _make_sample_data(step, engine)
         case IngestStep():
             return _ingest(step, engine)
+        case SubsampleStep():
+            return _subsample(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
         case TuneStep():
             return tune_dataset(step, engine, callbacks, listen)
+        case CalibrateStep():
+            return calibrate(step, engine)
         case PredictStep():
             return _predict(step, engine)
         case EvaluateStep():
@@ -108,6 +132,15 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
     return DatasetWritten(dataset)
 
 
+def _subsample(step: SubsampleStep, engine: Engine) -> DatasetSubsampled:
+    data, where = Dataset.open(step.data), locate(step.out)
+    check_free(where, step.overwrite)
+    rates = class_rates(data, step.rate or None, step.budget, engine)
+    rows = tuple(data.summary.class_rows.tolist())
+    dataset = subsample(data, where, rates=rates, seed=step.seed, engine=engine, overwrite=step.overwrite)
+    return DatasetSubsampled(dataset, rows, tuple(rates.tolist()))
+
+
 def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelFitted:
     config = fit_config(step)
     where = locate(step.out)
@@ -124,17 +157,22 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     model = load_model(step.model)
-    (count,) = model.batch_counts(step.batches)
+    count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
     source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
-    rows = predict(model, source, where, n_batches=count, engine=engine, overwrite=step.overwrite)
-    return PredictionsWritten(where, rows, count)
+    rows = predict(
+        model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
+    )
+    return PredictionsWritten(where, rows, count, step.calibrated)
 
 
-def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
+def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:
+    check_evaluation(step)
+    if step.policy or step.model is None:
+        return evaluate_policy(step, engine)
     model = load_model(step.model)
-    (count,) = model.batch_counts(step.batches)
+    count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     source, codes = rows_to_evaluate(
@@ -147,7 +185,9 @@ def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
         weight=step.weight,
         inclusion=step.inclusion,
     )
-    scores = evaluate_model(model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc)
+    scores = evaluate_model(
+        model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc, calibrated=step.calibrated
+    )
     result = ModelEvaluated(step.model, step.data, scores, step.out)
     if step.out is not None:
         write_json(step.out, result.describe(), step.overwrite)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from protodask.data import Dataset
+from protodask.data import Dataset, Label
+from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
+from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
 from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.splines import SplineCalibration
 from protodask.selection.results import SearchResult, Trial
 
 
@@ -23,6 +26,45 @@ class DatasetWritten:
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
         return self.dataset.describe()
+
+
+@dataclass(frozen=True)
+class DatasetSubsampled:
+    """A part of a dataset's rows lies at its path."""
+
+    dataset: Dataset
+    rows: tuple[int, ...]
+    """Of each class before (K,), without those of weight 0."""
+    rates: tuple[float, ...]
+    """Probability of keeping a row of each class (K,)."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Rows of each class now (K,), without those of weight 0."""
+        return tuple(self.dataset.summary.class_rows.tolist())
+
+    @property
+    def weight(self) -> tuple[float, ...]:
+        """Rows that those of each class stand for, `sum 1 / l` times their weights if they have any (K,)."""
+        return tuple(self.dataset.summary.class_weight.tolist())
+
+    @property
+    def effective(self) -> float:
+        """The effective number of rows, `sum 1 / l`."""
+        return float(self.dataset.summary.weight)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        by_class = zip(self.dataset.classes, self.rows, self.rates, self.kept, self.weight, strict=True)
+        return {
+            **self.dataset.describe(),
+            "kind": "subsample",
+            "effective_rows": self.effective,
+            "classes": [
+                {"label": label, "source_rows": rows, "rate": rate, "rows": kept, "weight": weight}
+                for label, rows, rate, kept, weight in by_class
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -94,16 +136,43 @@ class ModelTuned:
 
 
 @dataclass(frozen=True)
+class ModelCalibrated:
+    """A model with a calibration lies at `path`."""
+
+    path: str
+    classes: tuple[Label, ...]
+    calibration: SplineCalibration
+    notes: tuple[str, ...] = ()
+    """Why its calibrated probabilities may not be what they seem."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "calibrate",
+            "path": mask(self.path),
+            "calibration": describe_calibration(self.calibration, self.classes),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
 class PredictionsWritten:
     """Predictions for `rows` rows lie at `path`."""
 
     path: str
     rows: int
     n_batches: int
+    calibrated: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return {"kind": "predictions", "path": mask(self.path), "rows": self.rows, "batches": self.n_batches}
+        return {
+            "kind": "predictions",
+            "path": mask(self.path),
+            "rows": self.rows,
+            "batches": self.n_batches,
+            "calibrated": self.calibrated,
+        }
 
 
 @dataclass(frozen=True)
@@ -118,6 +187,35 @@ class ModelEvaluated:
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
         return {"kind": "scores", "model": mask(self.model), "data": mask(self.data), **self.scores.describe()}
+
+
+@dataclass(frozen=True)
+class PolicyEvaluated:
+    """The value of a policy on a log; it also lies at `path` if there is one."""
+
+    model: str | None
+    """None where the log says what the policy does."""
+    data: str
+    estimate: PolicyEstimate
+    question: PolicyQuestion
+    path: str | None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files; an end of the interval is null where one row alone counts."""
+        return {
+            "kind": "policy value",
+            "model": None if self.model is None else mask(self.model),
+            "data": mask(self.data),
+            "estimator": self.question.estimator,
+            "dropped_zeros": self.question.dropped_zeros,
+            "confidence": self.question.confidence,
+            "value": self.estimate.interval.value,
+            "low": self.estimate.interval.low,
+            "high": self.estimate.interval.high,
+            "rows": self.estimate.rows,
+            "matched": self.estimate.matched,
+            "records": self.estimate.records,
+        }
 
 
 @dataclass(frozen=True)
@@ -147,4 +245,14 @@ class ReportWritten:
         }
 
 
-Result = DatasetWritten | ModelFitted | ModelTuned | PredictionsWritten | ModelEvaluated | ReportWritten
+Result = (
+    DatasetWritten
+    | DatasetSubsampled
+    | ModelFitted
+    | ModelTuned
+    | ModelCalibrated
+    | PredictionsWritten
+    | ModelEvaluated
+    | PolicyEvaluated
+    | ReportWritten
+)

@@ -10,6 +10,7 @@ from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
 from protodask.pipeline.steps import (
+    CalibrateStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -17,6 +18,7 @@ from protodask.pipeline.steps import (
     ReportStep,
     SampleDataStep,
     Step,
+    SubsampleStep,
     TuneStep,
     step_name,
 )
@@ -75,13 +77,18 @@ def describe_step(step: Step) -> str:
             return f"sample-data, {step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
             return f"ingest, {', '.join(map(mask, step.sources))} into {mask(step.out)}"
+        case SubsampleStep():
+            return f"subsample, {mask(step.data)} into {mask(step.out)}"
         case FitStep():
             return f"fit, {mask(step.data)} into {mask(step.out)}"
         case TuneStep():
             return f"tune, {mask(step.data)} into {mask(step.out)}"
+        case CalibrateStep():
+            return f"calibrate, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep():
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
-            return f"evaluate, {mask(step.model)} on {mask(step.data)}"
+            judged = "a policy" if step.model is None else mask(step.model)
+            return f"evaluate, {judged} on {mask(step.data)}"
         case ReportStep():
             return f"report, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"

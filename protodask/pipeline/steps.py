@@ -42,6 +42,18 @@ class IngestStep:
 
 
 @dataclass(frozen=True)
+class SubsampleStep:
+    """Keep a part of a dataset's rows, drawn by class: at rates by label, or as many as a budget of rows allows."""
+
+    data: str
+    out: str
+    rate: Mapping[str, float] = field(default_factory=dict)
+    budget: int | None = None
+    seed: int = 0
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class FitStep:
     """Train a model on a dataset. Settings that are None are those of the file `config`, or the defaults."""
 
@@ -104,6 +116,24 @@ class TuneStep:
 
 
 @dataclass(frozen=True)
+class CalibrateStep:
+    """Calibrate a model on rows of known classes. `target`, `weight` and `inclusion` name columns of raw tables."""
+
+    model: str
+    data: str
+    out: str
+    bins: int = 20
+    monotone: bool = False
+    batches: int | None = None
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class PredictStep:
     """Write a model's predictions for a dataset or for raw tables."""
 
@@ -111,6 +141,7 @@ class PredictStep:
     data: str
     out: str
     batches: int | None = None
+    calibrated: bool = False
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
     overwrite: bool = False
@@ -118,17 +149,30 @@ class PredictStep:
 
 @dataclass(frozen=True)
 class EvaluateStep:
-    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables."""
+    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables.
 
-    model: str
+    With `policy` the data are a log of actions, and what is measured is the value of the model's actions, or of those
+    that the column `match` tells of.
+    """
+
     data: str
+    model: str | None = None
     batches: int | None = None
+    calibrated: bool = False
     target: str | None = None
     weight: str | None = None
     inclusion: str | None = None
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
     roc_auc: bool = True
+    policy: bool = False
+    action: str | None = None
+    match: str | None = None
+    reward: str = "reward"
+    propensity: str = "propensity"
+    estimator: Literal["ips", "snips"] = "ips"
+    dropped_zeros: int | None = None
+    confidence: float = 0.95
     out: str | None = None
     overwrite: bool = False
 
@@ -147,13 +191,25 @@ class ReportStep:
     overwrite: bool = False
 
 
-Step = SampleDataStep | IngestStep | FitStep | TuneStep | PredictStep | EvaluateStep | ReportStep
+Step = (
+    SampleDataStep
+    | IngestStep
+    | SubsampleStep
+    | FitStep
+    | TuneStep
+    | CalibrateStep
+    | PredictStep
+    | EvaluateStep
+    | ReportStep
+)
 
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
+    "subsample": SubsampleStep,
     "fit": FitStep,
     "tune": TuneStep,
+    "calibrate": CalibrateStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
     "report": ReportStep,
