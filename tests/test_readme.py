@@ -48,6 +48,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("policy")) == 1
     assert len(examples("policycli")) == 1
     assert len(examples("subsample")) == 1
+    assert len(examples("calibrate")) == 1
+    assert len(examples("calibrator")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -126,6 +128,21 @@ def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "of 30 features" in done.stdout
     assert (tmp_path / "weights.csv").is_file()
+
+
+def test_readme__models_are_calibrated(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("calibrate")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "has a calibration of 1 batch, fitted to 4,000 rows" in done.stdout
+    assert "The calibrated model is right on" in done.stdout
+
+
+def test_readme__a_subsample_is_undone(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("calibrator")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    share, raw, calibrated = (float(number) for number in done.stdout.replace("[", "").split()[:3])
+    assert raw > 0.2
+    assert abs(calibrated - share) < 0.1 * share
 
 
 def test_readme__subsamples_are_drawn(tmp_path: Path) -> None:

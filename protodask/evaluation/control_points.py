@@ -6,15 +6,17 @@ Of `J` bins a score falls into the one that the middle of its weight lies in,
     bin(i) = floor(J (w_1 + .. + w_{i-1} + w_i / 2) / W),
 
 so that rows of one score are never parted: a score of more than a bin's weight takes the bins that it covers as one,
-and those around it keep theirs. Where every outcome is 0 or 1 the bins can be balanced: for their edges, and only for
-them, the rows of outcome 1 then have half of the weight in all and those of outcome 0 the other half. Bins of equal
-weight as such are blind where one outcome is rare: among the scores that matter most there are few bins or one, and the
-more so if the common outcome was subsampled and its rows weigh much. The control point of a bin that has rows is
+and those around it keep theirs. The control point of a bin that has rows is
 
     (sum s x / sum s, sum s y / sum s),
 
 and `(min x, min y)` and `(max x, max y)` come before and after them, unless the first or the last bin is a single
 score: what rows of that very score came to is known then.
+
+Those ends promise the lowest and the highest outcome, whatever the rows near them came to. Where scores crowd together
+at an end, as those of a model that knows no more do, half of the last bin gets values between that and the truth.
+Supported ends are instead where the line through the two nearest control points comes to at the outermost scores, level
+if it would turn back, and within the outcomes that there are; shares of ones within what the rows support.
 
 No row is sorted, and none is kept: weights, and sums of `s x` and `s y`, are gathered by narrow bins of the score
 (`score_bins`), and those that reach over an edge between two of the `J` bins are cut finer in further passes, until
@@ -23,7 +25,6 @@ they are single scores or have at most `STRADDLING_SHARE` of the weight.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,7 @@ from protodask.evaluation.score_bins import (
 from protodask.prototypes.splines import Floats, Spline
 
 STRADDLING_SHARE = 1e-6
-"""Share of the (balanced) weight below which a narrow bin that reaches over an edge falls as a whole to one side of
+"""Share of the weight below which a narrow bin that reaches over an edge falls as a whole to one side of
 it: rows of at least that share each are told apart to the last one."""
 
 NARROW_BINS = 2**17
@@ -106,8 +107,7 @@ class SplineSettings:
 
     n_bins: int = 20
     monotone: bool = False
-    balanced: bool = True
-    bounded: bool = True
+    supported_ends: bool | None = None
 
     def __post_init__(self) -> None:
         count: Any = self.n_bins
@@ -123,7 +123,7 @@ def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: 
     _check_sums(bins)
     finer_by = min(8, (first.most // settings.n_bins).bit_length() - 1)
     while True:
-        cuts = [_cuts_of_straddling(*each, settings, finer_by) for each in zip(bins, ranges, strict=True)]
+        cuts = [_cuts_of_straddling(own, settings.n_bins, finer_by) for own in bins]
         if all(len(own.key) == 0 for own in cuts):
             break
         finer = bin_source(engine, source, _sums_of_block, read, *args, cuts=cuts, label="calibrate")
@@ -134,7 +134,7 @@ def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: 
 
 def make_spline(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> Spline:
     """The spline through the control points of narrow bins, each of which falls into one of the bins as a whole."""
-    own, _ = _places(bins, outcomes, settings)
+    own, _ = _places(bins, settings.n_bins)
     starts = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
     sums = np.add.reduceat(bins.sums, starts, axis=0)
     weight = sums[:, WEIGHT]
@@ -142,19 +142,33 @@ def make_spline(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSetting
     # Rounding must not carry a mean out of what it is the mean of: points stay in order, and shares within 0 and 1.
     score = np.clip(sums[:, SCORE] / weight, low, high)
     outcome = np.clip(sums[:, OUTCOME] / weight, outcomes.lowest, outcomes.highest)
-    bounds = _supported(weight, outcome, outcomes) if settings.bounded and outcomes.two_valued else None
+    supported = outcomes.two_valued if settings.supported_ends is None else settings.supported_ends
+    bounds = outcomes.lowest, outcomes.highest
+    if supported and outcomes.two_valued:
+        bounds = _supported_shares(weight, outcome, outcomes)
     if settings.monotone:
         from sklearn.isotonic import isotonic_regression
 
         outcome = np.asarray(isotonic_regression(outcome, sample_weight=weight), dtype=np.float64)
+    first, last = bounds
+    if supported:
+        first, last = _continued(score, outcome, low[0]), -_continued(-score[::-1], -outcome[::-1], -high[-1])
     if low[0] < score[0]:
-        score, outcome = np.insert(score, 0, low[0]), np.insert(outcome, 0, outcomes.lowest)
+        score, outcome = np.insert(score, 0, low[0]), np.insert(outcome, 0, first)
     if high[-1] > score[-1]:
-        score, outcome = np.append(score, high[-1]), np.append(outcome, outcomes.highest)
-    return Spline(score, outcome if bounds is None else np.clip(outcome, *bounds))
+        score, outcome = np.append(score, high[-1]), np.append(outcome, last)
+    return Spline(score, np.clip(outcome, *bounds))
 
 
-def _supported(weight: Floats, outcome: Floats, outcomes: OutcomeRange) -> tuple[float, float]:
+def _continued(score: Floats, outcome: Floats, lowest: float) -> float:
+    """Where the line through the first two control points comes to at the lowest score, if it rises; else the first."""
+    if len(score) == 1 or outcome[1] <= outcome[0]:
+        return float(outcome[0])
+    with np.errstate(over="ignore"):
+        return float(outcome[0] - (outcome[1] - outcome[0]) * ((score[0] - lowest) / (score[1] - score[0])))
+
+
+def _supported_shares(weight: Floats, outcome: Floats, outcomes: OutcomeRange) -> tuple[float, float]:
     """The lowest and the highest share that bins of these weights and outcomes (0 or 1 in each row) can support.
 
     With `m_0` and `m_1` the mean weight of a row of outcome 0 and of outcome 1, and `W_0` the weight of the first bins
@@ -180,44 +194,24 @@ def _leading(true: NDArray[np.bool_]) -> int:
     return len(true) if true.all() else int(np.argmin(true))
 
 
-def _places(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> tuple[Integers, Floats]:
+def _places(bins: ScoreBins, n_bins: int) -> tuple[Integers, Floats]:
     """The bin that each narrow bin falls into by the middle of its weight; and its weight, if it reaches over an edge.
 
     That is a share of the whole, 0 where all scores in the narrow bin would fall into one bin.
     """
-    mass = _mass(bins, outcomes) if settings.balanced else bins.sums[:, WEIGHT]
-    n_bins = settings.n_bins
-    above = np.cumsum(mass)
+    weight = bins.sums[:, WEIGHT]
+    above = np.cumsum(weight)
     below = np.concatenate([[0.0], above[:-1]])
     total = above[-1]
     own = np.clip(np.floor(n_bins * ((below + above) / 2) / total), 0, n_bins - 1).astype(np.int64)
     reaches = np.floor(n_bins * below / total) < np.ceil(n_bins * above / total) - 1
-    return own, np.where(reaches, mass / total, 0.0)
+    return own, np.where(reaches, weight / total, 0.0)
 
 
-def _mass(bins: ScoreBins, outcomes: OutcomeRange) -> Floats:
-    """The weights of narrow bins, balanced where that makes sense: `W_0 sum s y + W_1 sum s (1 - y)`, up to a factor.
-
-    The factor is a power of two: whole weights stay whole, so that edges lie the same however rows are added up.
-    """
-    weight, ones = bins.sums[:, WEIGHT], bins.sums[:, OUTCOME]
-    weight_of_zeros = outcomes.weight - outcomes.weight_of_ones
-    if not outcomes.two_valued or weight_of_zeros <= 0 or outcomes.weight_of_ones <= 0:
-        return weight
-    _, exponent = math.frexp(outcomes.weight)
-    zeros = np.maximum(weight - ones, 0.0)
-    mass: Floats = ones * math.ldexp(weight_of_zeros, -exponent) + zeros * math.ldexp(
-        outcomes.weight_of_ones, -exponent
-    )
-    return mass
-
-
-def _cuts_of_straddling(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings, finer_by: int) -> Cuts:
-    _, reaching = _places(bins, outcomes, settings)
+def _cuts_of_straddling(bins: ScoreBins, n_bins: int, finer_by: int) -> Cuts:
+    _, reaching = _places(bins, n_bins)
     gain = np.where(reaching > STRADDLING_SHARE, reaching, 0.0)
-    cuts = choose_cuts(
-        bins, gain, most=settings.n_bins, finer_by=finer_by
-    )  # no more than n_bins - 1 reach over an edge
+    cuts = choose_cuts(bins, gain, most=n_bins, finer_by=finer_by)  # no more than n_bins - 1 reach over an edge
     if cuts is None:
         return Cuts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.uint8))
     return cuts

@@ -52,14 +52,17 @@ def assert_same_points(found: Spline, expected: Points) -> None:
     np.testing.assert_allclose(points_of(found), [(float(x), float(y)) for x, y in expected], rtol=1e-12, atol=1e-12)
 
 
-@given(rows(), st.integers(1, 25), st.booleans(), st.booleans(), st.booleans())
-def test_fit__is_that_of_exact_fractions(
-    given_rows: Rows, n_bins: int, monotone: bool, balanced: bool, bounded: bool
-) -> None:
+@given(rows(), st.integers(1, 25), st.booleans(), st.sampled_from([None, False, True]))
+def test_fit__is_that_of_exact_fractions(given_rows: Rows, n_bins: int, monotone: bool, ends: bool | None) -> None:
     score, outcome, weight = given_rows
-    found = Calibrator(n_bins, monotone, balanced, bounded).fit(score, outcome, weight)
+    found = Calibrator(n_bins, monotone, ends).fit(score, outcome, weight)
     expected = control_points(
-        score.tolist(), outcome.tolist(), weight.tolist(), n_bins, monotone=monotone, balanced=balanced, bounded=bounded
+        score.tolist(),
+        outcome.tolist(),
+        weight.tolist(),
+        n_bins,
+        monotone=monotone,
+        supported_ends=ends,
     )
     assert_same_points(found.splines_[0], expected)
     assert (found.rows_, found.weight_, found.n_classes_) == ((weight > 0).sum(), weight.sum(), None)
@@ -71,7 +74,7 @@ def test_fit__is_that_of_exact_fractions(
 
 def test_fit__by_hand() -> None:
     """Two bins of weight 4: scores 1 and 3 come to 0 and 1, of weights 3 and 1; then scores 5 and 7, to 1 and 0."""
-    found = Calibrator(2, balanced=False, bounded=False).fit([1, 3, 5, 7], [0, 1, 1, 0], [3, 1, 2, 2])
+    found = Calibrator(2, supported_ends=False).fit([1, 3, 5, 7], [0, 1, 1, 0], [3, 1, 2, 2])
     assert points_of(found.splines_[0]) == [(1, 0), (1.5, 0.25), (6, 0.5), (7, 1)]
     assert found.transform(np.array([0, 1.25, 3.75, 6.5, 9])).tolist() == [0, 0.125, 0.375, 0.75, 1]
 
@@ -85,12 +88,14 @@ def test_fit__bounds_by_half_a_row() -> None:
 
 
 def test_fit__bounds_count_zeros_that_stand_for_many() -> None:
-    """30 zeros of weight 10, then a one of weight 1: half a one beside 300 rows, and half a zero of 10 beside one."""
+    """30 zeros of weight 10, then a one of weight 1: half a one beside 150 rows, half a zero of 10 beside 151."""
     score = np.arange(31.0)
     outcome = (score == 30).astype(np.float64)
     found = Calibrator(2).fit(score, outcome, np.where(outcome == 1, 1.0, 10.0)).splines_[0]
-    assert found.outcome[0] == pytest.approx(0.5 / (300 + 5.5))
-    assert found.outcome[-1] == pytest.approx(1 - 5 / (1 + 5.5))
+    assert found.outcome[0] == pytest.approx(0.5 / (150 + 5.5))
+    one = Calibrator(31).fit(score, outcome).splines_[0]
+    assert one.outcome[0] == pytest.approx(0.5 / (30 + 1))
+    assert one.outcome[-1] == pytest.approx(1 - 0.5 / (1 + 1))
 
 
 @given(rows(("two-valued",)), st.integers(1, 30), st.booleans())
@@ -100,32 +105,25 @@ def test_fit__probabilities_are_never_0_or_1(given_rows: Rows, n_bins: int, mono
     assert calibrated.max() < 1
 
 
-@given(rows(smallest=20), st.integers(1, 12), st.booleans())
-def test_fit__bins_have_equal_weight_but_for_a_tied_score_at_each_edge(
-    given_rows: Rows, n_bins: int, balanced: bool
-) -> None:
+@given(rows(smallest=20), st.integers(1, 12))
+def test_fit__bins_have_equal_weight_but_for_a_tied_score_at_each_edge(given_rows: Rows, n_bins: int) -> None:
     score, outcome, weight = given_rows
-    found = Calibrator(n_bins, balanced=balanced, bounded=False).fit(score, outcome, weight).splines_[0]
-    mass = weight.copy()
-    ones, zeros = outcome == 1, outcome == 0
-    if balanced and (ones | zeros)[weight > 0].all():
-        mass[ones] /= mass[ones].sum()
-        mass[zeros] /= mass[zeros].sum()
-    kept = weight > 0
-    values, place = np.unique(score[kept], return_inverse=True)
-    heaviest = np.bincount(place, weights=mass[kept]).max()
-    share = mass.sum() / n_bins
+    found = Calibrator(n_bins).fit(score, outcome, weight).splines_[0]
+    values, place = np.unique(score[weight > 0], return_inverse=True)
+    heaviest = np.bincount(place, weights=weight[weight > 0]).max()
     # A bin is from the middle of the weight of one score to that of another one; a point is the mean of some bin.
     inner = found.score[(found.score > values[0]) & (found.score < values[-1])]
-    below = np.array([mass[kept & (score < x)].sum() for x in inner])
-    assert (np.diff(below) <= 2 * share + 2 * heaviest + 1e-9).all()
+    below = np.array([weight[score < x].sum() for x in inner])
+    assert (np.diff(below) <= 2 * weight.sum() / n_bins + 2 * heaviest + 1e-9).all()
     assert len(found.score) <= n_bins + 2
 
 
 @given(rows(), st.integers(1, 20))
 def test_monotone__is_so_and_keeps_the_mean(given_rows: Rows, n_bins: int) -> None:
     score, outcome, weight = given_rows
-    plain, monotone = (Calibrator(n_bins, flag, bounded=False).fit(score, outcome, weight) for flag in (False, True))
+    plain, monotone = (
+        Calibrator(n_bins, flag, supported_ends=False).fit(score, outcome, weight) for flag in (False, True)
+    )
     grid = np.sort(np.concatenate([score, np.linspace(score.min() - 1, score.max() + 1, 200)]))
     assert (np.diff(monotone.transform(grid)) >= 0).all()
     assert monotone.splines_[0].score.tolist() == plain.splines_[0].score.tolist()
@@ -165,8 +163,8 @@ def test_fit__does_not_depend_on_the_order_of_rows(given_rows: Rows, n_bins: int
 def test_fit__weights_are_repetitions(given_rows: Rows, n_bins: int) -> None:
     score, outcome, weight = given_rows
     times = weight.astype(int)
-    one = Calibrator(n_bins, bounded=False).fit(score, outcome, weight).splines_[0]
-    other = Calibrator(n_bins, bounded=False).fit(np.repeat(score, times), np.repeat(outcome, times)).splines_[0]
+    one = Calibrator(n_bins, supported_ends=False).fit(score, outcome, weight).splines_[0]
+    other = Calibrator(n_bins, supported_ends=False).fit(np.repeat(score, times), np.repeat(outcome, times)).splines_[0]
     np.testing.assert_allclose(points_of(other), points_of(one), rtol=1e-12, atol=1e-14)
 
 
@@ -232,9 +230,9 @@ def test_fit__edges_within_the_stated_share_where_not_exact(monkeypatch: pytest.
     monkeypatch.setattr(fitting, "STRADDLING_SHARE", 0.01)
     score = np.random.default_rng(2).random(20_000) * 1e-4 + 0.7  # all in one narrow bin of the first cut
     outcome = (score > 0.70005).astype(np.float64)
-    found = Calibrator(4, balanced=False, bounded=False).fit(score, outcome).splines_[0]
+    found = Calibrator(4, supported_ends=False).fit(score, outcome).splines_[0]
     monkeypatch.undo()
-    exact = Calibrator(4, balanced=False, bounded=False).fit(score, outcome).splines_[0]
+    exact = Calibrator(4, supported_ends=False).fit(score, outcome).splines_[0]
     assert len(found.score) == len(exact.score)
     np.testing.assert_allclose(found.score, exact.score, atol=1e-4 * 0.02)
 
@@ -243,7 +241,7 @@ def test_fit__a_heavy_score_takes_its_bins_and_leaves_the_others_theirs() -> Non
     """60 per cent of the weight at 0.5: a point there with its own share, and bins of equal weight on both sides."""
     score = np.concatenate([np.linspace(0, 0.4, 40), np.full(120, 0.5), np.linspace(0.6, 1, 40)])
     outcome = (np.arange(200) % 4 == 0).astype(np.float64)
-    found = Calibrator(10, balanced=False).fit(score, outcome).splines_[0]
+    found = Calibrator(10).fit(score, outcome).splines_[0]
     assert 0.5 in found.score.tolist()
     assert found.outcome[found.score == 0.5].tolist() == [0.25]
     assert ((found.score > 0) & (found.score < 0.5)).sum() == 2
@@ -282,7 +280,7 @@ def test_classes__more_have_a_spline_each_and_add_up_to_one() -> None:
     y = (rng.random(3000)[:, None] > np.cumsum(truth, axis=1)).sum(axis=1)
     for k, own in enumerate(Calibrator(10).fit(p[:200], y[:200]).splines_):
         scores, outcomes = p[:200, k].tolist(), (y[:200] == k).tolist()
-        assert_same_points(own, control_points(scores, outcomes, [1.0] * 200, 10, balanced=True, bounded=True))
+        assert_same_points(own, control_points(scores, outcomes, [1.0] * 200, 10, supported_ends=True))
     found = Calibrator(10).fit(p, y)
     calibrated = found.transform(p)
     np.testing.assert_allclose(calibrated.sum(axis=1), 1, rtol=1e-15)
@@ -301,7 +299,7 @@ def test_classes__one_that_does_not_occur_keeps_a_small_share() -> None:
 def test_classes__all_zero_falls_back_to_the_raw_probabilities() -> None:
     """As they are, splines of classes that are never where their probability is low are 0 at the low end of each."""
     p = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]] * 20)
-    found = Calibrator(20, bounded=False).fit(p, np.argmax(p, axis=1))
+    found = Calibrator(20, supported_ends=False).fit(p, np.argmax(p, axis=1))
     row = np.array([[0.1, 0.1, 0.1]]) / 0.3
     zero = np.array([[0.05, 0.05, 0.9]])
     assert found.transform(zero).tolist() == [[0, 0, 1]]
@@ -335,21 +333,30 @@ def test_fit__undoes_training_on_subsampled_zeros_without_weights(rate: float) -
         assert loss(raw) > loss(calibrated) + 0.01
 
 
-def test_fit__equal_weight_as_such_is_blind_where_ones_are_rare() -> None:
-    """The reason for balanced bins: the plain ones put all that matters into one, and promise far too much there."""
+def test_fit__supported_ends_keep_the_mean_where_scores_crowd() -> None:
+    """The reason for them: 0 and 1 as ends promise the upper half of the last bin far too much."""
     rng = np.random.default_rng(8)
-    logit = 1.8 * rng.normal(size=300_000) - 6
-    truth = 1 / (1 + np.exp(-logit))
+    truth = 0.05 / (1 + np.exp(-4 * rng.normal(size=300_000)))
     y = (rng.random(300_000) < truth).astype(np.float64)
-    kept = (y == 1) | (rng.random(300_000) < 0.01)
-    raw = 1 / (1 + np.exp(-logit + np.log(0.01)))
-    weight = np.where(y == 1, 1.0, 100.0)
-    plain, balanced = (
-        Calibrator(balanced=flag).fit(raw[kept], y[kept], weight[kept]).transform(raw).mean() / truth.mean()
-        for flag in (False, True)
+    kept = (y == 1) | (rng.random(300_000) < 0.05)
+    raw = truth / (truth + (1 - truth) * 0.05)
+    weight = np.where(y == 1, 1.0, 20.0)
+    plain, supported = (
+        Calibrator(supported_ends=ends).fit(raw[kept], y[kept], weight[kept]).transform(raw).mean() / truth.mean()
+        for ends in (False, None)
     )
     assert plain > 1.5
-    assert 0.9 < balanced < 1.2
+    assert supported == pytest.approx(1, abs=0.05)
+
+
+def test_fit__supported_ends_of_general_outcomes_on_request() -> None:
+    """Outcomes 2 x with a rare outlier of 1000 near the top: the line goes on to 2, not to 1000."""
+    score = np.linspace(0, 1, 1001)
+    outcome = 2 * score
+    outcome[800] = 1000
+    plain, supported = (Calibrator(supported_ends=ends).fit(score, outcome) for ends in (None, True))
+    assert plain.transform(np.array([1.0])).tolist() == [1000]
+    np.testing.assert_allclose(supported.transform(np.array([0, 0.5, 1])), [0, 1, 2], atol=1e-9)
 
 
 def test_dask__is_fitted_block_by_block_and_mapped_lazily() -> None:
@@ -397,7 +404,7 @@ def test_calibrator__is_an_estimator_that_can_be_cloned_and_pickled() -> None:
     arrays = many_rows(500)
     found = Calibrator(7, monotone=True).fit(*arrays.values())
     assert repr(found) == "Calibrator(monotone=True, n_bins=7)"
-    assert found.get_params() == {"n_bins": 7, "monotone": True, "balanced": True, "bounded": True}
+    assert found.get_params() == {"n_bins": 7, "monotone": True, "supported_ends": None}
     again = pickle.loads(pickle.dumps(found))
     assert again.transform(arrays["score"]).tobytes() == found.transform(arrays["score"]).tobytes()
     assert not hasattr(clone(found), "splines_")

@@ -28,8 +28,7 @@ def control_points(
     n_bins: int,
     *,
     monotone: bool = False,
-    balanced: bool = False,
-    bounded: bool = False,
+    supported_ends: bool | None = False,
 ) -> Points:
     """The control points of the rows of positive weight."""
     rows = [(Fraction(x), Fraction(y), Fraction(s)) for x, y, s in zip(scores, outcomes, weights, strict=True) if s > 0]
@@ -37,11 +36,8 @@ def control_points(
     zeros = [s for _, y, s in rows if y == 0]
     two_valued = len(ones) + len(zeros) == len(rows)
     mass: dict[Fraction, Fraction] = {}
-    for x, y, s in rows:
-        part = s
-        if balanced and two_valued and ones and zeros:
-            part = s / sum(ones) if y == 1 else s / sum(zeros)
-        mass[x] = mass.get(x, Fraction(0)) + part
+    for x, _, s in rows:
+        mass[x] = mass.get(x, Fraction(0)) + s
     own = bin_of_scores(mass, n_bins)
     bins = [[row for row in rows if own[row[0]] == number] for number in range(n_bins)]
     bins = [members for members in bins if members]
@@ -51,20 +47,27 @@ def control_points(
     raw = list(outcome)
     if monotone:
         outcome = pool_adjacent_violators(outcome, weight)
-    points = list(zip(score, outcome, strict=True))
-    first, last = min(x for x, _, _ in rows), max(x for x, _, _ in rows)
-    if points[0][0] > first:
-        points.insert(0, (first, min(y for _, y, _ in rows)))
-    if points[-1][0] < last:
-        points.append((last, max(y for _, y, _ in rows)))
-    if bounded and two_valued:
+    low, high = min(y for _, y, _ in rows), max(y for _, y, _ in rows)
+    supported = two_valued if supported_ends is None else supported_ends
+    if supported and two_valued:
         mean = sum(s for _, _, s in rows) / Fraction(len(rows))
         one = sum(ones) / Fraction(len(ones)) if ones else mean
         zero = sum(zeros) / Fraction(len(zeros)) if zeros else mean
         low = (one / 2) / (run_weight(raw, weight, 0) + (one + zero) / 2)
         high = 1 - (zero / 2) / (run_weight(raw[::-1], weight[::-1], 1) + (one + zero) / 2)
-        points = [(x, min(max(y, low), high)) for x, y in points]
-    return points
+    first, last = min(x for x, _, _ in rows), max(x for x, _, _ in rows)
+    at_first, at_last = low, high
+    if supported:
+        at_first, at_last = outcome[0], outcome[-1]
+        if len(score) > 1:
+            at_first -= max((outcome[1] - outcome[0]) / (score[1] - score[0]), Fraction(0)) * (score[0] - first)
+            at_last += max((outcome[-1] - outcome[-2]) / (score[-1] - score[-2]), Fraction(0)) * (last - score[-1])
+    points = list(zip(score, outcome, strict=True))
+    if points[0][0] > first:
+        points.insert(0, (first, at_first))
+    if points[-1][0] < last:
+        points.append((last, at_last))
+    return [(x, min(max(y, low), high)) for x, y in points]
 
 
 def run_weight(outcome: list[Fraction], weight: list[Fraction], value: int) -> Fraction:
