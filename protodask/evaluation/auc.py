@@ -48,7 +48,7 @@ LABEL = "label"
 MOST_ERROR = 1e-6
 """Bound on the error that is aimed at where the AUC is not exact: sampling has it err by as much with 10^12 rows."""
 
-MOST_PASSES = 4
+MOST_PASSES = 6
 """Over rows that do not fit: each further one has as many cells more as fit, and makes the bound smaller by as much."""
 
 FIRST_BINS = 2**16
@@ -59,7 +59,7 @@ FIRST_BINS = 2**16
 class AucResult(Interval):
     """The area under the ROC curve; `low` and `high` are the ends of its deviation interval, within 0 and 1.
 
-    All are nan where one class only occurs.
+    Where one class only occurs there is no pair to compare: these and `half_width` are nan.
     """
 
     error_bound: float
@@ -117,11 +117,12 @@ def auc(
     "weight" and "inclusion". A row of weight 0 does not count.
 
     Where the sorted scores may not fit into the engine's memory limit, 136 bytes for each row, the rows are passed over
-    several times, up to 4, until the area is known to `most_error`; how well it is known then says `error_bound`. That
-    takes a fifth of the limit at most; how many cells fit into it, and so the value within its bound, depends on the
-    limit and the number of threads. The interval covers the area of the distribution that rows are drawn from
-    with a probability of at least `confidence` where weights do not vary within a class, and does so for large numbers
-    of rows where they do.
+    up to 6 times until the area is known to `most_error`; how well it is known then says `error_bound`. That takes a
+    fifth of the limit at most: how many cells fit into it, and so the value within its bound, depends on the limit and
+    on the number of threads.
+
+    The interval covers the area of the distribution that the rows are drawn from, with a probability of at least
+    `confidence`; where weights vary within a class, only with many rows (see `auc_interval`).
     """
     if not 0 <= most_error < 1:
         raise InputError(f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6.")

@@ -1,7 +1,7 @@
 """How far the area under the ROC curve of some rows may be from that of the distribution they are drawn from.
 
-With `n+` and `n-` rows of weight 1, changing the score of one positive changes the AUC by at most `1 / n+`, so that
-(McDiarmid), with `rho = n+ / n`,
+Given the labels, with `n+` and `n-` rows of weight 1, another score of one positive changes the AUC by at most
+`1 / n+`, and of one negative by `1 / n-`, so that (McDiarmid), with `rho = n+ / n`,
 
     P(|AUC_e - AUC| >= h) <= delta,    h^2 = (1 / n+ + 1 / n-) ln(2 / delta) / 2 = ln(2 / delta) / (2 rho (1 - rho) n).
 

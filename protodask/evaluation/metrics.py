@@ -1,4 +1,4 @@
-"""Metrics of class probabilities: exact, global, weighted, one pass each.
+"""Metrics of class probabilities: exact, global, weighted, one pass each; of the ROC AUC of very many rows, a bound.
 
 Every metric takes NumPy arrays, or a source whose blocks hold `probability` (N, K), `target` (N,) and, if rows are
 weighted, `weight` or `inclusion` (N,): the weight of a row is then `s = weight / inclusion`. A row of weight 2 counts

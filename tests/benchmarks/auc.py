@@ -42,6 +42,8 @@ class Measured:
     rows: int
     seconds: float
     """Of the computation; with reading where it reads from disk."""
+    processor: float
+    """Seconds of all threads together, which other programs on the machine disturb less."""
     peak: int
     """Bytes."""
     value: float
@@ -78,6 +80,16 @@ def stored(settings: argparse.Namespace, name: str) -> Any:
     return zarr.open_array(os.path.join(settings.data, f"{name}.zarr"), mode="r")
 
 
+def started() -> tuple[float, float]:
+    """Readings of the clocks of time and of processor time."""
+    return time.perf_counter(), time.process_time()
+
+
+def elapsed(began: tuple[float, float]) -> tuple[float, float]:
+    """Seconds since then, on both clocks."""
+    return time.perf_counter() - began[0], time.process_time() - began[1]
+
+
 def measure_auc(settings: argparse.Namespace) -> Measured:
     """From disk or from memory, in the limit."""
     from protodask.engine import thread_engine
@@ -87,11 +99,11 @@ def measure_auc(settings: argparse.Namespace) -> Measured:
     if settings.kind == "memory":
         score, label = score[:], label[:]
     with thread_engine(settings.threads, settings.limit) as engine:
-        began = time.perf_counter()
+        began = started()
         found = auc(score, label, engine=engine)
-        seconds = time.perf_counter() - began
+        seconds = elapsed(began)
     return Measured(
-        settings.kind, settings.dtype, found.positives + found.negatives, seconds, common.peak_resident(os.getpid()),
+        settings.kind, settings.dtype, found.positives + found.negatives, *seconds, common.peak_resident(os.getpid()),
         found.value, found.error_bound, found.passes, found.half_width,
     )  # fmt: skip
 
@@ -100,7 +112,7 @@ def measure_exact(settings: argparse.Namespace) -> Measured:
     """By sorted blocks of each class: for each pair of blocks, how many positives are above each negative, or tie."""
     import numpy as np
 
-    began = time.perf_counter()
+    began = started()
     scores, labels = stored(settings, settings.dtype), stored(settings, "label")
     blocks: dict[bool, list[Any]] = {False: [], True: []}
     for first in range(0, scores.shape[0], EXACT_BLOCK):
@@ -115,8 +127,8 @@ def measure_exact(settings: argparse.Namespace) -> Measured:
             won += 2 * len(negatives) * len(positives) - int(not_above) - int(below)
     counts = {positive: sum(map(len, blocks[positive])) for positive in blocks}
     value = won / (2 * counts[False] * counts[True])
-    seconds = time.perf_counter() - began
-    return Measured("exact", settings.dtype, sum(counts.values()), seconds, common.peak_resident(os.getpid()), value)
+    seconds = elapsed(began)
+    return Measured("exact", settings.dtype, sum(counts.values()), *seconds, common.peak_resident(os.getpid()), value)
 
 
 def measure_peer(settings: argparse.Namespace) -> Measured:
@@ -124,10 +136,10 @@ def measure_peer(settings: argparse.Namespace) -> Measured:
     metrics = common.peer("sklearn.metrics")
     score = stored(settings, settings.dtype)[: settings.peer_rows]
     label = stored(settings, "label")[: settings.peer_rows]
-    began = time.perf_counter()
+    began = started()
     value = float(metrics.roc_auc_score(label, score))
-    seconds = time.perf_counter() - began
-    return Measured("peer", settings.dtype, len(label), seconds, common.peak_resident(os.getpid()), value)
+    seconds = elapsed(began)
+    return Measured("peer", settings.dtype, len(label), *seconds, common.peak_resident(os.getpid()), value)
 
 
 def in_fresh_process(settings: argparse.Namespace, kind: str, dtype: str, data: str) -> Measured:
@@ -145,7 +157,20 @@ def compare(settings: argparse.Namespace, folder: str) -> tuple[list[Measured], 
     print(f"\nmade {settings.rows:,} rows in {took:.0f} s")
     table = common.Table(
         f"limit {settings.limit / common.MIB:.0f} MiB, {settings.threads} threads",
-        ("run", "rows", "seconds", "ns/row", "peak MB", "B/row", "passes", "AUC", "bound", "true error", "interval +-"),
+        (
+            "run",
+            "rows",
+            "seconds",
+            "processor s",
+            "ns/row",
+            "peak MB",
+            "B/row",
+            "passes",
+            "AUC",
+            "bound",
+            "true error",
+            "interval +-",
+        ),
     )
     found: list[Measured] = []
     checks: list[common.Check] = []
@@ -181,7 +206,7 @@ def in_child_process(rows: int, folder: str) -> None:
 def show(table: common.Table, one: Measured, error: float | None) -> None:
     """A row of the table."""
     table.row(
-        f"{one.kind}, {one.dtype}", one.rows, one.seconds, one.seconds / one.rows * 1e9, one.peak / 1e6,
+        f"{one.kind}, {one.dtype}", one.rows, one.seconds, one.processor, one.seconds / one.rows * 1e9, one.peak / 1e6,
         one.peak / one.rows, one.passes, f"{one.value:.8f}", one.bound, error, one.half_width,
     )  # fmt: skip
 
