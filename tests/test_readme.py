@@ -49,6 +49,7 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("subsample")) == 1
     assert len(examples("calibrate")) == 1
     assert len(examples("calibrator")) == 1
+    assert len(examples("decisions")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -56,6 +57,12 @@ def test_readme__python_examples_run(code: str, tmp_path: Path) -> None:
     done = run([sys.executable, "-c", code], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_readme__decisions_in_python_run(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("decisions")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("selecting probabilities of at least 0.5 would cost") == 3
 
 
 def test_readme__pictures_are_drawn(tmp_path: Path) -> None:
@@ -95,8 +102,8 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
 def test_readme__searches_run(tmp_path: Path) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", examples("tune")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "joint search, chosen by: one standard error" in done.stdout
-    assert "two-stage search, chosen by: one standard error" in done.stdout
+    assert "joint search, chosen by: half a standard error" in done.stdout
+    assert "two-stage search, chosen by: half a standard error" in done.stdout
     assert {"tuned.zarr", "pair.zarr", "trials.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 

@@ -96,7 +96,7 @@ class TuneStep:
     patience: int | None = None
     least_gain: float | None = None
     folds: int | None = None
-    rule: Literal["one-standard-error", "best"] | None = None
+    rule: Literal["half-a-standard-error", "one-standard-error", "best"] | None = None
     search_tolerance: float | None = None
     draws: int | None = None
     candidates: int | None = None

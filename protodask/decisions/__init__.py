@@ -1,0 +1,26 @@
+"""Decisions that are optimal for the loss people are judged by.
+
+Of some items, each positive with a known probability and independently of the others, which should be selected? Where
+predictions are judged by F1, Jaccard, AM or another loss of the whole selection, the answer is not to threshold at 0.5:
+it is to select the `k` most probable items, and `decide` finds the best `k`.
+"""
+
+from protodask.decisions.deciding import decide
+from protodask.decisions.decision import Cut, Decision
+from protodask.decisions.exact import expected_loss, expected_losses
+from protodask.decisions.losses import LOSS_NAMES, Loss, as_loss
+from protodask.decisions.sets import RowDecisions, decide_rows, decide_sets
+
+__all__ = [
+    "LOSS_NAMES",
+    "Cut",
+    "Decision",
+    "Loss",
+    "RowDecisions",
+    "as_loss",
+    "decide",
+    "decide_rows",
+    "decide_sets",
+    "expected_loss",
+    "expected_losses",
+]

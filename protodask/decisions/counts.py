@@ -1,0 +1,72 @@
+"""How many of some independent items are positive: tables of the Poisson-binomial distribution.
+
+The table of items `1..k` holds the coefficients of `prod_{i<=k} (1 - eta_i + eta_i z)`. One more item turns it into
+`t[j] (1 - eta) + t[j - 1] eta`, a sum of nonnegative terms, so that errors stay relative; items are never taken out of
+a table again, which would divide. (`scipy.stats.poisson_binom` gives the table of all items, in as many steps; what is
+needed here are those of all beginnings and all ends.)
+
+Entries at the ends below `NEGLIGIBLE` are dropped. Each item adds one entry, so the probability dropped from a table of
+`n` items is at most `(n + 1) NEGLIGIBLE`, below 1e-20 up to 100,000 items: an expectation of a loss in [0, 1] is short
+of the true one by no more, while tables have about `20 sqrt(n) / 2` entries and not `n`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+NEGLIGIBLE = 1e-25
+"""A probability that is dropped at the end of a table."""
+
+
+@dataclass(frozen=True)
+class CountTable:
+    """`probability[j]` is that of `start + j` positives."""
+
+    start: int
+    probability: Floats
+
+    @property
+    def counts(self) -> Floats:
+        """The numbers of positives that the entries are for."""
+        return np.arange(self.start, self.start + len(self.probability), dtype=np.float64)
+
+    def add(self, eta: float) -> CountTable:
+        """The table with one more item, of probability `eta`."""
+        grown = np.empty(len(self.probability) + 1)
+        grown[0] = 0.0
+        np.multiply(self.probability, eta, out=grown[1:])
+        grown[:-1] += self.probability * (1 - eta)
+        first, last = 0, len(grown)
+        while grown[first] < NEGLIGIBLE:
+            first += 1
+        while grown[last - 1] < NEGLIGIBLE:
+            last -= 1
+        return CountTable(self.start + first, grown[first:last])
+
+
+NO_ITEMS = CountTable(0, np.ones(1))
+
+
+def count_table(probability: Iterable[float]) -> CountTable:
+    """The table of all these items."""
+    return reduce(CountTable.add, probability, NO_ITEMS)
+
+
+def prefix_tables(probability: Floats) -> list[CountTable]:
+    """The tables of the first 0, 1, .. n items: some `20 n sqrt(n) / 3` numbers at most, 8 MiB for 3,000 items."""
+    tables = [NO_ITEMS]
+    for eta in probability.tolist():
+        tables.append(tables[-1].add(eta))
+    return tables
+
+
+def suffix_tables(probability: Floats) -> list[CountTable]:
+    """The tables of the items after the first 0, 1, .. n: one pass from the end."""
+    return prefix_tables(probability[::-1])[::-1]

@@ -1,0 +1,200 @@
+"""Decisions for many items, in memory or in a store: a few passes over their probabilities, whatever their number.
+
+The first pass sums by narrow bins of the probability, and the number of rows to select follows from the bins. Further
+passes cut those bins finer that matter: the ones about the place of the cut, and the ones whose rows make so much
+difference that their order counts. The last probability selected is known to the last bit in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
+from protodask.decisions.losses import Loss, as_loss
+from protodask.decisions.quadrature import SMALL, expected_loss
+from protodask.decisions.ranked import Ranking
+from protodask.decisions.search import best_number
+from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
+from protodask.errors import InputError
+from protodask.evaluation.score_bins import Cuts, ScoreBins, Scored, bin_source, refine_bins
+
+PROBABILITY = "probability"
+"""Array of a block with the probability of each row."""
+
+METHOD = "normal"
+
+FEW_ROWS = 2**18
+"""So many rows may each have a bin of their own."""
+
+FINER_BY = 16
+"""Bits by which a bin of more rows is cut."""
+
+WEIGHTY = 1e-6
+"""Of the expected positives, or negatives: a bin whose rows differ by more in all is cut finer, too."""
+
+MOST_WEIGHTY, WEIGHTY_FINER_BY = 512, 7
+"""So many of them, by so many bits: 65,536 bins more."""
+
+AROUND = 8
+"""Bins to either side of the cut that are cut finer with those it lies in, in case it moves."""
+
+MOST_SEARCHES = 4
+"""Afterwards the number of rows stays, and only the probability of the last one is looked for."""
+
+_ALL = Cuts(np.array([1 << 63], dtype=np.uint64), np.array([63], dtype=np.uint8), np.array([0], dtype=np.uint8))
+"""Every probability a bin of its own."""
+
+
+def decide_normal(
+    probability: ArrayLike | Source, loss: str | Loss | Callable[..., Any] = "f1", *, engine: EngineLike = None
+) -> Decision:
+    """The decision of least expected loss, for any number of items from one.
+
+    Of a source, whose blocks hold an array "probability" (rows,), the decision says nothing of single rows: `cut`
+    does. The loss is taken at counts between whole numbers where a count has a variance above 100. Measured against
+    exact sums, with 2,000 items of five kinds of distribution and all named losses, the expected loss of the choice is
+    within 1e-10 of the best one and the figure reported within 1e-10 of the truth; a loss with steps or kinks has
+    larger errors, by their height times a tenth of the probability with which a count lies within a quarter of its
+    standard deviation of them.
+    """
+    with open_engine(engine) as opened:
+        if isinstance(probability, Source):
+            return decide_source(probability, loss, opened)
+        values = checked_array(probability)
+        decision = decide_source(array_source({PROBABILITY: values}), loss, opened)
+    return Decision(**{**vars(decision), "selected": decision.cut.select(values)})
+
+
+def checked_array(probability: ArrayLike) -> NDArray[np.float64]:
+    """Probabilities (n,) of at least one item."""
+    values = np.asarray(probability, dtype=np.float64)
+    if values.ndim != 1 or len(values) == 0:
+        raise InputError(
+            f"The probabilities have the shape {values.shape}.", "Give one probability an item, of at least one item."
+        )
+    check_probabilities(values, 0)
+    return values
+
+
+def check_probabilities(values: NDArray[np.floating[Any]], first_row: int) -> None:
+    """Refuse what is no probability; `first_row` is the number of the first value's row."""
+    wrong = ~((values >= 0) & (values <= 1))
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        raise InputError(
+            f"Row {first_row + place} (counted from 0) has {values[place]} for a probability.",
+            "Give numbers from 0 to 1, none missing; scores become probabilities by calibration.",
+        )
+
+
+def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine: Engine, label: str = "") -> Decision:
+    """The decision for the rows of a source, without flags; `label` is put before those of the passes."""
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
+    form = as_loss(loss)
+    few = source.layout.n_rows <= FEW_ROWS
+    (bins,) = bin_source(
+        engine, source, _read, cuts=[_ALL] if few else None, label=f"{label}sum the probabilities".lstrip()
+    )
+    chosen: _Chosen | None = None
+    for search in range(MOST_SEARCHES + 64):
+        ranking = Ranking.of(bins, SMALL)
+        if chosen is None or search < MOST_SEARCHES:
+            chosen = _choose(ranking, form)
+        cuts = _cuts(ranking, chosen.k, weighty=search == 0)
+        if cuts is None:
+            break
+        (finer,) = bin_source(engine, source, _read, cuts=[cuts], label=f"{label}refine the threshold".lstrip())
+        bins = refine_bins(bins, cuts, finer)
+    assert chosen is not None
+    return Decision(
+        n=ranking.n,
+        k=chosen.k,
+        cut=_cut(ranking, chosen.k),
+        expected_loss=expected_loss(*ranking.counts(chosen.k), form),
+        loss_at_half=expected_loss(*ranking.counts(chosen.half), form),
+        loss=form.name,
+        method=METHOD,
+    )
+
+
+def _read(block: Block) -> Sequence[Scored]:
+    values = np.asarray(block[PROBABILITY], dtype=np.float64)
+    check_probabilities(values, block.start)
+    return [(values, np.stack([values, values * (1 - values)], axis=1))]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    k: int
+    half: int
+    """Rows of a probability of at least 0.5, which is where a bin begins."""
+
+
+def _choose(ranking: Ranking, loss: Loss) -> _Chosen:
+    half = int(ranking.bins.rows[ranking.bins.lowest >= HALF].sum())
+    k, _ = best_number(ranking, lambda number: expected_loss(*ranking.counts(number), loss), [half])
+    return _Chosen(k, half)
+
+
+def _cuts(ranking: Ranking, k: int, weighty: bool) -> Cuts | None:
+    """Bins to cut finer; None where the rows on both sides of the cut are known."""
+    bins = ranking.bins
+    n_bins = len(bins.rows)
+    at = {n_bins - 1 - ranking.place(row)[0] for row in (k - 1, k) if 0 <= row < ranking.n}
+    if all(bins.tied[place] for place in at):
+        return None
+    near = np.arange(max(0, min(at) - AROUND), min(n_bins, max(at) + AROUND + 1))
+    near = near[~bins.tied[near]]
+    if bins.rows[near].sum() > FEW_ROWS:
+        near = np.array([place for place in sorted(at) if not bins.tied[place]])
+    free = bins.free.astype(np.int64)
+    finer = free.copy()
+    if weighty:
+        positives = float(ranking.head.sums[-1, 0])
+        difference = bins.rows * (bins.highest - bins.lowest)
+        heavy = np.flatnonzero(difference > WEIGHTY * min(positives, ranking.n - positives))
+        heavy = heavy[np.argsort(-difference[heavy], kind="stable")[:MOST_WEIGHTY]]
+        finer[heavy] = free[heavy] - WEIGHTY_FINER_BY
+    finer[near] = np.where(bins.rows[near].sum() <= FEW_ROWS, 0, free[near] - FINER_BY)
+    wanted = np.flatnonzero(finer < free)
+    return Cuts(bins.key[wanted], bins.free[wanted], np.maximum(finer[wanted], 0).astype(np.uint8))
+
+
+def _cut(ranking: Ranking, k: int) -> Cut:
+    """The cut after `k` rows, the last of which is in a bin of tied rows."""
+    if k == 0:
+        return NOTHING
+    whole, before = ranking.place(k - 1)
+    place = len(ranking.bins.rows) - 1 - whole
+    return Cut(float(ranking.bins.lowest[place]), int(ranking.bins.rows[place]), before + 1)
+
+
+def tied_before(source: Source, cut: Cut, engine: Engine) -> dict[int, int]:
+    """Rows exactly at the threshold before each block, where some of them are selected and others not."""
+    if not cut.splits_ties:
+        return {}
+    counts = engine.reduce(source, _TIED, cut.threshold, label="count tied rows")
+    starts = np.cumsum([0] + [count for _, count in counts]).tolist()
+    return {number: start for (number, _), start in zip(counts, starts, strict=False)}
+
+
+Counts = list[tuple[int, int]]
+
+
+def _count_tied(block: Block, threshold: float) -> Counts:
+    return [(block.number, int(np.count_nonzero(block[PROBABILITY] == threshold)))]
+
+
+def _join(left: Counts, right: Counts) -> Counts:
+    return left + right
+
+
+_TIED: Reduction[Counts, Counts] = Reduction(_count_tied, _join, identity)
+
+__all__ = ["PROBABILITY", "ScoreBins", "checked_array", "decide_normal", "decide_source", "tied_before"]
