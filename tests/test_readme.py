@@ -44,6 +44,7 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
     assert len(examples("report")) == 1
+    assert len(examples("auc")) == 1
     assert len(examples("policy")) == 1
     assert len(examples("policycli")) == 1
     assert len(examples("subsample")) == 1
@@ -63,6 +64,15 @@ def test_readme__decisions_in_python_run(tmp_path: Path) -> None:
     done = run([sys.executable, "-c", examples("decisions")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("selecting probabilities of at least 0.5 would cost") == 3
+
+
+def test_readme__areas_under_curves_are_printed(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("auc")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    exact, kept, bound = done.stdout.splitlines()
+    assert "error_bound=0.0" in exact
+    assert "error_bound=0.0" in kept
+    assert 0 < float(bound) < 1e-4
 
 
 def test_readme__pictures_are_drawn(tmp_path: Path) -> None:

@@ -179,7 +179,8 @@ def _doubt(scores: Scores) -> str:
     """How exact an area under the curve is, where it is not exact, and what sampling leaves open of it."""
     interval = scores.roc_auc_interval
     drawn = "" if interval is None else f"95 per cent interval {interval[0]:.6f} to {interval[1]:.6f}"
-    inexact = f"off by at most {scores.roc_auc_error:.1g}" if scores.roc_auc_error else ""
+    # With two digits, and never less than it is: rounding takes off less than the twentieth that is added.
+    inexact = f"off by at most {1.05 * scores.roc_auc_error:.1e}" if scores.roc_auc_error else ""
     said = "; ".join(part for part in (inexact, drawn) if part)
     return f" ({said})" if said else ""
 

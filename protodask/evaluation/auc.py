@@ -48,7 +48,7 @@ LABEL = "label"
 MOST_ERROR = 1e-6
 """Bound on the error that is aimed at where the AUC is not exact: sampling has it err by as much with 10^12 rows."""
 
-MOST_PASSES = 4
+MOST_PASSES = 6
 """Over rows that do not fit: each further one has as many cells more as fit, and makes the bound smaller by as much."""
 
 FIRST_BINS = 2**16
@@ -59,7 +59,7 @@ FIRST_BINS = 2**16
 class AucResult(Interval):
     """The area under the ROC curve; `low` and `high` are the ends of its deviation interval, within 0 and 1.
 
-    All are nan where one class only occurs.
+    Where one class only occurs there is no pair to compare: these and `half_width` are nan.
     """
 
     error_bound: float
@@ -117,10 +117,12 @@ def auc(
     "weight" and "inclusion". A row of weight 0 does not count.
 
     Where the sorted scores may not fit into the engine's memory limit, 136 bytes for each row, the rows are passed over
-    several times, up to 4, until the area is known to `most_error`; how well it is known then says `error_bound`. That
-    takes a quarter of the limit at most. The interval covers the area of the distribution that rows are drawn from
-    with a probability of at least `confidence` where weights do not vary within a class, and does so for large numbers
-    of rows where they do.
+    up to 6 times until the area is known to `most_error`; how well it is known then says `error_bound`. That takes a
+    fifth of the limit at most: how many cells fit into it, and so the value within its bound, depends on the limit and
+    on the number of threads.
+
+    The interval covers the area of the distribution that the rows are drawn from, with a probability of at least
+    `confidence`; where weights vary within a class, only with many rows (see `auc_interval`).
     """
     if not 0 <= most_error < 1:
         raise InputError(f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6.")
@@ -129,14 +131,13 @@ def auc(
     with open_engine(engine) as opened:
         if curve_bytes(source.layout.n_rows, 2) <= opened.scheduler.memory_bytes:
             exact = opened.reduce(source, SORTED, label="auc")
-            totals, value, error, passes = exact.totals, area(exact.runs), 0.0, 1
+            totals = _check_totals(exact.totals)
+            value, error, passes = area(exact.runs), 0.0, 1
         else:
             totals, value, error, passes = _area_in_passes(opened, source, most_error)
         if own:
             opened.forget(source)
     negatives, positives = totals.rows.tolist()
-    if not positives + negatives:
-        raise InputError("There is nothing to evaluate: no row has a positive weight.", "Give at least one that has.")
     half = half_width(totals, confidence)
     interval = widened(value, half, error)
     return AucResult(
@@ -151,17 +152,27 @@ def auc(
     )
 
 
+def _check_totals(totals: ClassTotals) -> ClassTotals:
+    """The totals, if there is any weight, and no more than can be divided by."""
+    if not totals.rows.any():
+        raise InputError("There is nothing to evaluate: no row has a positive weight.", "Give at least one that has.")
+    if not np.isfinite(totals.weight).all():
+        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+    return totals
+
+
 def _area_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[ClassTotals, float, float, int]:
     """Totals, area, bound on its error, and the number of passes."""
     first_bins = min(FIRST_BINS, affordable_bins(engine, source, BIN_BYTES + 2 * 8))
     part = engine.reduce(source, BINNED, first_bins, label="auc")
+    totals = _check_totals(part.totals)
     cells, passes = cells_of_bins(part.bins), 1
     most = affordable_bins(engine, source, SUM_BYTES)
     while passes < MOST_PASSES and (grid := cut_cells(cells, most_error, most, MOST_PASSES - passes)) is not None:
         sums = engine.reduce(source, GRID_SUMS, engine.share(grid), label="auc")
         cells, passes = refine_cells(cells, grid, sums), passes + 1
     value, error = area_of_cells(cells)
-    return part.totals, value, error, passes
+    return totals, value, error, passes
 
 
 def _as_source(

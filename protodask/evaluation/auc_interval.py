@@ -1,7 +1,7 @@
 """How far the area under the ROC curve of some rows may be from that of the distribution they are drawn from.
 
-With `n+` and `n-` rows of weight 1, changing the score of one positive changes the AUC by at most `1 / n+`, so that
-(McDiarmid), with `rho = n+ / n`,
+Given the labels, with `n+` and `n-` rows of weight 1, another score of one positive changes the AUC by at most
+`1 / n+`, and of one negative by `1 / n-`, so that (McDiarmid), with `rho = n+ / n`,
 
     P(|AUC_e - AUC| >= h) <= delta,    h^2 = (1 / n+ + 1 / n-) ln(2 / delta) / 2 = ln(2 / delta) / (2 rho (1 - rho) n).
 
@@ -51,9 +51,10 @@ def class_totals(positive: NDArray[np.bool_], weight: Floats | None) -> ClassTot
     rows = np.array([np.count_nonzero(rows) for rows in own], dtype=np.int64)
     if weight is None:
         return ClassTotals(rows, rows.astype(np.float64), rows.astype(np.float64))
-    with np.errstate(over="ignore"):
-        squares = np.array([np.square(weight[rows]).sum() for rows in own])
-    return ClassTotals(rows, np.array([weight[rows].sum() for rows in own]), squares)
+    with np.errstate(over="ignore"):  # infinite sums are known where they are used
+        each = [(weight[rows].sum(), np.square(weight[rows]).sum()) for rows in own]
+    sums, squares = np.array(each).T
+    return ClassTotals(rows, sums, squares)
 
 
 def merge_totals(left: ClassTotals, right: ClassTotals) -> ClassTotals:

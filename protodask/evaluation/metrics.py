@@ -145,7 +145,7 @@ def evaluate(
 
     The ROC AUC is exact and keeps every distinct score in memory, 24 bytes for each and, beyond two classes, for each
     class. Where that may not fit (as shapes and the memory limit say), it is that of narrow bins of scores, which take
-    up to a quarter of the limit, and `roc_auc_error` bounds its error; `auc` makes that smaller in further passes.
+    up to a fifth of the limit, and `roc_auc_error` bounds its error; `auc` makes that smaller in further passes.
     `roc_auc=False` leaves it out. `clip`: see `log_loss`.
     """
     with open_engine(engine) as opened:

@@ -122,6 +122,8 @@ def policy_value(
     source = _as_source(match, reward, propensity, inclusion)
     with open_engine(engine) as opened:
         sums = opened.reduce(source, POLICY, question, label="policy value")
+        if source is not match:
+            opened.forget(source)
     return finish_policy(sums, question).interval
 
 
@@ -158,8 +160,10 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
             weight, value = stands_for, earned
         else:
             weight, value = likelihood if stands_for is None else stands_for * likelihood, reward
-    usable = np.isfinite(product) if weight is None else np.isfinite(product) & np.isfinite(weight)
-    _require(block, usable, PROPENSITY, "Leave out rows of so small a probability: they cannot be weighted.")
+    remedy = "Leave out rows of so small a probability, or rescale the rewards: the quotient is too large to be stored."
+    _require(block, np.isfinite(likelihood) & np.isfinite(earned), PROPENSITY, remedy)
+    if stands_for is not None and weight is not None:
+        _require(block, np.isfinite(weight) & np.isfinite(product), INCLUSION.name, remedy)
     return PolicySums(
         rows=block.n_rows,
         matched=int(np.count_nonzero(match)),

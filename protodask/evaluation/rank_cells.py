@@ -44,10 +44,10 @@ MARGIN = 0.9
 
 _LAST_KEY = np.uint64(2**64 - 1)
 _MOST_SHIFT = 63
-_TABLE_BITS = 18
+_TABLE_BITS = 18  # a table of 2 MiB, of which little is looked at often
 _GOLDEN = (5**0.5 - 1) / 2
 _LITTLE = 1e-300
-_SCALES, _STEPS = (-10.0, 100.0), 40
+_SCALES, _STEPS = (-10.0, 100.0), 24
 """Binary logarithm of the places for a unit of `sqrt(a c) / sqrt(A C)`: between which, and by how many bisections."""
 
 
@@ -128,7 +128,7 @@ def area_of_cells(cells: Cells) -> tuple[float, float]:
         return float("nan"), 0.0
     positive, negative = _shares(cells.positive), _shares(cells.negative)
     below = np.cumsum(negative) - 0.5 * negative
-    return float(np.sum(positive * below)), 0.5 * float(np.sum(cells.open_pairs))
+    return min(float(np.sum(positive * below)), 1.0), 0.5 * float(np.sum(cells.open_pairs))
 
 
 def _shares(weight: Floats) -> Floats:
@@ -239,7 +239,7 @@ def sum_rows(
 def find_cells(grid: Grid, key: Keys) -> NDArray[np.intp]:
     """The last cell that begins at or below each key; the first one for keys below all.
 
-    As `np.searchsorted`, which takes ten times as long where few cells begin at keys of one entry of the table.
+    As `np.searchsorted`, which takes several times as long where few cells begin at keys of one entry of the table.
     """
     start = grid.lowest[0] >> grid.table_shift
     entry = np.clip(key >> grid.table_shift, start, start + np.uint64(len(grid.table) - 1)) - start

@@ -42,7 +42,10 @@ def squared_error(
     """
     source = _as_source(prediction, target, weight)
     with open_engine(engine) as opened:
-        return opened.reduce(source, SQUARED_ERROR, label="squared error")
+        error = opened.reduce(source, SQUARED_ERROR, label="squared error")
+        if source is not prediction:
+            opened.forget(source)
+    return error
 
 
 def _as_source(prediction: ArrayLike | Source, target: ArrayLike | None, weight: ArrayLike | None) -> Source:

@@ -160,7 +160,7 @@ def area(runs: Runs) -> float:
     if positive == 0 or negative == 0:
         return float("nan")
     below = np.cumsum(runs.negative) - 0.5 * runs.negative
-    return float(np.sum(runs.positive * below) / positive / negative)
+    return min(float(np.sum(runs.positive * below) / positive / negative), 1.0)  # rounding may be upwards
 
 
 def finish_areas(curves: Curves) -> Areas:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity
 from protodask.engine.groups import split_blocks
+from protodask.engine.sources import leaves
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,8 +35,9 @@ FIRST_FREE = 42
 BIN_BYTES = 33
 """A bin beside its sums, of 8 bytes each."""
 
-MEMORY_SHARE = 0.25
-"""Of the memory limit, for the bins of a pass: blocks, caches and the interpreter take the rest."""
+MEMORY_SHARE = 0.2
+"""Of the memory limit, without rows that are in memory, for the bins of a pass: blocks, caches and the interpreter take
+the rest."""
 
 LEAST_BINS = 64
 """However little memory there is."""
@@ -239,10 +241,14 @@ def _n_subtrees(first: int, last: int) -> int:
 
 
 def affordable_bins(engine: Engine, source: Source, bin_bytes: int) -> int:
-    """Bins a partial may have so that those of a pass over the source stay within their share of the memory limit."""
+    """Bins a partial may have so that those of a pass stay within their share of the memory that the rows leave."""
     scheduler = engine.scheduler
     held = partials_held(source.layout.n_blocks, scheduler.n_tasks, scheduler.n_threads)
-    return max(LEAST_BINS, int(MEMORY_SHARE * scheduler.memory_bytes) // (held * bin_bytes))
+    rows = sum(
+        array.nbytes for leaf in leaves(source) if isinstance(leaf, ArraySource) for array in leaf.arrays.values()
+    )
+    memory = max(min(scheduler.memory_bytes, scheduler.processes().driver_bytes) - rows, 0)
+    return max(LEAST_BINS, int(MEMORY_SHARE * memory) // (held * bin_bytes))
 
 
 def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:

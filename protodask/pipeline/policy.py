@@ -28,7 +28,7 @@ from protodask.prototypes.scoring import PREDICTED, predict_block
 OF_POLICIES = ("action", "match", "reward", "propensity", "estimator", "dropped_zeros", "confidence")
 """Settings of an evaluation that say how a log of actions is to be read."""
 
-OF_EITHER = ("data", "model", "batches", "inclusion", "unseen", "drop", "policy", "out", "overwrite")
+OF_EITHER = ("data", "model", "batches", "calibrated", "inclusion", "unseen", "drop", "policy", "out", "overwrite")
 """Settings of an evaluation that such a log and rows of known classes have in common."""
 
 
@@ -54,7 +54,9 @@ def check_evaluation(step: EvaluateStep) -> None:
             "It is not said what the policy does.",
             "Name a model, or with match the column that says whether the policy takes the logged action.",
         )
-    if step.match is not None and (wrong := [name for name in ("model", "action", "batches") if name in given]):
+    if step.match is not None and (
+        wrong := [name for name in ("model", "action", "batches", "calibrated") if name in given]
+    ):
         raise InputError(
             f"Both match and {key_of(wrong[0])} are set.",
             "Choose the column that says what the policy does, or a model that does it.",
@@ -68,13 +70,13 @@ def evaluate_policy(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:
     model = None if step.model is None else load_model(step.model)
     count = 0
     if model is not None:
-        (count,) = model.batch_counts(step.batches)
+        count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     columns = LogColumns(step.reward, step.propensity, step.action, step.inclusion, step.match)
     source = policy_log(model, step.data, columns, engine=engine, unseen=step.unseen, drop=step.drop)
     shared = None if model is None else engine.share(model)
-    sums = engine.reduce(source, LOGGED_POLICY, shared, count, question, label="policy value")
+    sums = engine.reduce(source, LOGGED_POLICY, shared, count, step.calibrated, question, label="policy value")
     engine.forget(source)
     result = PolicyEvaluated(step.model, step.data, finish_policy(sums, question), question, step.out)
     if step.out is not None:
@@ -82,10 +84,12 @@ def evaluate_policy(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:
     return result
 
 
-def _judge_block(block: Block, model: PrototypeSet | None, n_batches: int, question: PolicyQuestion) -> PolicySums:
+def _judge_block(
+    block: Block, model: PrototypeSet | None, n_batches: int, calibrated: bool, question: PolicyQuestion
+) -> PolicySums:
     if model is None:
         return policy_sums(block, question)
-    match = predict_block(block, model, n_batches)[PREDICTED] == block[ACTION]
+    match = predict_block(block, model, n_batches, calibrated)[PREDICTED] == block[ACTION]
     log = {name: values for name, values in block.arrays.items() if name not in (FEATURES.name, ACTION)}
     return policy_sums(Block(block.number, block.start, {**log, MATCH: match}), question)
 

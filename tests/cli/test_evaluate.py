@@ -1,6 +1,7 @@
 """`protodask evaluate`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,23 @@ def test_evaluate__missing_weight_column(call: Call, example: Any) -> None:
     done = call("evaluate", example.model, example.table, "--weight", "times")
     assert done.exit_code == 1
     assert "Check the name given with --weight." in done.stderr
+
+
+def test_evaluate__says_how_well_the_roc_auc_is_known(
+    call: Call, example: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = _evaluate(call, example.model, example.data)
+    assert exact["roc_auc_error"] == 0
+    low, high = exact["roc_auc_interval"]
+    assert low < exact["roc_auc"] < high
+    in_words = call("evaluate", example.model, example.data).stdout
+    assert f"{exact['roc_auc']:.6f} (95 per cent interval {low:.6f} to {high:.6f})" in in_words
+
+    monkeypatch.setattr("protodask.evaluation.roc.curve_bytes", lambda n_rows, n_classes: 2**62)
+    monkeypatch.setattr("protodask.evaluation.roc.MOST_BINS", 8)
+    binned = _evaluate(call, example.model, example.data)
+    assert 0 < abs(binned["roc_auc"] - exact["roc_auc"]) <= binned["roc_auc_error"] < 0.2
+    in_words = call("evaluate", example.model, example.data).stdout
+    said = re.search(r"off by at most (\S+);", in_words)
+    assert said is not None
+    assert binned["roc_auc_error"] <= float(said[1]) < 1.1 * binned["roc_auc_error"]

@@ -102,6 +102,29 @@ def test_policy__of_fewer_batches(call: Call, logged: Logged) -> None:
     _agrees(found, logged.expected(logged.frame, logged.policy(0) == logged.frame.did.to_numpy()))
 
 
+def test_policy__of_a_calibrated_model(call: Call, logged: Logged, tmp_path: Path) -> None:
+    # Those that came to be "a" are more than the model was trained on, so that calibrated it says "a" more often.
+    came = logged.frame.assign(did=np.where((logged.frame.age > 5) & (logged.frame.index % 4 == 0), "b", "a"))
+    table, model, out = (
+        logged.file("came.csv", came[["age", "size", "did"]]),
+        tmp_path / "m.zarr",
+        tmp_path / "p.parquet",
+    )
+    for arguments in (
+        ("calibrate", logged.model, table, "--out", model),
+        ("predict", model, table, "--out", out, "--calibrated"),
+    ):
+        done = call(*arguments)
+        assert done.exit_code == 0, done.output
+    predicted = pd.read_parquet(out).predicted.to_numpy()
+    assert (predicted != logged.policy()).any()
+    found = _evaluate(call, model, logged.file("log.parquet"), *ROLES, "--calibrated")
+    _agrees(found, logged.expected(logged.frame, predicted == logged.frame.did.to_numpy()))
+    plain = call("evaluate", logged.model, logged.file("log.parquet"), "--policy", *ROLES, "--calibrated")
+    assert plain.exit_code == 1
+    assert "protodask calibrate" in plain.stderr
+
+
 def test_policy__action_in_another_column(call: Call, logged: Logged) -> None:
     renamed = logged.file("renamed.parquet", logged.frame.rename(columns={"did": "action"}))
     done = call("evaluate", logged.model, renamed, "--policy", *ROLES)

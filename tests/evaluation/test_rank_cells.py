@@ -30,7 +30,7 @@ scores = st.lists(
 
 
 def halves(score: Floats) -> NDArray[np.bool_]:
-    return np.arange(len(score)) % 2 == 0
+    return np.asarray(np.arange(len(score)) % 2 == 0)
 
 
 def first_cells(score: Floats, most: int = 2**16, weight: Floats | None = None) -> Cells:
@@ -123,7 +123,7 @@ def test_cut_cells__leaves_about_what_is_asked_for(most_error: float) -> None:
     left = 100 - len(places)  # cells that are not cut at all
     error = 0.5 * (np.sum(1 / places) + left) / 100**2
     assert 0.7 * most_error < error < most_error
-    assert grid.n_places < 1.3 * 0.5 / most_error  # no fewer than 0.5 / most_error would do
+    assert grid.n_places < 1.4 * 0.5 / most_error  # no fewer than 0.5 / most_error would do
 
 
 def test_cut_cells__spreads_places_over_the_passes_that_are_left() -> None:
