@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
     from protodask.pipeline.results import (
-        DatasetSubsampled,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
@@ -55,7 +54,9 @@ def show_result(result: Result, as_json: bool) -> None:
             for note in result.dataset.notes:
                 say(f"Note: {note}")
         case DatasetSubsampled():
-            _show_subsample(result)
+            from protodask.cli.show_subsample import show_subsample
+
+            show_subsample(result)
         case ModelEvaluated():
             _show_scores(result)
         case ModelTuned():
@@ -101,11 +102,10 @@ def summarize_result(result: Result) -> str:
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
-        case DatasetSubsampled(dataset):
-            return (
-                f"The subsample {shorten(dataset.path)} has {dataset.n_rows:,} rows, which stand for "
-                f"{number(result.effective)}."
-            )
+        case DatasetSubsampled():
+            from protodask.cli.show_subsample import summarize_subsample
+
+            return summarize_subsample(result)
         case ModelFitted():
             return summarize_fit(result)
         case ModelTuned():
@@ -152,17 +152,6 @@ def _summarize_report(result: ReportWritten) -> str:
         f"The report {shorten(result.path)} on {result.rows:,} rows has {size(result.size)}; open it in a browser."
         f"{drifted}"
     )
-
-
-def _show_subsample(result: DatasetSubsampled) -> None:
-    say(summarize_result(result))
-    say()
-    by_class = zip(result.dataset.classes, result.rows, result.rates, result.kept, result.weight, strict=True)
-    rows = [
-        [str(label), f"{before:,}", f"{rate:.4g}", f"{kept:,}", number(weight)]
-        for label, before, rate, kept, weight in by_class
-    ]
-    say_some(["class", "rows", "rate", "kept", "stand for"], rows)
 
 
 def _summarize_scores(scores: ModelScores, data: str) -> str:

@@ -110,6 +110,12 @@ def _check_rate(label: object, rate: object) -> None:
         )
 
 
+def _checked_seed(seed: object) -> int:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise InputError(f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
+    return int(seed)
+
+
 def class_rates(
     dataset: Dataset, rates: Rates | None = None, budget: float | None = None, engine: EngineLike = None
 ) -> Floats:
@@ -136,13 +142,15 @@ def _rates_by_label(rates: Mapping[Any, float], classes: Sequence[Label]) -> Flo
     labels[:] = list(rates)
     codes = label_codes(labels, classes).tolist()
     found = np.ones(len(classes))
+    given: set[int] = set()
     for label, code, rate in zip(rates, codes, rates.values(), strict=True):
         if code < 0:
             shown = ", ".join(repr(known) for known in classes[:MOST_NAMED])
             more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
             raise InputError(f"The dataset has no class {label!r}.", f"Its classes are {shown}{more}.")
-        if codes.count(code) > 1:
+        if code in given:
             raise InputError(f"The class {classes[code]!r} has two rates.", "Give one.")
+        given.add(code)
         found[code] = rate
     return found
 
@@ -177,8 +185,7 @@ def subsample(
     """
     where = locate(out)
     check_rates(rates, budget)
-    if not 0 <= seed < 2**64:
-        raise InputError(f"The seed is {seed}.", "Give a number from 0 to 2**64 - 1.")
+    seed = _checked_seed(seed)
     check_free(where, overwrite)
     known = dataset.metadata
     with open_engine(engine) as opened:

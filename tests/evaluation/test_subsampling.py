@@ -197,7 +197,7 @@ def test_subsample__keeps_what_the_dataset_says_of_its_rows(tmp_path: Path) -> N
     arrays = make_arrays(400)
     options = {"weight_name": "w", "group_name": "person", "dropped": ("comment",), "notes": ("From somewhere.",)}
     source = written(arrays, tmp_path / "all", **options)
-    found = Dataset.open(subsample(source, tmp_path / "part", rates={"no": 0.25}, seed=3).path)
+    found = Dataset.open(subsample(source, tmp_path / "part", rates={"no": 0.25}, seed=np.int64(3)).path)  # type: ignore[arg-type]
     old, new = source.metadata, found.metadata
     for name in ("classes", "columns", "target_name", "weight_name", "group_name", "dropped", "dtype"):
         assert getattr(new, name) == getattr(old, name), name
@@ -352,6 +352,7 @@ def source(tmp_path: Path) -> Dataset:
         ({"rates": {None: 0.5}}, "'no', 'perhaps', 'yes'"),
         ({"rates": {"no": 0.5}, "seed": -1}, "from 0 to"),
         ({"rates": {"no": 0.5}, "seed": 2**64}, "from 0 to"),
+        ({"rates": {"no": 0.5}, "seed": 1.5}, "whole number from 0 to"),
         ({"rates": {"yes": 1e-12}}, "higher rate"),
         ({"budget": 1e-9}, "larger budget"),
     ],

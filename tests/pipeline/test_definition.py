@@ -70,7 +70,7 @@ def test_read__set_replaces_defaults_and_what_follows_from_them(tmp_path: Path) 
         ("- a", "name: value"),
         (
             "steps: [sample-data]",
-            "Begin it with the name of one step: sample-data, ingest, fit, tune, predict, evaluate, report.",
+            "Begin it with the name of one step: sample-data, ingest, ",
         ),
         ("steps: [{train: {}}]", "Begin it with the name of one step"),
         ("steps: [{fit: {}, predict: {}}]", "Begin it with the name of one step"),
