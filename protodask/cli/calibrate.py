@@ -23,7 +23,7 @@ def calibrate(
         int, typer.Option("--bins", min=1, help="Bins of equal weight; each gives the spline a point.")
     ] = 20,
     monotone: Annotated[
-        bool, typer.Option("--monotone", help="Never let a higher raw probability become a lower one.")
+        bool, typer.Option("--monotone", help="Let no spline fall: higher raw probabilities keep their order.")
     ] = False,
     batches: Annotated[
         int | None, typer.Option("--batches", min=0, help="Calibrate so many batches of the model; by default, all.")
