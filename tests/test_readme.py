@@ -44,13 +44,13 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
     assert len(examples("report")) == 1
-    assert len(examples("decisions")) == 1
     assert len(examples("auc")) == 1
     assert len(examples("policy")) == 1
     assert len(examples("policycli")) == 1
     assert len(examples("subsample")) == 1
     assert len(examples("calibrate")) == 1
     assert len(examples("calibrator")) == 1
+    assert len(examples("decisions")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])

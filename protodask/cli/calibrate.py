@@ -19,9 +19,11 @@ def calibrate(
     model: Model,
     data: Rows,
     out: Annotated[str, typer.Option("--out", metavar="MODEL", help="Where to write the model with its calibration.")],
-    bins: Annotated[int, typer.Option("--bins", min=1, help="Control points of the spline, about.")] = 20,
+    bins: Annotated[
+        int, typer.Option("--bins", min=1, help="Bins of equal weight; each gives the spline a point.")
+    ] = 20,
     monotone: Annotated[
-        bool, typer.Option("--monotone", help="Never let a higher raw probability become a lower one.")
+        bool, typer.Option("--monotone", help="Let no spline fall: higher raw probabilities keep their order.")
     ] = False,
     batches: Annotated[
         int | None, typer.Option("--batches", min=0, help="Calibrate so many batches of the model; by default, all.")

@@ -14,6 +14,7 @@ from protodask.evaluation.metrics import (
     log_loss,
     roc_auc,
 )
+from protodask.evaluation.model_calibration import calibrate_model
 from protodask.evaluation.policy import policy_value
 from protodask.evaluation.regression import squared_error
 from protodask.evaluation.subsampling import balanced_rates, subsample
@@ -29,6 +30,7 @@ __all__ = [
     "balanced_accuracy",
     "balanced_rates",
     "brier_score",
+    "calibrate_model",
     "calibration_curve",
     "confusion_matrix",
     "evaluate",

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from protodask.data import Column, Dataset, write_dataset
 from protodask.engine import array_source, thread_engine
+from protodask.evaluation.model_calibration import calibrate_model
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.describe import describe_place
 from protodask.prototypes import FitConfig, fit, load_model
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.prediction import predict
+from protodask.prototypes.scoring import predict_features
 
 ROWS, BLOCK_ROWS = 80, 32
 
@@ -68,7 +70,7 @@ def make_stores(folder: Path) -> None:
         with thread_engine(1, 2**26) as engine:
             config = FitConfig(**{**TWO_BATCHES.as_dict(), "seed": seed})
             run = fit(data, config, run_dir=place / "finished", engine=engine)
-            run.model.save(place / "model")
+            calibrate_model(run.model, data, np.arange(len(data.classes)), engine, n_bins=4).save(place / "model")
             predict(run.model, data, place / "predictions", engine=engine)
         shutil.copytree(place / "finished", place / "run")
         _interrupt(place / "run")
@@ -121,7 +123,8 @@ def _use_model(path: Path, valid: Path) -> Any:
     model = load_model(path)
     features = np.random.default_rng(3).uniform(0, 3, (20, model.n_features))
     scores = model.scores(features, range(model.n_batches + 1))
-    return described, [values.tobytes().hex() for values in scores]
+    calibrated = predict_features(features, model, [model.calibrated_batches()], calibrated=True)[0][0]
+    return described, [values.tobytes().hex() for values in (*scores, calibrated)]
 
 
 def _use_run(path: Path, valid: Path) -> Any:
