@@ -23,8 +23,8 @@ Integers = NDArray[np.int64]
 WINDOW = 256
 """Neighbouring integers on which a count of small variance is told apart: 12 deviations to either side and more."""
 
-STEP = 32
-"""Bins between two transforms that are kept."""
+LEAST_STEP, MOST_KEPT = 8, 2048
+"""Bins between two transforms that are kept, and how many are: 4 MiB."""
 
 _ANGLES = 2 * np.pi * np.arange(WINDOW // 2 + 1) / WINDOW
 
@@ -75,12 +75,17 @@ class Rows:
         return _leading(np.where(self.mean > 0.5, self.rows, 0))
 
     @cached_property
+    def _step(self) -> int:
+        return max(LEAST_STEP, len(self.rows) // MOST_KEPT)
+
+    @cached_property
     def _kept(self) -> tuple[Floats, Floats]:
-        """Transforms of the rows before every `STEP`-th bin, as far as the variance is small."""
-        last = int(np.searchsorted(self.sums[:, 1], self.small, side="right")) // STEP
+        """Transforms of the rows before some bins, evenly apart, as far as the variance is small."""
+        step = self._step
+        last = int(np.searchsorted(self.sums[:, 1], self.small, side="right")) // step
         sizes, phases = np.zeros((last + 1, len(_ANGLES))), np.zeros((last + 1, len(_ANGLES)))
         for place in range(last):
-            size, phase = self._transform(place * STEP, (place + 1) * STEP)
+            size, phase = self._transform(place * step, (place + 1) * step)
             sizes[place + 1], phases[place + 1] = sizes[place] + size, phases[place] + phase
         return sizes, phases
 
@@ -93,8 +98,8 @@ class Rows:
         mean, variance, third, fourth = sums.tolist()
         if variance > self.small:
             return Count(most, mean, variance, third, fourth, certain)
-        place = whole // STEP
-        rest_size, rest_phase = self._transform(place * STEP, whole)
+        place = whole // self._step
+        rest_size, rest_phase = self._transform(place * self._step, whole)
         size, phase = self._kept[0][place] + rest_size, self._kept[1][place] + rest_phase
         if more:
             own_size, own_phase = _log_factors(self.mean[whole : whole + 1], self.spread[whole : whole + 1])

@@ -15,10 +15,10 @@ from protodask.decisions.ranked import Ranking
 
 Integers = NDArray[np.int64]
 
-EVEN = 96
+EVEN = 64
 """Places even in the rows, in the positives expected, and in their variance."""
 
-NEAR_ENDS = 48
+NEAR_ENDS = 32
 """Places whose distances from an end grow geometrically."""
 
 VALLEYS = 6
