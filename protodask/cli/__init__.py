@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
 from protodask.cli.evaluate import evaluate
 from protodask.cli.explain import explain
@@ -60,6 +61,7 @@ app.command("info")(info)
 app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("tune")(tune)
+app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("explain")(explain)

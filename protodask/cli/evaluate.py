@@ -9,10 +9,32 @@ import typer
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
-from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
+from protodask.cli.predict import Batches, Calibrated, Drop, Model, Rows, UnseenOption
 from protodask.cli.show import show_result
 
 TABLES = "For raw tables"
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="COL",
+        help="Column of the classes; by default, the one of the training data.",
+        rich_help_panel=TABLES,
+    ),
+]
+Weight = Annotated[
+    str | None, typer.Option("--weight", metavar="COL", help="Column of row weights.", rich_help_panel=TABLES)
+]
+Inclusion = Annotated[
+    str | None,
+    typer.Option(
+        "--inclusion",
+        metavar="COL",
+        help="Column of the probabilities with which rows were kept.",
+        rich_help_panel=TABLES,
+    ),
+]
 
 
 @grouped
@@ -20,27 +42,10 @@ def evaluate(
     model: Model,
     data: Rows,
     batches: Batches = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="COL",
-            help="Column of the classes; by default, the one of the training data.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option("--weight", metavar="COL", help="Column of row weights.", rich_help_panel=TABLES)
-    ] = None,
-    inclusion: Annotated[
-        str | None,
-        typer.Option(
-            "--inclusion",
-            metavar="COL",
-            help="Column of the probabilities with which rows were kept.",
-            rich_help_panel=TABLES,
-        ),
-    ] = None,
+    calibrated: Calibrated = False,
+    target: Target = None,
+    weight: Weight = None,
+    inclusion: Inclusion = None,
     unseen: UnseenOption = "error",
     drop: Drop = None,
     roc_auc: Annotated[
@@ -62,6 +67,7 @@ def evaluate(
             model=model,
             data=data,
             batches=batches,
+            calibrated=calibrated,
             target=target,
             weight=weight,
             inclusion=inclusion,

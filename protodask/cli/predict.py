@@ -18,6 +18,9 @@ Rows = Annotated[
 Batches = Annotated[
     int | None, typer.Option("--batches", min=0, help="Use so many batches of the model; by default, all.")
 ]
+Calibrated = Annotated[
+    bool, typer.Option("--calibrated", help="Calibrated probabilities, of a model made by `protodask calibrate`.")
+]
 UnseenOption = Annotated[
     Literal["error", "zero"],
     typer.Option("--unseen", help="Categories in raw tables that were not there at ingest: an error, or all zero."),
@@ -36,6 +39,7 @@ def predict(
         typer.Option("--out", metavar="PRED", help="Where to write: Parquet if it ends in .parquet, otherwise Zarr."),
     ],
     batches: Batches = None,
+    calibrated: Calibrated = False,
     unseen: UnseenOption = "error",
     drop: Drop = None,
     overwrite: Overwrite = False,
@@ -47,5 +51,5 @@ def predict(
     with reported(debug):
         from protodask.pipeline.steps import PredictStep
 
-        step = PredictStep(model, data, out, batches, unseen, tuple(drop or ()), overwrite)
+        step = PredictStep(model, data, out, batches, calibrated, unseen, tuple(drop or ()), overwrite)
         show_result(perform_step(step, computing), as_json)

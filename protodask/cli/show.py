@@ -17,7 +17,14 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
-    from protodask.pipeline.results import ModelEvaluated, ModelFitted, ModelTuned, ReportWritten, Result
+    from protodask.pipeline.results import (
+        ModelCalibrated,
+        ModelEvaluated,
+        ModelFitted,
+        ModelTuned,
+        ReportWritten,
+        Result,
+    )
 
 MOST_LINES = 20
 """Lines of a list that are shown; --json has all."""
@@ -27,6 +34,7 @@ def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
         DatasetWritten,
+        ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
@@ -48,6 +56,10 @@ def show_result(result: Result, as_json: bool) -> None:
             from protodask.cli.show_search import show_tuned
 
             show_tuned(result)
+        case ModelCalibrated():
+            say(summarize_result(result))
+            for note in result.notes:
+                say(f"Note: {note}")
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -63,6 +75,7 @@ def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
         DatasetWritten,
+        ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
@@ -82,8 +95,11 @@ def summarize_result(result: Result) -> str:
             from protodask.cli.show_search import summarize_choice
 
             return f"{summarize_fit(result)} {summarize_choice(result)}"
+        case ModelCalibrated():
+            return _summarize_calibration(result)
         case PredictionsWritten():
-            return f"The predictions {shorten(result.path)} have {result.rows:,} rows."
+            kind = "calibrated predictions" if result.calibrated else "predictions"
+            return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
         case ReportWritten():
@@ -101,6 +117,14 @@ def summarize_fit(result: ModelFitted | ModelTuned) -> str:
     )
 
 
+def _summarize_calibration(result: ModelCalibrated) -> str:
+    found = result.calibration
+    return (
+        f"The model {shorten(result.path)} has a calibration of {count(found.n_batches, 'batch', 'batches')}, fitted "
+        f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
+    )
+
+
 def _summarize_report(result: ReportWritten) -> str:
     drifted = "" if result.alarming is None else f" {count(result.alarming, 'feature')} drifted strongly."
     return (
@@ -111,8 +135,9 @@ def _summarize_report(result: ReportWritten) -> str:
 
 def _summarize_scores(scores: ModelScores, data: str) -> str:
     found = scores.scores
+    who = "calibrated model" if scores.calibrated else "model"
     return (
-        f"The model is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
+        f"The {who} is right on {found.accuracy:.1%} of the {found.rows:,} rows of {mask(data)}. Its log-loss there is "
         f"{found.log_loss:.4f}; always predicting the class shares of the training data has "
         f"{scores.marginal_log_loss:.4f}, perfect predictions have 0."
     )
@@ -220,6 +245,7 @@ def _show_model(found: Mapping[str, Any]) -> None:
             ("features", f"{found['active_features']:,} of {found['features']:,} are used"),
             ("target", found["target"]),
             ("precision", found["precision"]),
+            *([("calibration", _calibration_text(found["calibration"]))] if found["calibration"] is not None else []),
             ("fingerprint", found["fingerprint"]),
         ]
     )
@@ -233,6 +259,12 @@ def _show_model(found: Mapping[str, Any]) -> None:
         say()
         say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
         say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+
+
+def _calibration_text(found: Mapping[str, Any]) -> str:
+    kind = "monotone splines" if found["monotone"] else "splines"
+    batches = count(found["batches"], "batch", "batches")
+    return f"{kind} of {count(found['bins'], 'bin')} for {batches}, fitted to {count(found['rows'], 'row')}"
 
 
 def _show_run(found: Mapping[str, Any]) -> None:

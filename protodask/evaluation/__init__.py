@@ -1,6 +1,7 @@
 """How good predictions are: exact, weighted metrics of a whole dataset, one pass each, merged and never averaged."""
 
 from protodask.evaluation.calibration import CalibrationCurve, calibration_curve
+from protodask.evaluation.calibrator import Calibrator
 from protodask.evaluation.metrics import (
     Scores,
     accuracy,
@@ -14,6 +15,7 @@ from protodask.evaluation.metrics import (
 
 __all__ = [
     "CalibrationCurve",
+    "Calibrator",
     "Scores",
     "accuracy",
     "balanced_accuracy",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from protodask.data import Dataset
+from protodask.data import Dataset, Label
 from protodask.data.bounded import file_status
 from protodask.data.records import recognize, unseal
 from protodask.data.schema import FORMAT_NAME
@@ -17,9 +18,10 @@ from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
-from protodask.prototypes.prediction import PREDICTIONS, RECORD
+from protodask.prototypes.prediction import CALIBRATED, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
+from protodask.prototypes.splines import SplineCalibration
 
 
 def describe_place(path: str) -> dict[str, Any]:
@@ -64,7 +66,24 @@ def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
             for column in model.columns
         ],
         "batches": [_describe_batch(model, number, batch) for number, batch in enumerate(model.batches, start=1)],
+        "calibration": None if model.calibration is None else describe_calibration(model.calibration, model.classes),
         "provenance": dict(model.provenance),
+    }
+
+
+def describe_calibration(calibration: SplineCalibration, classes: Sequence[Label]) -> dict[str, Any]:
+    """What a calibration is of, and its control points; of two classes, those of the second."""
+    of_splines = classes[-len(calibration.splines) :]
+    return {
+        "batches": calibration.n_batches,
+        "bins": calibration.n_bins,
+        "monotone": calibration.monotone,
+        "rows": calibration.rows,
+        "weight": calibration.weight,
+        "splines": [
+            {"class": label, "raw": spline.score.tolist(), "calibrated": spline.outcome.tolist()}
+            for label, spline in zip(of_splines, calibration.splines, strict=True)
+        ],
     }
 
 
@@ -117,5 +136,6 @@ def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
         "rows": fields.integer("rows", 0),
         "classes": list(fields.labels("classes")),
         "batches": fields.integer("n_batches", 0),
+        "calibrated": record.get(CALIBRATED) is True,
         "model": fields.text("model"),
     }

@@ -35,6 +35,7 @@ class ModelScores:
     n_batches: int
     marginal_log_loss: float
     """`-sum_n s_n log p0[y_n] / sum_n s_n`: the log-loss of predicting the class shares of the training data."""
+    calibrated: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -43,13 +44,14 @@ class ModelScores:
             "marginal_log_loss": self.marginal_log_loss,
             "classes": list(self.classes),
             "batches": self.n_batches,
+            "calibrated": self.calibrated,
         }
 
 
 def _evaluate_rows(
-    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, roc_auc: bool
+    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, roc_auc: bool, calibrated: bool
 ) -> EvaluationPartial:
-    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
+    ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
     arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
     arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
     return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc)
@@ -66,17 +68,20 @@ def evaluate_model(
     *,
     n_batches: int | None = None,
     roc_auc: bool = True,
+    calibrated: bool = False,
 ) -> ModelScores:
     """Every metric of a model on a source of features and targets; `codes` are the model's classes of the targets'.
 
     The ROC AUC needs memory for each row (see `protodask.evaluation.evaluate`) and is refused where it may not fit.
     """
-    (count,) = model.batch_counts(n_batches)
+    count = model.calibrated_batches(n_batches) if calibrated else model.batch_counts(n_batches)[0]
     if roc_auc:
         check_curves_fit(source.layout.n_rows, model.n_classes, engine.scheduler.memory_bytes)
-    scores = engine.reduce(source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, label="metrics")
+    scores = engine.reduce(
+        source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, calibrated, label="metrics"
+    )
     engine.forget(source)
-    return ModelScores(scores, model.classes, count, _marginal_log_loss(model, scores))
+    return ModelScores(scores, model.classes, count, _marginal_log_loss(model, scores), calibrated)
 
 
 def _marginal_log_loss(model: PrototypeSet, scores: Scores) -> float:

@@ -9,6 +9,8 @@ from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError
+from protodask.evaluation.control_points import SplineSettings
+from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.published import published_model
@@ -17,6 +19,7 @@ from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitt
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
+    CalibrateStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -46,7 +49,9 @@ def check(step: Step) -> None:
             run_directory(step.out, step.run_dir)
         case TuneStep():
             check_tuning(step)
-        case PredictStep() | EvaluateStep() | ReportStep():
+        case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
+            if isinstance(step, CalibrateStep):
+                SplineSettings(step.bins, step.monotone)
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
 
@@ -67,6 +72,8 @@ def perform(
             return _fit(step, engine, callbacks)
         case TuneStep():
             return tune_dataset(step, engine, callbacks, listen)
+        case CalibrateStep():
+            return calibrate(step, engine)
         case PredictStep():
             return _predict(step, engine)
         case EvaluateStep():
@@ -124,17 +131,19 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     model = load_model(step.model)
-    (count,) = model.batch_counts(step.batches)
+    count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
     source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
-    rows = predict(model, source, where, n_batches=count, engine=engine, overwrite=step.overwrite)
-    return PredictionsWritten(where, rows, count)
+    rows = predict(
+        model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
+    )
+    return PredictionsWritten(where, rows, count, step.calibrated)
 
 
 def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
     model = load_model(step.model)
-    (count,) = model.batch_counts(step.batches)
+    count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     source, codes = rows_to_evaluate(
@@ -147,7 +156,9 @@ def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
         weight=step.weight,
         inclusion=step.inclusion,
     )
-    scores = evaluate_model(model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc)
+    scores = evaluate_model(
+        model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc, calibrated=step.calibrated
+    )
     result = ModelEvaluated(step.model, step.data, scores, step.out)
     if step.out is not None:
         write_json(step.out, result.describe(), step.overwrite)

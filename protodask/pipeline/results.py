@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from protodask.data import Dataset
+from protodask.data import Dataset, Label
+from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
 from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.splines import SplineCalibration
 from protodask.selection.results import SearchResult, Trial
 
 
@@ -94,16 +96,43 @@ class ModelTuned:
 
 
 @dataclass(frozen=True)
+class ModelCalibrated:
+    """A model with a calibration lies at `path`."""
+
+    path: str
+    classes: tuple[Label, ...]
+    calibration: SplineCalibration
+    notes: tuple[str, ...] = ()
+    """Why its calibrated probabilities may not be what they seem."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "calibrate",
+            "path": mask(self.path),
+            "calibration": describe_calibration(self.calibration, self.classes),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
 class PredictionsWritten:
     """Predictions for `rows` rows lie at `path`."""
 
     path: str
     rows: int
     n_batches: int
+    calibrated: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return {"kind": "predictions", "path": mask(self.path), "rows": self.rows, "batches": self.n_batches}
+        return {
+            "kind": "predictions",
+            "path": mask(self.path),
+            "rows": self.rows,
+            "batches": self.n_batches,
+            "calibrated": self.calibrated,
+        }
 
 
 @dataclass(frozen=True)
@@ -147,4 +176,6 @@ class ReportWritten:
         }
 
 
-Result = DatasetWritten | ModelFitted | ModelTuned | PredictionsWritten | ModelEvaluated | ReportWritten
+Result = (
+    DatasetWritten | ModelFitted | ModelTuned | ModelCalibrated | PredictionsWritten | ModelEvaluated | ReportWritten
+)

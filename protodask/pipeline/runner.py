@@ -10,6 +10,7 @@ from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
 from protodask.pipeline.steps import (
+    CalibrateStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -79,6 +80,8 @@ def describe_step(step: Step) -> str:
             return f"fit, {mask(step.data)} into {mask(step.out)}"
         case TuneStep():
             return f"tune, {mask(step.data)} into {mask(step.out)}"
+        case CalibrateStep():
+            return f"calibrate, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep():
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():

@@ -104,6 +104,24 @@ class TuneStep:
 
 
 @dataclass(frozen=True)
+class CalibrateStep:
+    """Calibrate a model on rows of known classes. `target`, `weight` and `inclusion` name columns of raw tables."""
+
+    model: str
+    data: str
+    out: str
+    bins: int = 20
+    monotone: bool = False
+    batches: int | None = None
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class PredictStep:
     """Write a model's predictions for a dataset or for raw tables."""
 
@@ -111,6 +129,7 @@ class PredictStep:
     data: str
     out: str
     batches: int | None = None
+    calibrated: bool = False
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
     overwrite: bool = False
@@ -123,6 +142,7 @@ class EvaluateStep:
     model: str
     data: str
     batches: int | None = None
+    calibrated: bool = False
     target: str | None = None
     weight: str | None = None
     inclusion: str | None = None
@@ -147,13 +167,14 @@ class ReportStep:
     overwrite: bool = False
 
 
-Step = SampleDataStep | IngestStep | FitStep | TuneStep | PredictStep | EvaluateStep | ReportStep
+Step = SampleDataStep | IngestStep | FitStep | TuneStep | CalibrateStep | PredictStep | EvaluateStep | ReportStep
 
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
     "fit": FitStep,
     "tune": TuneStep,
+    "calibrate": CalibrateStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
     "report": ReportStep,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -263,14 +264,45 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             return tuple(str(name) for name in given)
         return tuple(f"x{position}" for position in range(n_features))
 
-    def predict(self, X: Any, n_batches: Batches = None) -> Any:
+    def predict(self, X: Any, n_batches: Batches = None, *, calibrated: bool = False) -> Any:
         """The most probable class (N,); a list of them where `n_batches` is a list. Lazy for dask input."""
         classes = self._checked_classes()
-        return self._map(X, n_batches, partial(_most_probable, classes), None, classes.dtype)
+        return self._map(X, n_batches, partial(_most_probable, classes), None, classes.dtype, calibrated)
 
-    def predict_proba(self, X: Any, n_batches: Batches = None) -> Any:
-        """Probabilities of the classes (N, K), columns as `classes_`; a list where `n_batches` is one, in one pass."""
-        return self._map(X, n_batches, _probability, len(self._checked_classes()), np.float64)
+    def predict_proba(self, X: Any, n_batches: Batches = None, *, calibrated: bool = False) -> Any:
+        """Probabilities of the classes (N, K), columns as `classes_`; a list where `n_batches` is one, in one pass.
+
+        `calibrated` probabilities are those of `calibrate`, of the number of batches it was called with.
+        """
+        return self._map(X, n_batches, _probability, len(self._checked_classes()), np.float64, calibrated)
+
+    def calibrate(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        n_bins: int = 20,
+        monotone: bool = False,
+        n_batches: int | None = None,
+    ) -> PrototypeSetClassifier:
+        """Calibrate the probabilities on rows of known classes that the model was not trained on.
+
+        `model_` then has a calibration of its first `n_batches` batches, until it gets further ones. Rows are given as
+        to `fit`; see `protodask.evaluation.Calibrator` for what is fitted.
+        """
+        from protodask.evaluation.model_calibration import calibrate_model
+
+        known, model = self._checked_classes(), self.model_
+        if _is_out_of_memory(X):
+            self._check_columns(X)
+        reader = copy(self)  # reading rows to train on takes note of their names and number, which stay those of `fit`
+        with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, model) as rows:
+            codes = _codes_among(rows.labels, known, np.arange(len(rows.labels)))
+            self.model_ = calibrate_model(
+                model, rows.data.source, codes, engine, n_batches=n_batches, n_bins=n_bins, monotone=monotone
+            )
+        return self
 
     def familiarity(self, X: Any, n_batches: Batches = None) -> Any:
         """How much evidence the model has at each row (N,): 0 far from every prototype."""
@@ -302,12 +334,16 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         classes: NDArray[Any] = self.classes_
         return classes
 
-    def _map(self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any) -> Any:
+    def _map(
+        self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any, calibrated: bool = False
+    ) -> Any:
         model = self.model_
         counts = model.batch_counts(n_batches)
+        if calibrated:
+            counts = (model.calibrated_batches(n_batches),)
         if is_lazy(X):
             self._check_columns(X)
-            function = partial(_select_rows, model=model, counts=counts, select=select)
+            function = partial(_select_rows, model=model, counts=counts, select=select, calibrated=calibrated)
             width = len(counts) * (1 if n_columns is None else n_columns)
             joined = map_rows(X, function, width, dtype)
             step = 1 if n_columns is None else n_columns
@@ -315,16 +351,16 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             results = [part[:, 0] if n_columns is None else part for part in parts]
         elif _is_out_of_memory(X):
             self._check_columns(X)
-            results = self._map_source(_stored_rows(X), counts, select)
+            results = self._map_source(_stored_rows(X), counts, select, calibrated)
         else:
             with _naming_values(X):
                 X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
-            results = self._map_source(array_source({FEATURES.name: X}), counts, select)
+            results = self._map_source(array_source({FEATURES.name: X}), counts, select, calibrated)
         return results[0] if n_batches is None or isinstance(n_batches, int | np.integer) else results
 
-    def _map_source(self, source: Source, counts: tuple[int, ...], select: Any) -> list[Any]:
+    def _map_source(self, source: Source, counts: tuple[int, ...], select: Any, calibrated: bool) -> list[Any]:
         with open_engine(self.engine) as engine:
-            arrays = engine.collect(source, _select_block, self.model_, counts, select, label="predict")
+            arrays = engine.collect(source, _select_block, self.model_, counts, select, calibrated, label="predict")
             engine.forget(source)
         return [arrays[str(position)] for position in range(len(counts))]
 
@@ -385,19 +421,23 @@ def _familiarity(_: NDArray[Any], evidence: NDArray[Any]) -> NDArray[Any]:
     return evidence
 
 
-def _select_block(block: Any, model: PrototypeSet, counts: tuple[int, ...], select: Any) -> dict[str, NDArray[Any]]:
-    found = predict_features(block[FEATURES.name], model, counts)
+def _select_block(
+    block: Any, model: PrototypeSet, counts: tuple[int, ...], select: Any, calibrated: bool
+) -> dict[str, NDArray[Any]]:
+    found = predict_features(block[FEATURES.name], model, counts, calibrated)
     return {str(position): select(*pair) for position, pair in enumerate(found)}
 
 
-def _select_rows(rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...], select: Any) -> NDArray[Any]:
+def _select_rows(
+    rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...], select: Any, calibrated: bool
+) -> NDArray[Any]:
     features = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
     if (place := first_unusable(features)) is not None:
         row, column = place
         raise InputError(
             f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.", FILL_IN
         )
-    found = predict_features(features, model, counts)
+    found = predict_features(features, model, counts, calibrated)
     selected = [select(*pair) for pair in found]
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)
 
@@ -443,7 +483,7 @@ def _codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any])
     if unknown:
         raise InputError(
             f"The labels {unknown} did not occur when the model was first fitted.",
-            "With warm_start, fit again with the same classes, or fit a new model.",
+            "Give rows of the classes it was fitted to, or fit a new model.",
         )
     found: NDArray[Any] = np.array([position[label] for label in labels.tolist()])[codes]
     return found

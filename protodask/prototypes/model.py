@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.schema import Column, Label
 from protodask.errors import InputError
 from protodask.prototypes.kernel import ScoreKernel, Standardization
+from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -79,6 +80,8 @@ class PrototypeSet:
     precision: Precision = "float32"
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where the model comes from, as plain JSON values; it plays no part in what the model computes."""
+    calibration: SplineCalibration | None = None
+    """What calibrates its probabilities where that is asked for."""
 
     @property
     def n_classes(self) -> int:
@@ -104,8 +107,8 @@ class PrototypeSet:
         return sum(batch.n_prototypes for batch in self.batches)
 
     def with_batch(self, batch: Batch) -> PrototypeSet:
-        """The model and one more batch."""
-        return replace(self, batches=(*self.batches, batch))
+        """The model and one more batch; a calibration is of the model as it was, and is left behind."""
+        return replace(self, batches=(*self.batches, batch), calibration=None)
 
     def batch_counts(self, n_batches: int | Sequence[int] | None) -> tuple[int, ...]:
         """The numbers of batches asked for, checked; None means all."""
@@ -119,6 +122,21 @@ class PrototypeSet:
                     f"n_batches is {count!r}.", f"The model has {self.n_batches} batches: give a number from 0 to that."
                 )
         return tuple(int(count) for count in counts)
+
+    def calibrated_batches(self, n_batches: int | Sequence[int] | None = None) -> int:
+        """The number of batches that the calibration is of, refused where there is none or another is asked for."""
+        if self.calibration is None:
+            raise InputError(
+                "The model has no calibration.", "Add one with `protodask calibrate`, or ask for raw probabilities."
+            )
+        own = self.calibration.n_batches
+        asked = (own,) if n_batches is None else self.batch_counts(n_batches)
+        if asked != (own,):
+            raise InputError(
+                f"The calibration of the model is of {own} of its batches, and {', '.join(map(str, asked))} are asked for.",
+                f"Ask for {own} or leave the number out, or calibrate the model with the number you want.",
+            )
+        return own
 
     def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:
         """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""

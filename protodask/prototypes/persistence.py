@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,19 @@ from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.tiles import Precision
 
 MODEL = Kind("model", "protodask-model")
-MODEL_VERSION = 1
+MODEL_VERSION = 2
+"""The newest form of a model: 2 has a calibration. What has none is written as version 1, which older readers know."""
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
 RECORD = RecordKind("model", MODEL.format, MODEL_VERSION, "Make one with `protodask fit`.", FIT_AGAIN)
+
+CALIBRATION = "calibration"
+"""Field of the record of a model that has one."""
 
 MOST_PROTOTYPES = 10**8
 """A bound on what a damaged or hostile file can make a reader allocate."""
@@ -47,7 +53,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
     where = locate(path)
     record = {
         "format": MODEL.format,
-        "version": MODEL_VERSION,
+        "version": 1 if model.calibration is None else MODEL_VERSION,
         "marginals": model.marginals.tolist(),
         "classes": list(model.classes),
         "feature_names": list(model.feature_names),
@@ -61,6 +67,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         "digest": _digest(model),
         "provenance": dict(model.provenance),
+        **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
     sealed = seal(record, RECORD.name)
     with published(where, overwrite, MODEL) as place:
@@ -140,7 +147,53 @@ def _parse(fields: Fields) -> PrototypeSet:
         batches=tuple(_read_batch(fields, number, size) for number, size in enumerate(_sizes(fields), start=1)),
         precision=precision,
         provenance=provenance,
+        calibration=_parse_calibration(fields, len(classes)),
     )
+
+
+def _describe_calibration(calibration: SplineCalibration) -> dict[str, Any]:
+    return {
+        "n_batches": calibration.n_batches,
+        "n_bins": calibration.n_bins,
+        "monotone": calibration.monotone,
+        "rows": calibration.rows,
+        "weight": calibration.weight,
+        "splines": [
+            {"points": len(spline.score), "score": spline.score.tolist(), "outcome": spline.outcome.tolist()}
+            for spline in calibration.splines
+        ],
+    }
+
+
+def _parse_calibration(fields: Fields, n_classes: int) -> SplineCalibration | None:
+    record = fields.record.get(CALIBRATION)
+    if record is None:
+        return None
+    if not isinstance(record, dict):
+        fields.damaged("the calibration is not an object")
+    own = replace(fields, record=record)
+    monotone = record.get("monotone")
+    if not isinstance(monotone, bool):
+        own.damaged("the calibration does not say whether it is monotone")
+    splines = own.objects("splines")
+    if len(splines) != (1 if n_classes == 2 else n_classes):
+        own.damaged("the calibration is not of the classes of the model")
+    return SplineCalibration(
+        splines=tuple(_parse_spline(replace(fields, record=spline)) for spline in splines),
+        n_batches=own.integer("n_batches", 0, len(_sizes(fields))),
+        n_bins=own.integer("n_bins", 1),
+        monotone=monotone,
+        rows=own.integer("rows", 1),
+        weight=float(own.floats("weight", None)[0]),
+    )
+
+
+def _parse_spline(fields: Fields) -> Spline:
+    length = fields.integer("points", 1)
+    score, outcome = fields.floats("score", length), fields.floats("outcome", length)
+    if (np.diff(score) <= 0).any() or (outcome < 0).any() or (outcome > 1).any():
+        fields.damaged("the control points of a calibration make no sense")
+    return Spline(score, outcome)
 
 
 def _sizes(fields: Fields) -> list[tuple[int, int]]:
@@ -203,14 +256,14 @@ def _inside(index: NDArray[Any], size: int) -> bool:
 
 
 def model_fingerprint(model: PrototypeSet) -> str:
-    """Hash of what the model computes: batches, marginals, classes, features and precision."""
-    text = json.dumps(
-        [
-            _digest(model),
-            [value.hex() for value in model.marginals.tolist()],
-            list(model.classes),
-            list(model.feature_names),
-            model.precision,
-        ]
-    )
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    """Hash of what the model computes: batches, marginals, classes, features and precision; a calibration if it has."""
+    parts: list[object] = [
+        _digest(model),
+        [value.hex() for value in model.marginals.tolist()],
+        list(model.classes),
+        list(model.feature_names),
+        model.precision,
+    ]
+    if model.calibration is not None:
+        parts.append(_describe_calibration(model.calibration))
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

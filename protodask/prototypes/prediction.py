@@ -32,6 +32,9 @@ from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY, pr
 PREDICTIONS = Kind("predictions", "protodask-predictions")
 PREDICTIONS_VERSION = 1
 
+CALIBRATED = "calibrated"
+"""Field of the record of calibrated predictions; it is not there where they are raw, as it was not in the past."""
+
 RECORD = RecordKind(
     "predictions",
     PREDICTIONS.format,
@@ -47,6 +50,7 @@ def predict(
     out: str | os.PathLike[str],
     *,
     n_batches: int | None = None,
+    calibrated: bool = False,
     engine: EngineLike = None,
     overwrite: bool = False,
 ) -> int:
@@ -58,8 +62,11 @@ def predict(
     whole or not at all. In an object store the arrays lie in the group that the attribute `generation` names. The
     record, in the attributes or the file `_protodask.json`, has an `identity` of its own for each writing: who reads
     while others overwrite compares it before and after.
+
+    `calibrated` predictions are those of the model's calibration, the predicted class too; `calibrated` in the record
+    says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """
-    (count,) = model.batch_counts(n_batches)
+    count = model.calibrated_batches(n_batches) if calibrated else model.batch_counts(n_batches)[0]
     where = locate(out)
     record: dict[str, Any] = {
         "format": PREDICTIONS.format,
@@ -69,6 +76,7 @@ def predict(
         "classes": list(model.classes),
         "rows": source.layout.n_rows,
         "identity": store_key(),
+        **({CALIBRATED: True} if calibrated else {}),
     }
     record = seal(record, RECORD.name)
     as_parquet = where.endswith(".parquet")
@@ -76,7 +84,7 @@ def predict(
         _check_parquet(where)
     with open_engine(engine) as opened, published(where, overwrite, PREDICTIONS) as place:
         sink = _parquet_sink(place, model, record) if as_parquet else _zarr_sink(place, model, source, record)
-        rows = opened.map(source, predict_block, opened.share(model), count, sink=sink, label="predict")
+        rows = opened.map(source, predict_block, opened.share(model), count, calibrated, sink=sink, label="predict")
         opened.forget(source)
     return rows
 
@@ -154,4 +162,4 @@ def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) ->
     return ParquetSink(place, model.classes, record["identity"])
 
 
-__all__ = ["MARKER", "PREDICTIONS", "predict"]
+__all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "predict"]

@@ -27,10 +27,19 @@ def add_batch_block(block: Block, batch: Batch, model: PrototypeSet) -> Arrays:
 
 
 def predict_features(
-    features: NDArray[Any], model: PrototypeSet, n_batches: Sequence[int]
+    features: NDArray[Any], model: PrototypeSet, n_batches: Sequence[int], calibrated: bool = False
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Probabilities (N, K) and familiarity (N,) of some rows for each number of batches."""
-    return [(probabilities(scores), familiarity(scores)) for scores in model.scores(features, n_batches)]
+    """Probabilities (N, K) and familiarity (N,) of some rows for each number of batches.
+
+    Where they are to be `calibrated`, the numbers have to be `model.calibrated_batches()`.
+    """
+    found = [(probabilities(scores), familiarity(scores)) for scores in model.scores(features, n_batches)]
+    if not calibrated:
+        return found
+    calibration = model.calibration
+    if calibration is None or any(count != calibration.n_batches for count in n_batches):
+        raise ValueError(f"the model has no calibration with {n_batches} batches")
+    return [(calibration.apply(probability), evidence) for probability, evidence in found]
 
 
 PROBABILITY = "probability"
@@ -38,7 +47,7 @@ FAMILIARITY = "familiarity"
 PREDICTED = "predicted"
 
 
-def predict_block(block: Block, model: PrototypeSet, n_batches: int) -> Arrays:
+def predict_block(block: Block, model: PrototypeSet, n_batches: int, calibrated: bool = False) -> Arrays:
     """Probabilities, familiarity and index of the most probable class (the first, if several are) of a block."""
-    ((probability, evidence),) = predict_features(block[FEATURES.name], model, [n_batches])
+    ((probability, evidence),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
     return {PROBABILITY: probability, FAMILIARITY: evidence, PREDICTED: probability.argmax(axis=1).astype(np.int32)}
