@@ -21,12 +21,19 @@ from numpy.typing import ArrayLike
 from protodask.decisions.counts import NO_ITEMS, CountTable, Floats, count_table, suffix_tables
 from protodask.decisions.losses import LinearFractional, Loss, as_loss
 from protodask.decisions.probabilities import read_probabilities
-from protodask.decisions.quadratic import quadratic_losses, whole_denominator
+from protodask.decisions.quadratic import quadratic_losses, spread, whole_denominator
+from protodask.errors import InputError
+
+STEP_TERMS = 5000
+"""Of one `k`: what its calls of numpy take."""
 
 
 def expected_loss(probability: ArrayLike, k: int, loss: str | Loss | Callable[..., Any]) -> float:
     """Expected loss of selecting the `k` items of largest probability, in any order; exact."""
     values = np.sort(read_probabilities(probability))[::-1]
+    if k not in range(len(values) + 1):
+        raise InputError(f"k is {k!r}.", f"Give a whole number from 0 to {len(values)}, the number of items.")
+    k = int(k)
     return _expectation(as_loss(loss), len(values), k, count_table(values[:k]), count_table(values[k:]))
 
 
@@ -51,6 +58,19 @@ def quick_losses(ordered: Floats, loss: Loss) -> Floats | None:
     if isinstance(loss.form, LinearFractional) and (whole := whole_denominator(loss.form)) is not None:
         return quadratic_losses(ordered, loss.form, whole)
     return None
+
+
+def exact_terms(ordered: Floats, loss: Loss) -> float:
+    """About how many terms all `L_k` take to add, each some 4 to 9 ns: what a decision by exact sums costs.
+
+    The general method has tables of about 20 standard deviations of a count, and with either method a `k` takes as long
+    as `STEP_TERMS` at least.
+    """
+    n = len(ordered)
+    if isinstance(loss.form, LinearFractional) and (whole := whole_denominator(loss.form)) is not None:
+        return n * (n * max(spread(whole), 1) / 2 + STEP_TERMS)
+    deviation = float(np.sqrt(np.sum(ordered * (1 - ordered)) / 2))
+    return n * (min(20 * deviation + 20, n / 2) ** 2 + STEP_TERMS)
 
 
 def general_losses(ordered: Floats, loss: Loss) -> Floats:

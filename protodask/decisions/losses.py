@@ -45,7 +45,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Form: TypeAlias = Callable[[Any, Any, Any], Any]
 
 SNAP = 1e-14
-"""A denominator smaller than this, relative to its largest value, is the rounding of 0: one item in 1e13 is more."""
+"""A share, or a denominator relative to its largest value, below this is rounding: one item in 1e13 is more."""
 
 ROUNDING = 1e-12
 """Relative; by how much a loss may rise with `u` and still count as one that does not."""
@@ -194,7 +194,9 @@ def _rate(part: Floats, whole: Floats) -> Floats:
 
 
 def _rates(u: Floats, v: Floats, p: Floats) -> tuple[Floats, Floats]:
-    return _rate(u, p), _rate(np.maximum(1 - v - p + u, 0.0), 1 - p)
+    negatives = 1 - v - p + u
+    # What rounding leaves of no true negatives would be 1e-8 under a root.
+    return _rate(u, p), _rate(np.where(negatives > SNAP, negatives, 0.0), 1 - p)
 
 
 def _am(u: Floats, v: Floats, p: Floats) -> Floats:
@@ -241,7 +243,8 @@ def as_loss(loss: str | Loss | Callable[..., Any], n: int = CHECKED_GRID) -> Los
     """The loss of that name, or of a function of arrays `u`, `v` and `p`, which is looked at before it is believed.
 
     A function is evaluated for all counts of `n` items, at most of 60: it must be finite there and must not rise with
-    `u`. What it does between and beyond those is not seen.
+    `u`. What it does between and beyond those is not seen. It gets shares with the rounding of float64: `1 - v - p + u`
+    may be 1e-17 or -1e-17 where there are no true negatives, which matters under a root.
     """
     if isinstance(loss, str):
         if loss in _NAMED:

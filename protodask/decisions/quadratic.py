@@ -40,20 +40,27 @@ MOST_SPREAD = 300
 """Of the four numbers above: beyond it (F-beta: `b^2` with larger terms) the general method is as fast."""
 
 LARGEST_TERM = 1000
-"""Of the fractions that coefficients of the denominator are read as; they must agree to rounding."""
+"""Of the fractions as which coefficients of the denominator, over the largest, are read; they must agree to rounding."""
 
 
 def whole_denominator(form: LinearFractional) -> Whole | None:
     """The smallest whole numbers in proportion to the denominator's, positive where it counts; None if too large."""
-    fractions = [Fraction(value).limit_denominator(LARGEST_TERM) for value in form.d]
-    if any(abs(float(near) - value) > 4e-16 * abs(value) for near, value in zip(fractions, form.d, strict=True)):
+    largest = max(map(abs, form.d))
+    ratios = [value / largest for value in form.d]
+    fractions = [Fraction(ratio).limit_denominator(LARGEST_TERM) for ratio in ratios]
+    if any(abs(float(near) - ratio) > 4e-16 * abs(ratio) for near, ratio in zip(fractions, ratios, strict=True)):
         return None
     scale = Fraction(math.lcm(*(near.denominator for near in fractions)))
     shared = math.gcd(*(int(near * scale) for near in fractions))
     sign = 1 if max(form.denominator) > 0 else -1
     d0, d1, d2, d3 = (sign * int(near * scale) // shared for near in fractions)
-    corners = _steps((d0, d1, d2, d3))
-    return (d0, d1, d2, d3) if max(corners) - min(corners) <= MOST_SPREAD else None
+    whole = (d0, d1, d2, d3)
+    return whole if spread(whole) <= MOST_SPREAD else None
+
+
+def spread(whole: Whole) -> int:
+    """By how much the four steps that an item can make differ."""
+    return max(_steps(whole)) - min(_steps(whole))
 
 
 def quadratic_losses(ordered: Floats, form: LinearFractional, whole: Whole) -> Floats:

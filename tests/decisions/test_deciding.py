@@ -1,0 +1,175 @@
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reference.decisions import NAMED, Counted, loss_table, losses_of_counts, subset_counts
+
+from protodask.decisions import Loss, decide, expected_loss, expected_losses
+from protodask.decisions.deciding import fewest_of_least
+from protodask.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+def weighted(tp: int, fp: int, fn: int, tn: int) -> float:
+    return (fn + 2 * fp) / (2 + tp)
+
+
+LOSSES: dict[str, tuple[Counted, str | Loss]] = {name: (counted, name) for name, counted in NAMED.items()}
+"""By counts, and as it is given."""
+
+
+def shares_of(n: int) -> dict[str, tuple[Counted, str | Loss]]:
+    """With a user's coefficients (counts become shares) and a user's function, too."""
+    coefficients = Loss.linear_fractional((0, -3, 2, 1), (2 / n, 1, 0, 0))
+    function = Loss("capped", lambda u, v, p: np.minimum(p - u, 0.3) + 0.2 * (v - u) ** 2)
+    return {
+        **LOSSES,
+        "weighted": (weighted, coefficients),
+        "capped": (lambda tp, fp, fn, tn: min(fn / n, 0.3) + 0.2 * (fp / n) ** 2, function),
+    }
+
+
+TWELVE = {
+    "spread": np.random.default_rng(0).uniform(size=12),
+    "rare": np.random.default_rng(1).beta(0.1, 3, size=12),
+    "tied": np.random.default_rng(2).choice([0.1, 0.3, 0.5], size=12),
+    "certain": np.array([0, 1, 0, 1, 0.4, 0.4, 0.05, 1, 0, 0.6, 0.4, 0.2]),
+    "none": np.zeros(12),
+    "all": np.ones(12),
+}
+
+
+@pytest.mark.parametrize("shape", TWELVE)
+@pytest.mark.parametrize("name", shares_of(12))
+def test_decide__is_the_best_of_all_selections(name: str, shape: str) -> None:
+    check_best(TWELVE[shape], counts_of_twelve(shape), *shares_of(12)[name])
+
+
+@cache
+def counts_of_twelve(shape: str) -> Floats:
+    return subset_counts(TWELVE[shape])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    probability=st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5, 0.1]), min_size=1, max_size=7),
+    name=st.sampled_from(list(shares_of(1))),
+)
+def test_decide__is_the_best_of_all_selections_whatever_is_given(probability: list[float], name: str) -> None:
+    values = np.array(probability)
+    check_best(values, subset_counts(values), *shares_of(len(values))[name])
+
+
+def check_best(probability: Floats, counts: Floats, counted: Counted, loss: str | Loss) -> None:
+    n = len(probability)
+    every = losses_of_counts(counts, loss_table(counted, n))
+    decision = decide(probability, loss, "exact")
+    assert decision.selected is not None
+    number = int(decision.selected @ (1 << np.arange(n)))
+    assert abs(every[number] - every.min()) <= 1e-12
+    assert decision.expected_loss == pytest.approx(every[number], abs=1e-12)
+    assert decision.loss_at_half == pytest.approx(every[int((probability >= 0.5) @ (1 << np.arange(n)))], abs=1e-12)
+    assert decision.k == decision.selected.sum()
+    assert decision.n == n
+    assert decision.threshold == (probability[decision.selected].min() if decision.k else math.inf)
+    np.testing.assert_array_equal(decision.cut.select(probability), decision.selected)
+
+
+def test_decide__says_by_which_method() -> None:
+    probability = [0.9, 0.5, 0.4, 0.01]
+    assert decide(probability).method == "quadratic"
+    assert decide(probability).loss == "f1"
+    assert decide(probability, "am").method == "general"
+    assert decide(probability, Loss.f_beta(3**0.25)).method == "general"
+    assert decide(probability, "am", "normal").method == "normal"
+    assert decide(np.full(40_000, 0.5)).method == "normal"
+    assert decide(np.full(4_000, 0.001), "am").method == "general"
+
+
+def test_decide__first_of_tied_items() -> None:
+    decision = decide([0.2, 0.6, 0.2, 0.2, 0.6, 0.2], Loss("two", lambda u, v, p: np.abs(v - 3 / 6)))
+    np.testing.assert_array_equal(decision.selected, [True, True, False, False, True, False])
+    assert decision.cut.splits_ties
+    assert (decision.cut.tied, decision.cut.taken) == (4, 1)
+
+
+def test_decide__fewest_of_equal_losses() -> None:
+    assert decide([0.5] * 40, "am").k == 0  # whatever is selected, half of what is expected goes wrong
+    assert decide([0.9, 0.8, 0.1], "auc").k == 0
+    assert fewest_of_least(np.array([3.0, 1.0 + 1e-14, 1.0, 1.0 + 1e-14, 2.0])) == 1
+    assert fewest_of_least(np.array([3.0, 1.0 + 1e-12, 1.0, 2.0])) == 2
+
+
+def test_decide__beats_half_where_positives_are_rare() -> None:
+    probability = np.random.default_rng(3).beta(0.1, 2, size=2000)
+    decision = decide(probability)
+    assert 0 < decision.threshold < 0.5
+    # The best threshold of F1 is half the best F1: exactly in the limit, nearly for many items.
+    assert decision.threshold == pytest.approx((1 - decision.expected_loss) / 2, abs=0.01)
+    assert decision.loss_at_half > decision.expected_loss + 0.01
+
+
+@pytest.mark.parametrize("loss", ["f1", "g_tp_pr", "am"])
+def test_decide__first_minimum_is_the_first(loss: str) -> None:
+    generator = np.random.default_rng(4)
+    for _ in range(20):
+        probability = generator.beta(0.3, 1, size=30)
+        losses = expected_losses(probability, loss)
+        first = next(k for k in range(1, 31) if k == 30 or losses[k] <= losses[k + 1])
+        decision = decide(probability, loss, first_minimum=True)
+        assert decision.k == (first if losses[first] < losses[0] else 0)
+        assert decision.expected_loss == pytest.approx(losses[decision.k], abs=1e-14)
+        assert decision.loss_at_half == pytest.approx(losses[(probability >= 0.5).sum()], abs=1e-13)
+
+
+def test_decide__first_minimum_need_not_be_the_least() -> None:
+    probability = [0.68, 0.295, 0.295, 0.25]
+    assert decide(probability, "f1", first_minimum=True).k == 1
+    assert decide(probability, "f1").k == 3
+    assert decide(probability, "f1").expected_loss < decide(probability, "f1", first_minimum=True).expected_loss - 0.004
+
+
+def test_decide__first_minimum_looks_no_further() -> None:
+    largest = 0.0
+
+    def watched(u: Floats, v: Floats, p: Floats) -> Floats:
+        nonlocal largest
+        largest = max(largest, float(np.max(v)))
+        return 3 * (p - u) + (v - u)
+
+    probability = np.linspace(1, 0, 101)
+    decision = decide(probability, Loss("watched", watched, monotone=True), first_minimum=True)
+    assert decision.k == 75  # an item is worth it above 1 / 4
+    assert largest == pytest.approx(76 / 101)
+
+
+def test_decide__normal_is_close() -> None:
+    probability = np.random.default_rng(5).beta(0.5, 5, size=300)
+    for loss in ("f1", "am", "g_tp_pr"):
+        exact, normal = decide(probability, loss, "exact"), decide(probability, loss, "normal")
+        assert normal.selected is not None
+        assert expected_loss(probability, normal.k, loss) - exact.expected_loss <= 1e-6
+        assert normal.expected_loss == pytest.approx(exact.expected_loss, abs=1e-6)
+
+
+def test_decide__single_precision_and_lists() -> None:
+    single = np.array([0.9, 0.1, 0.4], dtype=np.float32)
+    np.testing.assert_array_equal(decide(single).selected, decide(single.tolist()).selected)
+    assert decide([1, 0, 1]).k == 2
+    assert decide([True, False]).expected_loss == 0
+
+
+def test_decide__refuses() -> None:
+    with pytest.raises(InputError, match="Choose one of auto, exact, normal"):
+        decide([0.5], "f1", "quick")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="leave out first_minimum"):
+        decide([0.5], "f1", "normal", first_minimum=True)
+    with pytest.raises(InputError, match="Give probabilities between 0 and 1"):
+        decide([0.5, 2])
+    with pytest.raises(InputError, match="change its sign"):
+        decide([0.5, 0.2], lambda u, v, p: u)
