@@ -72,9 +72,9 @@ def check_probabilities(values: NDArray[np.floating[Any]], first_row: int) -> No
     """Refuse what is no probability; `first_row` is the number of the first value's row."""
     wrong = ~((values >= 0) & (values <= 1))
     if wrong.any():
-        place = int(np.argmax(wrong))
+        place = np.argwhere(wrong)[0]
         raise InputError(
-            f"Row {first_row + place} (counted from 0) has {values[place]} for a probability.",
+            f"Row {first_row + int(place[0])} (counted from 0) has {values[tuple(place)]} for a probability.",
             "Give numbers from 0 to 1, none missing; scores become probabilities by calibration.",
         )
 
