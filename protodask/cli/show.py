@@ -34,6 +34,7 @@ def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
         DatasetWritten,
+        DecisionsWritten,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
@@ -60,6 +61,10 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.notes:
                 say(f"Note: {note}")
+        case DecisionsWritten():
+            from protodask.cli.show_decisions import show_decisions
+
+            show_decisions(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -75,6 +80,7 @@ def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
         DatasetWritten,
+        DecisionsWritten,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
@@ -102,6 +108,10 @@ def summarize_result(result: Result) -> str:
             return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case DecisionsWritten():
+            from protodask.cli.show_decisions import summarize_decisions
+
+            return summarize_decisions(result)
         case ReportWritten():
             return _summarize_report(result)
 

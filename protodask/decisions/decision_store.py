@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.locations import inside
-from protodask.data.records import RecordKind, seal
+from protodask.data.records import RecordKind, recognize, seal, unseal
 from protodask.data.storage import Kind, is_url, read_marker, storage_errors, write_marker
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
 from protodask.engine import Arrays, Layout, Sink
 from protodask.errors import InputError, StorageError
+from protodask.places import mask
 
 DECISIONS = Kind("decisions", "protodask-decisions")
 
@@ -140,6 +141,21 @@ def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
 
 def _stored_type(values: NDArray[Any]) -> str:
     return "float64" if values.dtype.kind == "f" else "int64"
+
+
+def describe_decisions(record: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """What a record of decisions says."""
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
+    own = {"format", "version", "identity", "checksum", "kind", "cut", "classes"}
+    cut = record.get("cut")
+    return {
+        "kind": "decisions",
+        "path": mask(path),
+        "decided": fields.text("kind"),
+        **{name: value for name, value in record.items() if name not in own and value is not None},
+        **(cut if isinstance(cut, Mapping) else {}),
+    }
 
 
 def plain_number(value: float) -> float | None:

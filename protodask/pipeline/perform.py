@@ -11,6 +11,7 @@ from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
 from protodask.pipeline.calibrating import calibrate
+from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.published import published_model
@@ -20,6 +21,7 @@ from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
     CalibrateStep,
+    DecideStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -49,6 +51,8 @@ def check(step: Step) -> None:
             run_directory(step.out, step.run_dir)
         case TuneStep():
             check_tuning(step)
+        case DecideStep():
+            step_loss(step)
         case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
             if isinstance(step, CalibrateStep):
                 SplineSettings(step.bins, step.monotone)
@@ -78,6 +82,8 @@ def perform(
             return _predict(step, engine)
         case EvaluateStep():
             return _evaluate(step, engine)
+        case DecideStep():
+            return decide_step(step, engine)
         case ReportStep():
             return write_report(step, engine)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data import Dataset, Label
+from protodask.decisions.decision_store import plain_number
+from protodask.decisions.stored import Compared
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
 from protodask.places import mask
@@ -150,6 +152,39 @@ class ModelEvaluated:
 
 
 @dataclass(frozen=True)
+class DecisionsWritten:
+    """Decisions on rows lie at the path."""
+
+    found: Compared
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        found = self.found
+        described = {
+            "kind": "decisions",
+            "path": mask(found.path),
+            "predictions": mask(found.source),
+            "of": found.what,
+            "decided": found.kind,
+            "loss": found.loss,
+            "rows": found.rows,
+            "decisions": found.decisions,
+            "selected": found.selected,
+            "expected_loss": found.expected_loss,
+            "loss_at_half": found.loss_at_half,
+        }
+        if found.decision is not None:
+            cut = found.decision.cut
+            described |= {
+                "method": found.decision.method,
+                "threshold": plain_number(cut.threshold),
+                "tied": cut.tied,
+                "taken": cut.taken,
+            }
+        return described
+
+
+@dataclass(frozen=True)
 class ReportWritten:
     """A report lies at `path`."""
 
@@ -177,5 +212,12 @@ class ReportWritten:
 
 
 Result = (
-    DatasetWritten | ModelFitted | ModelTuned | ModelCalibrated | PredictionsWritten | ModelEvaluated | ReportWritten
+    DatasetWritten
+    | ModelFitted
+    | ModelTuned
+    | ModelCalibrated
+    | PredictionsWritten
+    | ModelEvaluated
+    | DecisionsWritten
+    | ReportWritten
 )

@@ -11,6 +11,7 @@ from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
 from protodask.pipeline.steps import (
     CalibrateStep,
+    DecideStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -86,5 +87,7 @@ def describe_step(step: Step) -> str:
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
             return f"evaluate, {mask(step.model)} on {mask(step.data)}"
+        case DecideStep():
+            return f"decide, on {mask(step.predictions)} into {mask(step.out)}"
         case ReportStep():
             return f"report, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
