@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,29 +17,35 @@ from numpy.typing import ArrayLike
 from protodask.decisions.counts import Floats
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
 from protodask.decisions.exact import exact_terms, expected_loss, general_losses, iterate_losses, quick_losses
+from protodask.decisions.item_rows import ItemRows, is_outside_memory, select_items
 from protodask.decisions.large import decide_normal
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import read_probabilities
+from protodask.engine import EngineLike, Source
 from protodask.errors import InputError
 
 Method: TypeAlias = Literal["auto", "exact", "normal"]
 
 METHODS: tuple[Method, ...] = ("auto", "exact", "normal")
 
-MOST_TERMS = 4e8
-"""For which `auto` computes exactly, 2 to 4 seconds (see `exact_terms`): up to 20,000 items for F1, 28,000 for Jaccard,
-3,000 for others where probabilities are spread from 0 to 1, and more where they are small."""
+MOST_TERMS = 2e8
+"""For which `auto` computes exactly, 1 to 2 seconds (see `exact_terms`): up to 11,000 items for F1, 15,000 for Jaccard,
+2,200 for others where probabilities are spread from 0 to 1, and more where they are small."""
+
+IN_MEMORY = 2**20
+"""Items up to which probabilities from elsewhere are read into memory, 8 MiB."""
 
 TIE = 1e-13
 """Relative to the largest: expected losses that are closer differ by rounding, and the fewest items are selected."""
 
 
 def decide(
-    probability: ArrayLike,
+    probability: ArrayLike | Source,
     loss: str | Loss | Callable[..., Any] = "f1",
     method: Method = "auto",
     *,
     first_minimum: bool = False,
+    engine: EngineLike = None,
 ) -> Decision:
     """Which items to select, given the probability of each of being positive (n,).
 
@@ -48,21 +55,32 @@ def decide(
     the least: for the F1 loss and probabilities 0.68, 0.295, 0.295 and 0.25 it selects one item, and three are better.
 
     `exact` sums over all numbers of positives; `normal` is for many items and a loss that is smooth, see
-    `decide_normal`; `auto` is exact where that takes a few seconds at most.
+    `decide_normal`; `auto` is exact where that takes about two seconds at most.
+
+    Arrays of dask or Zarr may be larger than memory, which has to hold the flags, a byte an item; those of more than a
+    million items are read by blocks, on `engine`. Of a source of blocks with an array "probability" the decision has
+    no flags.
     """
+    check_method(method, first_minimum)
+    if is_outside_memory(probability):
+        rows = ItemRows.of(probability)
+        if rows.layout.n_rows > IN_MEMORY and method != "exact" and not first_minimum:
+            decision = decide_normal(rows, loss, engine=engine)
+            return replace(decision, selected=select_items(rows, decision.cut))
+        probability = rows.slice(0, rows.layout.n_rows)
+    if isinstance(probability, Source):
+        if method == "exact" or first_minimum:
+            raise InputError(
+                "An exact decision is asked for, and the probabilities are in a source of blocks.",
+                "Read them into an array, or choose the method normal.",
+            )
+        return decide_normal(probability, loss, engine=engine)
     values = read_probabilities(probability)
     found = as_loss(loss, len(values))
-    if method not in METHODS:
-        raise InputError(f"The method is {method!r}.", f"Choose one of {', '.join(METHODS)}.")
-    if first_minimum and method == "normal":
-        raise InputError(
-            "The first minimum is asked for, and the method is normal.",
-            "Choose the method exact, or leave out first_minimum.",
-        )
+    if method == "normal" or (method == "auto" and not first_minimum and exact_terms(values, found) > MOST_TERMS):
+        return decide_normal(values, found, engine=engine)
     order = np.argsort(-values, kind="stable")
     ordered = values[order]
-    if method == "normal" or (method == "auto" and not first_minimum and exact_terms(ordered, found) > MOST_TERMS):
-        return decide_normal(values, found)
     half = int(np.count_nonzero(values >= HALF))
     quick = quick_losses(ordered, found)
     how = "general" if quick is None else "quadratic"
@@ -76,6 +94,17 @@ def decide(
     selected = np.zeros(len(values), dtype=np.bool_)
     selected[order[:k]] = True
     return Decision(len(values), k, cut_at(ordered, k), least, at_half, found.name, how, selected)
+
+
+def check_method(method: Method, first_minimum: bool) -> None:
+    """Refuse a method that there is not."""
+    if method not in METHODS:
+        raise InputError(f"The method is {method!r}.", f"Choose one of {', '.join(METHODS)}.")
+    if first_minimum and method == "normal":
+        raise InputError(
+            "The first minimum is asked for, and the method is normal.",
+            "Choose the method exact, or leave out first_minimum.",
+        )
 
 
 def fewest_of_least(losses: Floats) -> int:

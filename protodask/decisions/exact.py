@@ -60,16 +60,16 @@ def quick_losses(ordered: Floats, loss: Loss) -> Floats | None:
     return None
 
 
-def exact_terms(ordered: Floats, loss: Loss) -> float:
+def exact_terms(probability: Floats, loss: Loss) -> float:
     """About how many terms all `L_k` take to add, each some 4 to 9 ns: what a decision by exact sums costs.
 
     The general method has tables of about 20 standard deviations of a count, and with either method a `k` takes as long
     as `STEP_TERMS` at least.
     """
-    n = len(ordered)
+    n = len(probability)
     if isinstance(loss.form, LinearFractional) and (whole := whole_denominator(loss.form)) is not None:
         return n * (n * max(spread(whole), 1) / 2 + STEP_TERMS)
-    deviation = float(np.sqrt(np.sum(ordered * (1 - ordered)) / 2))
+    deviation = float(np.sqrt(np.sum(probability * (1 - probability)) / 2))
     return n * (min(20 * deviation + 20, n / 2) ** 2 + STEP_TERMS)
 
 

@@ -258,7 +258,8 @@ def as_loss(loss: str | Loss | Callable[..., Any], n: int = CHECKED_GRID) -> Los
     if not isinstance(loss, Loss):
         if not callable(loss):
             raise InputError(f"The loss is {loss!r}.", "Give a name, a Loss, or a function of arrays u, v and p.")
-        loss = Loss(getattr(loss, "__name__", type(loss).__name__), loss)
+        name = getattr(loss, "__name__", type(loss).__name__)
+        loss = Loss("custom" if name == "<lambda>" else name, loss)
     if not loss.monotone:
         _check_function(loss, min(max(n, 1), MOST_CHECKED))
     return loss
@@ -275,7 +276,8 @@ def _check_function(loss: Loss, n: int) -> None:
     except (TypeError, ValueError) as error:
         raise InputError(
             f"The loss {loss.name} cannot take arrays: {error}.",
-            "Write it with numpy functions such as numpy.where and numpy.minimum, or wrap it in numpy.vectorize.",
+            "Write it with numpy functions such as numpy.where and numpy.minimum, or wrap it in "
+            "numpy.vectorize(..., otypes=[float]).",
         ) from error
     for wrong in np.argwhere(feasible & ~np.isfinite(value))[:1]:
         raise InputError(

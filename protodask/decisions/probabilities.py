@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -12,40 +14,45 @@ Floats = NDArray[np.float64]
 
 def read_probabilities(probability: ArrayLike) -> Floats:
     """One probability of being positive an item (n,)."""
-    values = _numbers(probability)
-    if values.ndim == 2 and values.shape[1] == 2:
+    values = np.asarray(probability)
+    check_shape(values.shape, values.dtype)
+    return _within(values.astype(np.float64))
+
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse what is not one number for each item."""
+    _check_numbers(dtype)
+    if len(shape) == 2 and shape[1] == 2:
         raise InputError(
-            f"The probabilities are of shape {values.shape}.",
+            f"The probabilities are of shape {shape}.",
             "Give those of being positive, such as probability[:, 1]; for a set of classes or labels for each row "
             "use decide_sets or decide_rows.",
         )
-    if values.ndim != 1:
+    if len(shape) != 1:
         raise InputError(
-            f"The probabilities are of shape {values.shape}.",
+            f"The probabilities are of shape {shape}.",
             "Give one for each item, of shape (n,); for a set of classes or labels for each row use decide_sets or "
             "decide_rows.",
         )
-    if len(values) == 0:
+    if shape[0] == 0:
         raise InputError("There are no items to decide on.", "Give at least one probability.")
-    return _within(values)
 
 
 def read_rows(probability: ArrayLike, columns: str) -> Floats:
     """Probabilities of some rows (N, columns); there may be no row."""
-    values = _numbers(probability)
+    values = np.asarray(probability)
+    _check_numbers(values.dtype)
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(
             f"The probabilities are of shape {values.shape}.",
             f"Give a row for each item and a column for each {columns}; for one decision on all items use decide.",
         )
-    return _within(values)
+    return _within(values.astype(np.float64))
 
 
-def _numbers(probability: ArrayLike) -> Floats:
-    values = np.asarray(probability)
-    if values.dtype.kind not in "fiub":
-        raise InputError(f"The probabilities are of type {values.dtype}.", "Give numbers between 0 and 1.")
-    return values.astype(np.float64)
+def _check_numbers(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "fiub":
+        raise InputError(f"The probabilities are of type {dtype}.", "Give numbers between 0 and 1.")
 
 
 def _within(values: Floats) -> Floats:

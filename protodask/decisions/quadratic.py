@@ -40,7 +40,7 @@ MOST_SPREAD = 300
 """Of the four numbers above: beyond it (F-beta: `b^2` with larger terms) the general method is as fast."""
 
 LARGEST_TERM = 1000
-"""Of the fractions as which coefficients of the denominator, over the largest, are read; they must agree to rounding."""
+"""Of the fractions that coefficients of the denominator, over the largest, are read as; they must agree to rounding."""
 
 
 def whole_denominator(form: LinearFractional) -> Whole | None:

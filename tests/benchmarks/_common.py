@@ -25,7 +25,9 @@ from typing import Any
 GIB = 2**30
 MIB = 2**20
 
-VERSIONS = ("protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "proset", "xgboost")
+VERSIONS = (
+    "protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "proset", "xgboost", "xcolumns",
+)  # fmt: skip
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:

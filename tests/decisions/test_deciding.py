@@ -1,15 +1,20 @@
 import math
 from functools import cache
+from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import zarr
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.decisions import NAMED, Counted, loss_table, losses_of_counts, subset_counts
 
-from protodask.decisions import Loss, decide, expected_loss, expected_losses
+from protodask.decisions import Cut, Loss, decide, deciding, expected_loss, expected_losses
 from protodask.decisions.deciding import fewest_of_least
+from protodask.decisions.item_rows import select_items
+from protodask.engine import array_source
 from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -63,6 +68,36 @@ def counts_of_twelve(shape: str) -> Floats:
 def test_decide__is_the_best_of_all_selections_whatever_is_given(probability: list[float], name: str) -> None:
     values = np.array(probability)
     check_best(values, subset_counts(values), *shares_of(len(values))[name])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    over=st.tuples(*[st.integers(-3, 3)] * 4),
+    under=st.tuples(*[st.integers(0, 3)] * 4),
+    at_zero=st.sampled_from([0, 0, 1, -1]),
+    probability=st.lists(st.floats(0, 1) | st.sampled_from([0.0, 1.0, 0.5]), min_size=1, max_size=5),
+)
+def test_decide__is_the_best_for_any_linear_fractional_loss(
+    over: tuple[int, ...], under: tuple[int, ...], at_zero: float, probability: list[float]
+) -> None:
+    """Numerator and denominator by their values at TP, FP, FN and TN; both vanish in many places."""
+    over = tuple(value if below else 0 for value, below in zip(over, under, strict=True))
+    try:
+        loss = Loss.linear_fractional(coefficients(*over), coefficients(*under), at_zero=at_zero)
+    except InputError:
+        assume(False)
+
+    def counted(*counts: int) -> float:
+        below = sum(value * count for value, count in zip(under, counts, strict=True))
+        return sum(value * count for value, count in zip(over, counts, strict=True)) / below if below else at_zero
+
+    values = np.array(probability)
+    check_best(values, subset_counts(values), counted, loss)
+
+
+def coefficients(tp: int, fp: int, fn: int, tn: int) -> tuple[int, int, int, int]:
+    """Those of 1, u, v and p."""
+    return tn, tp - fp - fn + tn, fp - tn, fn - tn
 
 
 def check_best(probability: Floats, counts: Floats, counted: Counted, loss: str | Loss) -> None:
@@ -162,6 +197,52 @@ def test_decide__single_precision_and_lists() -> None:
     np.testing.assert_array_equal(decide(single).selected, decide(single.tolist()).selected)
     assert decide([1, 0, 1]).k == 2
     assert decide([True, False]).expected_loss == 0
+
+
+@pytest.mark.parametrize("kind", ["dask", "series", "zarr", "memory map"])
+def test_decide__what_is_not_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probability = np.round(np.random.default_rng(6).beta(0.5, 2, size=700), 2)  # many are tied
+    stored = zarr.create_array(tmp_path / "items.zarr", data=probability, chunks=(90,))
+    np.save(tmp_path / "items.npy", probability)
+    given = {
+        "dask": da.from_array(probability, chunks=160),
+        "series": da.from_array(probability, chunks=160).to_dask_dataframe(columns="probability"),
+        "zarr": stored,
+        "memory map": np.load(tmp_path / "items.npy", mmap_mode="r"),
+    }[kind]
+    expected = decide(probability)
+    found = decide(given)
+    assert found == expected
+    np.testing.assert_array_equal(found.selected, expected.selected)
+    monkeypatch.setattr(deciding, "IN_MEMORY", 100)
+    by_blocks = decide(given)
+    assert (by_blocks.method, by_blocks.k, by_blocks.cut) == ("normal", expected.k, expected.cut)
+    np.testing.assert_array_equal(by_blocks.selected, expected.selected)
+    assert decide(given, method="exact") == expected
+
+
+def test_decide__a_source_has_no_flags() -> None:
+    probability = np.random.default_rng(7).uniform(size=500)
+    decision = decide(array_source({"probability": probability}, block_rows=64))
+    expected = decide(probability)
+    assert decision.selected is None
+    np.testing.assert_array_equal(decision.cut.select(probability), expected.selected)
+    with pytest.raises(InputError, match="Read them into an array"):
+        decide(array_source({"probability": probability}), method="exact")
+
+
+def test_select_items__takes_the_first_of_the_tied_over_all_blocks() -> None:
+    probability = np.array([0.5, 0.2, 0.5, 0.9, 0.5, 0.5, 0.1, 0.5])
+    source = array_source({"probability": probability}, block_rows=2)
+    selected = select_items(source, Cut(0.5, tied=5, taken=3))
+    np.testing.assert_array_equal(np.flatnonzero(selected), [0, 2, 3, 4])
+
+
+def test_decide__refuses_shapes_outside_memory() -> None:
+    with pytest.raises(InputError, match=r"such as probability\[:, 1\]"):
+        decide(da.zeros((5, 2)))
+    with pytest.raises(InputError, match="Give numbers between 0 and 1"):
+        decide(da.from_array(np.array(["a", "b"])))
 
 
 def test_decide__refuses() -> None:

@@ -156,6 +156,9 @@ def costs(u: Any, v: Any, p: Any) -> Any:
 def test_as_loss__takes_functions() -> None:
     loss = as_loss(costs)
     assert loss.name == "costs"
+    assert as_loss(lambda u, v, p: v - u).name == "custom"
+    slow = np.vectorize(lambda u, v, p: 1 if u < p else 0.5, otypes=[float])
+    np.testing.assert_array_equal(as_loss(slow)([0.1, 0.2], 0.5, 0.2), [1, 0.5])
     assert loss(0.1, 0.2, 0.3) == pytest.approx(1.1)
     assert pickle.loads(pickle.dumps(loss))(0.1, 0.2, 0.3) == pytest.approx(1.1)
 
@@ -168,9 +171,9 @@ def test_as_loss__takes_functions() -> None:
         (3, "Give a name, a Loss, or a function"),
         (lambda u, v, p: u, "if more is better, change its sign"),
         (lambda u, v, p: 1 - u / p, "numpy.where can say what it is"),
-        (lambda u, v, p: 1 if u < p else 0, "wrap it in numpy.vectorize"),
-        (lambda u, v: u, "wrap it in numpy.vectorize"),
-        (lambda u, v, p: np.zeros(3), "wrap it in numpy.vectorize"),
+        (lambda u, v, p: 1 if u < p else 0, r"wrap it in numpy.vectorize\(..., otypes"),
+        (lambda u, v: u, r"wrap it in numpy.vectorize\(..., otypes"),
+        (lambda u, v, p: np.zeros(3), r"wrap it in numpy.vectorize\(..., otypes"),
     ],
 )
 def test_as_loss__refuses(loss: Any, remedy: str) -> None:
