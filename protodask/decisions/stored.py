@@ -165,7 +165,7 @@ class _Task:
         if self.method == "normal" or (self.method == "auto" and n_rows > FEW_ROWS):
             return decide_source(self.rows, self.loss, engine)
         values = engine.collect(self.rows, _checked, label="read the probabilities")[PROBABILITY]
-        return decide(values, self.loss)
+        return decide(values, self.loss, self.method)
 
     def _decide_groups(self, group: str, engine: Engine) -> GroupDecisions:
         found = decide_together(self.rows, self.loss, self.method, engine)

@@ -126,7 +126,6 @@ def compare_sorted() -> list[Compared]:
     from protodask.decisions import as_loss
     from protodask.decisions.large import decide_normal
     from protodask.decisions.quadrature import expected_loss
-    from protodask.decisions.ranked import Count
 
     table = common.Table(
         f"{SORTED_ITEMS:,} items, against sorting them", ("distribution", "loss", "k", "best k", "regret", "error")
@@ -145,9 +144,9 @@ def compare_sorted() -> list[Compared]:
             places |= set(np.linspace(0, SORTED_ITEMS, 1001).astype(int).tolist())
             values = {}
             for k in places:
-                sides = [Count(k, *before[k].tolist(), 0), Count(SORTED_ITEMS - k, *after[k].tolist(), 0)]
-                if min(side.variance for side in sides) > 100:  # where no transform is needed
-                    values[k] = expected_loss(sides[0], sides[1], form)
+                selected, others = _count(k, before[k]), _count(SORTED_ITEMS - k, after[k])
+                if min(selected.variance, others.variance) > 100:  # where no transform is needed
+                    values[k] = expected_loss(selected, others, form)
             own = values.get(chosen.k, chosen.expected_loss)
             least = min([own, *values.values()])
             best = min([chosen.k, *values], key=lambda k: values.get(k, own))
@@ -155,6 +154,13 @@ def compare_sorted() -> list[Compared]:
             table.row(shape, loss, one.selected, one.best, one.regret, one.error)
             found.append(one)
     return found
+
+
+def _count(rows: int, cumulants: Any) -> Any:
+    from protodask.decisions.ranked import Count
+
+    mean, variance, third, fourth = cumulants.tolist()
+    return Count(rows, mean, variance, third, fourth, certain=0)
 
 
 def watched(command: list[str]) -> tuple[str, float, int]:
