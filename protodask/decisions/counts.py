@@ -2,7 +2,8 @@
 
 The table of items `1..k` holds the coefficients of `prod_{i<=k} (1 - eta_i + eta_i z)`. One more item turns it into
 `t[j] (1 - eta) + t[j - 1] eta`, a sum of nonnegative terms, so that errors stay relative; items are never taken out of
-a table again, which would divide.
+a table again, which would divide. (`scipy.stats.poisson_binom` gives the table of all items, in as many steps; what is
+needed here are those of all beginnings and all ends.)
 
 Entries at the ends below `NEGLIGIBLE` are dropped. Each item adds one entry, so the probability dropped from a table of
 `n` items is at most `(n + 1) NEGLIGIBLE`, below 1e-20 up to 100,000 items: an expectation of a loss in [0, 1] is short

@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.decisions.counts import Floats
 from protodask.decisions.deciding import TIE
 from protodask.decisions.decision import HALF, Flags
-from protodask.decisions.exact import losses_of_sorted
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import read_rows
 from protodask.errors import InputError
@@ -31,14 +30,12 @@ from protodask.errors import InputError
 SUM_TOLERANCE = 1e-3
 """How far the probabilities of a row may be from adding up to one: half precision rounds by 5e-4."""
 
-MOST_TOGETHER = 128
-"""Labels up to which all rows are computed together; with more, tables that drop what is negligible are faster."""
-
 TABLE_ENTRIES = 2**21
-"""Of the tables of some rows, 16 MiB: that many rows are computed at a time."""
+"""Of the tables of some rows, about 16 MiB: that many rows are computed at a time."""
 
-UNDERFLOW = 1e-40
-"""A probability of a count below this is dropped: products of such numbers are slow, and no sum shows them."""
+NEGLIGIBLE = 1e-30
+"""A probability of a count that is dropped: less than `L^2` times as much is missing from an expectation of a loss in
+[0, 1], far below what float64 resolves, and products of tiny numbers are slow."""
 
 
 @dataclass(frozen=True)
@@ -93,44 +90,52 @@ def row_losses(ordered: Floats, loss: Loss) -> Floats:
     """Exact expected losses of naming the first 0, 1, .. L labels of each row (N, L + 1); largest probability first."""
     n_rows, n_labels = ordered.shape
     losses = np.empty((n_rows, n_labels + 1))
-    if n_labels > MOST_TOGETHER:
-        for row in range(n_rows):
-            losses[row] = losses_of_sorted(ordered[row], loss)
-        return losses
-    values = [_loss_table(loss, n_labels, k) for k in range(n_labels + 1)]
-    together = max(1, TABLE_ENTRIES // (n_labels + 1) ** 2)
+    variance = np.sum(ordered * (1 - ordered), axis=1).max(initial=0.0)
+    width = min(n_labels + 1, int(20 * np.sqrt(variance)) + 30)
+    together = max(1, TABLE_ENTRIES // ((n_labels + 1) * width))
     for start in range(0, n_rows, together):
-        losses[start : start + together] = _losses_together(ordered[start : start + together], values)
+        losses[start : start + together] = _losses_together(ordered[start : start + together], loss)
     return losses
 
 
-def _loss_table(loss: Loss, n: int, k: int) -> Floats:
-    """The loss of `k` labels named, for each number of true ones among them and among the others."""
-    named, others = np.arange(k + 1)[:, None], np.arange(n - k + 1)
-    return loss(named / n, k / n, (named + others) / n)
+@dataclass(frozen=True)
+class _Tables:
+    """How many labels are true in each of some rows: `probability[:, j]` is that of `start + j`."""
+
+    start: int
+    probability: Floats
+
+    @property
+    def counts(self) -> Floats:
+        return np.arange(self.start, self.start + self.probability.shape[1], dtype=np.float64)
+
+    def add(self, eta: Floats) -> _Tables:
+        """With one more label, of probability `eta` (N,): nonnegative terms only, as in `counts`."""
+        n_rows, width = self.probability.shape
+        grown = np.zeros((n_rows, width + 1))
+        np.multiply(self.probability, 1 - eta[:, None], out=grown[:, :-1])
+        grown[:, 1:] += self.probability * eta[:, None]
+        grown[grown < NEGLIGIBLE] = 0.0
+        kept = np.flatnonzero(grown.any(axis=0))
+        return _Tables(self.start + int(kept[0]), np.ascontiguousarray(grown[:, kept[0] : kept[-1] + 1]))
 
 
-def _losses_together(ordered: Floats, values: list[Floats]) -> Floats:
+def _losses_together(ordered: Floats, loss: Loss) -> Floats:
     n_rows, n_labels = ordered.shape
     losses = np.empty((n_rows, n_labels + 1))
-    after = [np.ones((n_rows, 1))]
+    none = _Tables(0, np.ones((n_rows, 1)))
+    after = [none]
     for label in reversed(range(n_labels)):
-        after.append(_add_label(after[-1], ordered[:, label]))
-    before = np.ones((n_rows, 1))
-    for k, value in enumerate(values):
+        after.append(after[-1].add(ordered[:, label]))
+    before = none
+    for k in range(n_labels + 1):
         if k > 0:
-            before = _add_label(before, ordered[:, k - 1])
-        losses[:, k] = np.einsum("ni,ni->n", before @ value, after.pop())
+            before = before.add(ordered[:, k - 1])
+        others = after.pop()
+        named = before.counts[:, None]
+        value = loss(named / n_labels, k / n_labels, (named + others.counts) / n_labels)
+        losses[:, k] = np.einsum("ni,ni->n", before.probability @ value, others.probability)
     return losses
-
-
-def _add_label(table: Floats, eta: Floats) -> Floats:
-    """How many labels are true (N, j), with one more of them: nonnegative terms only, as in `counts`."""
-    grown = np.zeros((len(table), table.shape[1] + 1))
-    grown[:, :-1] = table * (1 - eta[:, None])
-    grown[:, 1:] += table * eta[:, None]
-    grown[grown < UNDERFLOW] = 0.0
-    return grown
 
 
 def _choose(values: Floats, order: NDArray[np.intp], losses: Floats, loss: Loss) -> RowDecisions:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.decisions import NAMED, Counted, loss_table, losses_of_counts, subset_counts
 
-from protodask.decisions import Cut, Loss, decide, deciding, expected_loss, expected_losses
+from protodask.decisions import Loss, decide, deciding, expected_loss, expected_losses
 from protodask.decisions.deciding import fewest_of_least
-from protodask.decisions.item_rows import select_items
 from protodask.engine import array_source
 from protodask.errors import InputError
 
@@ -229,13 +228,6 @@ def test_decide__a_source_has_no_flags() -> None:
     np.testing.assert_array_equal(decision.cut.select(probability), expected.selected)
     with pytest.raises(InputError, match="Read them into an array"):
         decide(array_source({"probability": probability}), method="exact")
-
-
-def test_select_items__takes_the_first_of_the_tied_over_all_blocks() -> None:
-    probability = np.array([0.5, 0.2, 0.5, 0.9, 0.5, 0.5, 0.1, 0.5])
-    source = array_source({"probability": probability}, block_rows=2)
-    selected = select_items(source, Cut(0.5, tied=5, taken=3))
-    np.testing.assert_array_equal(np.flatnonzero(selected), [0, 2, 3, 4])
 
 
 def test_decide__refuses_shapes_outside_memory() -> None:

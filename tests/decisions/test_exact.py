@@ -132,24 +132,6 @@ def test_general_losses__keep_no_square_table() -> None:
     assert largest < 1000**2 / 8
 
 
-@pytest.mark.parametrize(
-    ("probability", "remedy"),
-    [
-        ([], "Give at least one probability"),
-        ([0.5, 1.5], r"Probability \[1\] is 1.5. Give probabilities between 0 and 1"),
-        ([0.5, -0.1], "Give probabilities between 0 and 1"),
-        ([float("nan")], "none missing"),
-        ([[0.5, 0.5]], r"such as probability\[:, 1\]"),
-        ([[0.2, 0.3, 0.5]], "use decide_sets or decide_rows"),
-        (0.5, "Give one for each item"),
-        (["0.5"], "Give numbers between 0 and 1"),
-    ],
-)
-def test_expected_losses__bad_probabilities(probability: object, remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
-        expected_losses(probability, "f1")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("k", [-1, 4, 1.5])
 def test_expected_loss__bad_number_of_items(k: int) -> None:
     with pytest.raises(InputError, match="Give a whole number from 0 to 3"):

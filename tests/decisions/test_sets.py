@@ -56,10 +56,8 @@ def test_decide_sets__first_of_tied_classes() -> None:
     np.testing.assert_array_equal(decide_sets(np.full((2, 4), 0.25), certain).selected[1], [True, False, False, False])
 
 
-@pytest.mark.parametrize("together", [0, 128])
 @pytest.mark.parametrize("name", NAMED)
-def test_decide_rows__is_decide_row_by_row(name: str, together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "MOST_TOGETHER", together)
+def test_decide_rows__is_decide_row_by_row(name: str) -> None:
     generator = np.random.default_rng(8)
     probability = generator.beta(0.4, 1.5, size=(30, 6))
     probability[:6] = generator.choice([0, 0.3, 0.5, 1], size=(6, 6))
@@ -86,6 +84,19 @@ def test_decide_rows_and_sets__do_not_depend_on_blocks(edges: list[int], functio
         np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
     losses = np.concatenate([part.expected_loss for part in parts])
     np.testing.assert_allclose(losses, whole.expected_loss, rtol=0, atol=1e-14)
+
+
+def test_decide_rows__many_labels() -> None:
+    """Rows of few and of many true labels share their tables."""
+    generator = np.random.default_rng(11)
+    probability = np.stack(
+        [generator.beta(*shape, size=400) for shape in ((0.1, 9.0), (5.0, 0.5), (1.0, 1.0), (0.01, 10.0))]
+    )
+    found = decide_rows(probability, "g_mean")
+    for row, values in enumerate(probability):
+        single = decide(values, "g_mean", "exact")
+        assert found.k[row] == single.k
+        assert found.expected_loss[row] == pytest.approx(single.expected_loss, abs=1e-13)
 
 
 def test_decide_rows__few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,9 +129,3 @@ def test_decide_rows_and_sets__no_rows(function: object) -> None:
 def test_decide_sets__refuses() -> None:
     with pytest.raises(InputError, match="where several labels may be true use decide_rows"):
         decide_sets([[0.5, 0.5], [0.9, 0.9]])
-    with pytest.raises(InputError, match="for one decision on all items use decide"):
-        decide_sets([0.5, 0.5])
-    with pytest.raises(InputError, match="a column for each label"):
-        decide_rows(np.empty((2, 0)))
-    with pytest.raises(InputError, match=r"Probability \[1, 0\] is nan. Give probabilities between 0 and 1"):
-        decide_rows([[0.5, 0.5], [float("nan"), 0.9]])
