@@ -68,6 +68,10 @@ def decide_groups(
             f"The groups have the shape {labels.shape}, and the probabilities {values.shape}.",
             "Give one group for each probability.",
         )
+    if (labels.dtype.kind == "f" and np.isnan(labels).any()) or (
+        labels.dtype.kind == "O" and any(label is None for label in labels)
+    ):
+        raise InputError("An item has no group.", "Give each a group; an item of its own needs a group of its own.")
     with open_engine(engine) as opened:
         return decide_scattered(values, labels, loss, method, opened)
 
@@ -100,10 +104,11 @@ def decide_together(
         return None
     ends = [runs.left] if runs.right is None else [runs.left, runs.right]
     closed = _close(ends, runs.choice)
-    passes = [
-        one_group(decide_source(RowsOf(source, run.start, run.rows), form, engine), run.group, run.start)
-        for run in (*runs.long_runs, *closed.long_runs)
-    ]
+    passes = []
+    for run in (*runs.long_runs, *closed.long_runs):
+        own = RowsOf(source, run.start, run.rows)
+        passes.append(one_group(decide_source(own, form, engine), run.group, run.start))
+        engine.forget(own)
     every = join_groups([runs.decided, closed.decided, *passes])
     if len(np.unique(every.group)) < len(every):
         return None
@@ -116,15 +121,15 @@ class RowsOf:
 
     base: Source
     start: int
-    rows: int
+    n_rows: int
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.rows, self.base.layout.block_rows)
+        return Layout(self.n_rows, self.base.layout.block_rows)
 
     @property
     def key(self) -> str:
-        return f"{self.base.key}[{self.start}:{self.start + self.rows}]"
+        return f"{self.base.key}[{self.start}:{self.start + self.n_rows}]"
 
     @property
     def resident(self) -> bool:

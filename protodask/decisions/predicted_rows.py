@@ -299,7 +299,7 @@ def _numbers(column: Any, name: str) -> NDArray[np.float64]:
 def _groups(column: Any, name: str) -> NDArray[Any]:
     import pyarrow
 
-    if column.null_count:
+    if column.null_count or (pyarrow.types.is_floating(column.type) and np.isnan(column.to_numpy()).any()):
         raise InputError(
             f"The column {name!r} has a missing value.",
             "Fill in or remove such rows first; a row of its own needs a group of its own.",
@@ -345,7 +345,7 @@ def _open_parquet(
             raise InputError(f"There is no column {name!r}.", f"The columns are {_some(schema.names)}.")
     version = _version(files)
     reader = ParquetReader(files, tuple(edges), tuple(groups), chosen, not every, group, version)
-    key = f"parquet/{version}/{chosen}/{group}"
+    key = f"parquet/{version}/{chosen}/{group}/{every}"
     return _source(reader, edges[-1], names, group is not None, key, len(chosen))
 
 

@@ -114,9 +114,10 @@ def decide_stored(
     rows = open_rows(predictions, label=label, columns=probability, group=group, every=per_row is not None)
     task = _Task(rows, str(predictions), where, form, method, overwrite)
     with open_engine(engine) as opened:
-        found = task.decide_each(per_row, opened) if per_row is not None else task.decide(group, opened)
-        opened.forget(rows)
-    return found
+        try:
+            return task.decide_each(per_row, opened) if per_row is not None else task.decide(group, opened)
+        finally:
+            opened.forget(rows)
 
 
 @dataclass(frozen=True)

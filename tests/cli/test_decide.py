@@ -146,8 +146,8 @@ def test_decide__in_worker_processes_is_the_same(call: Call, predictions: Path, 
         for step in (["--method", "normal"], ["--per-row", "labels"]):
             done = call("decide", predictions / "p.zarr", *step, *options, "--out", tmp_path / (name + step[1]))
             assert done.exit_code == 0, done.output
-    for step in ("normal", "labels"):
-        here, there = ((tmp_path / (name + step)) for name in ("here", "there"))
+    for kind in ("normal", "labels"):
+        here, there = ((tmp_path / (name + kind)) for name in ("here", "there"))
         found: Any = zarr.open_group(here, mode="r")["selected"]
         other: Any = zarr.open_group(there, mode="r")["selected"]
         np.testing.assert_array_equal(found[...], other[...])

@@ -151,6 +151,9 @@ def test_decide_groups__methods_agree() -> None:
 def test_decide_groups__refuses_what_it_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="one group for each probability"):
         decide_groups([0.1, 0.2], [1], "f1")
+    for missing in ([1.0, np.nan], np.array(["a", None])):
+        with pytest.raises(InputError, match="needs a group of its own"):
+            decide_groups([0.1, 0.2], missing, "f1")
     monkeypatch.setattr(groups, "MOST_EXACT_ROWS", 10)
     with pytest.raises(InputError, match="Use the method auto"):
         decide_groups(np.full(11, 0.3), np.zeros(11), "f1", "exact")

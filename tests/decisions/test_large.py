@@ -79,6 +79,15 @@ def test_decide_normal__of_a_function() -> None:
     assert found.loss == "half_found"
 
 
+@pytest.mark.parametrize("eta", [SHAPES["uniform"][:1000], SHAPES["uniform"][:1000] ** 3])
+def test_decide_normal__of_a_function_with_a_step_is_close(eta: Floats) -> None:
+    loss = Loss("most of them", lambda u, v, p: (u < 0.6 * p) + v / 8, True)
+    exact = expected_losses(eta, loss, general=True)
+    found = decide_normal(eta, loss)
+    assert exact[found.k] - exact.min() < 1e-4
+    assert found.expected_loss == pytest.approx(exact[found.k], abs=1e-4)
+
+
 def test_decide_normal__is_as_decide() -> None:
     for name in ("uniform", "tied"):
         probability = SHAPES[name][:400]

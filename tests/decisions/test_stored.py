@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Write = Callable[..., Path]
 
 RANDOM = np.random.default_rng(0)
-N = 5000
+N = 2500
 ETA = np.round(RANDOM.beta(1, 3, size=N), 2)
 GROUPS = np.repeat(np.arange(N), RANDOM.integers(1, 30, size=N))[:N]
 
@@ -235,7 +235,7 @@ def test_decide_stored__predictions_that_are_replaced_meanwhile_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_zarr(tmp_path / "p.zarr", of_two(ETA))
-    opened = stored.open_rows
+    opened = predicted_rows.open_rows
 
     def replaced(*arguments: Any, **settings: Any) -> Any:
         rows = opened(*arguments, **settings)
@@ -286,12 +286,13 @@ def test_decide_stored__damaged_predictions_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
-        ({}, "Name it with --probability; the columns are eta, name, query, bad"),
+        ({}, "Name it with --probability; the columns are eta, name, query, bad, float"),
         ({"probability": ["other"]}, "The columns are eta"),
         ({"probability": ["eta"], "group": "other"}, "The columns are eta"),
         ({"probability": ["name"]}, "Name a column of numbers"),
         ({"probability": ["bad"]}, "Give numbers from 0 to 1"),
         ({"probability": ["eta"], "group": "query"}, "Fill in or remove such rows"),
+        ({"probability": ["eta"], "group": "float"}, "Fill in or remove such rows"),
         ({"probability": ["eta", "bad"]}, "--per-row"),
         ({"probability": ["eta"], "label": "1"}, "Name one of them"),
         ({"probability": ["eta"], "per_row": "labels", "method": "exact"}, "Leave them out"),
@@ -300,6 +301,7 @@ def test_decide_stored__damaged_predictions_are_found(tmp_path: Path) -> None:
 )
 def test_decide_stored__refuses_what_it_cannot_do(tmp_path: Path, settings: dict[str, Any], remedy: str) -> None:
     columns = {"eta": [0.1, 0.2, 0.3], "name": ["a", "b", "c"], "query": [1, None, 2], "bad": [0.1, 1.5, None]}
+    columns["float"] = [1.0, float("nan"), 2.0]
     data = write_parquet(tmp_path / "table.parquet", columns, files=1)
     with pytest.raises(InputError, match=remedy):
         decide_stored(data, tmp_path / "out.zarr", **settings)
@@ -325,7 +327,7 @@ def test_decide_stored__refuses_places_without_predictions(tmp_path: Path) -> No
 def test_parquet_rows__of_any_range_are_those_rows(tmp_path: Path) -> None:
     data = write_parquet(tmp_path / "table", {"eta": ETA, "query": GROUPS}, files=4, row_group=333)
     rows = predicted_rows.open_rows(data, columns=["eta"], group="query")
-    for start, stop in ((0, N), (0, 1), (332, 334), (1249, 1251), (700, 4100), (N - 1, N)):
+    for start, stop in ((0, N), (0, 1), (332, 334), (1249, 1251), (700, 2400), (N - 1, N)):
         found = rows.rows(start, stop)
         np.testing.assert_array_equal(found["probability"], ETA[start:stop])
         np.testing.assert_array_equal(found["group"], GROUPS[start:stop])
