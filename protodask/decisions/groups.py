@@ -32,6 +32,7 @@ from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import read_probabilities
 from protodask.decisions.sets import row_losses
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
+from protodask.engine.memory import INTERPRETER_BYTES
 from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -43,6 +44,15 @@ EXACT_ROWS = 512
 
 MOST_EXACT_ROWS = 10_000
 """Beyond which `exact` would take minutes for each group."""
+
+GROUP_BYTES = 300
+"""A decision, twice while two tables become one, and sorted in the end: 250 were measured for a million groups."""
+
+GROUPS_SHARE = 0.5
+"""Of what a process may hold besides the interpreter, for decisions."""
+
+LEAST_GROUPS = 100_000
+"""Are always taken on: 30 MB."""
 
 LONG = 2**17
 """Rows of a group that are kept until its last one is seen: 1 MiB."""
@@ -99,7 +109,7 @@ def decide_together(
     if source.layout.n_rows == 0:
         raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
     form = as_loss(loss)
-    runs = engine.reduce(source, _RUNS, Choice(form, method), label="decide the groups")
+    runs = engine.reduce(source, _RUNS, Choice(form, method, _most_groups(engine)), label="decide the groups")
     if runs is None:
         return None
     ends = [runs.left] if runs.right is None else [runs.left, runs.right]
@@ -146,6 +156,14 @@ class Choice:
 
     loss: Loss
     method: Method
+    most_groups: int
+    """That fit into memory."""
+
+
+def _most_groups(engine: Engine) -> int:
+    found = engine.scheduler.processes()
+    usable = min(found.memory_bytes, found.driver_bytes) - INTERPRETER_BYTES
+    return max(LEAST_GROUPS, int(GROUPS_SHARE * usable) // GROUP_BYTES)
 
 
 @dataclass(frozen=True)
@@ -215,11 +233,17 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
     else:
         ended = [last, right.left]
     closed = _close([run for run in ended if run is not first and run is not final], left.choice)
+    decided = join_groups([left.decided, right.decided, closed.decided])
+    if len(decided) > left.choice.most_groups:
+        raise InputError(
+            f"There are more than {left.choice.most_groups:,} groups, too many to keep a decision for each.",
+            "Decide on parts of the rows, one after the other, or give more memory with --memory-limit.",
+        )
     return Runs(
         left.choice,
         first,
         None if final is first else final,
-        join_groups([left.decided, right.decided, closed.decided]),
+        decided,
         (*left.long_runs, *right.long_runs, *closed.long_runs),
     )
 

@@ -9,7 +9,8 @@ cache where it keeps them.
 Before that, `--check` compares with the exact code: on 2,000 items of five kinds of distribution and for all named
 losses, by how much the exact expected loss of the number selected exceeds the least one (`regret`), and by how much
 the expected loss reported is off (`error`). And on a million items the passes over bins are compared with sorting:
-every number about the one selected, and a thousand others, evaluated from sums over the sorted probabilities.
+every number about the one selected, and a thousand others, evaluated from sums over the sorted probabilities. Last,
+a million items are decided on in groups of one to 100,000.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,7 +33,10 @@ else:
 LOSSES = ("am", "f1", "jaccard", "g_tp_pr", "g_mean", "h_mean", "auc")
 EXACT_ITEMS = 2000
 SORTED_ITEMS = 1_000_000
+GROUP_ITEMS = (1, 10, 100, 1000, 100_000)
 WANTED_SECONDS = 180.0
+WANTED_GROUPED_SECONDS = 60.0
+"""For groups of ten."""
 WANTED_BYTES = 10**9
 WANTED_REGRET = 1e-4
 WATCH_SECONDS = 0.05
@@ -78,6 +83,15 @@ class Compared:
     best: int
     regret: float
     error: float
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Seconds of decisions for groups of so many items."""
+
+    items: int
+    am_seconds: float
+    f1_seconds: float
 
 
 def shapes(items: int) -> dict[str, Any]:
@@ -156,6 +170,23 @@ def compare_sorted() -> list[Compared]:
     return found
 
 
+def time_groups() -> list[Grouped]:
+    """A million items in groups of one size, in memory, decided for AM and for F1."""
+    import numpy as np
+
+    from protodask.decisions import decide_groups
+
+    probability = shapes(SORTED_ITEMS)["tied in tenths"] * 0.9 + np.random.default_rng(1).uniform(0, 0.1, SORTED_ITEMS)
+    table = common.Table(f"{SORTED_ITEMS:,} items in groups", ("items of a group", "groups", "am s", "f1 s"))
+    found = []
+    for items in GROUP_ITEMS:
+        group = np.arange(SORTED_ITEMS) // items
+        am, f1 = (common.timed(partial(decide_groups, probability, group, loss)) for loss in ("am", "f1"))
+        found.append(Grouped(items, am, f1))
+        table.row(items, SORTED_ITEMS // items, am, f1)
+    return found
+
+
 def _count(rows: int, cumulants: Any) -> Any:
     from protodask.decisions.ranked import Count
 
@@ -225,6 +256,10 @@ def main() -> None:
             results += compared
             checks.append(common.Check(f"regret, {name}", max(one.regret for one in compared), "<=", WANTED_REGRET))
             checks.append(common.Check(f"error, {name}", max(one.error for one in compared), "<=", WANTED_REGRET))
+        grouped = time_groups()
+        results += grouped
+        tens = max(max(one.am_seconds, one.f1_seconds) for one in grouped if one.items == 10)
+        checks.append(common.Check("seconds, groups of ten", tens, "<=", WANTED_GROUPED_SECONDS))
     with common.scratch(settings.folder) as folder:
         runs = decide(settings, folder)
     results += runs

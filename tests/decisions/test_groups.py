@@ -161,6 +161,14 @@ def test_decide_groups__refuses_what_it_cannot_do(monkeypatch: pytest.MonkeyPatc
         decide_together(array_source({"probability": np.zeros(0), "group": np.zeros(0)}), "f1", "auto", engine)
 
 
+def test_decide_together__refuses_more_groups_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "LEAST_GROUPS", 10)
+    monkeypatch.setattr(groups, "GROUP_BYTES", 2**40)
+    source = array_source({"probability": np.full(64, 0.3), "group": np.arange(64)}, 8)
+    with thread_engine(1) as engine, pytest.raises(InputError, match="Decide on parts of the rows"):
+        decide_together(source, "f1", "auto", engine)
+
+
 def test_decide_groups__refuses_what_is_no_probability_with_its_row() -> None:
     source = array_source({"probability": np.array([0.1, 0.2, np.nan]), "group": np.array([0, 0, 1])}, 2)
     with thread_engine(1) as engine, pytest.raises(InputError, match=r"Row 2 .*Give numbers from 0 to 1"):

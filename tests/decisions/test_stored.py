@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore
 from protodask.data.records import seal
+from protodask.data.storage import find_group, open_store
 from protodask.decisions import decide, decide_rows, decide_sets, predicted_rows, stored
 from protodask.decisions.decision_store import DecisionFiles
 from protodask.decisions.groups import decide_groups
@@ -322,6 +323,20 @@ def test_decide_stored__refuses_places_without_predictions(tmp_path: Path) -> No
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(FormatError, match="Write it again"):
         decide_stored(tmp_path / "torn.parquet", tmp_path / "out.zarr", probability=["eta"])
+
+
+def test_decide_stored__into_an_object_store(tmp_path: Path) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=GROUPS)
+    out = f"memory://{tmp_path.name}/out.zarr"
+    expected = decide_groups(ETA, GROUPS, "f1")
+    for overwrite in (False, True):
+        decide_stored(data, out, "f1", group="group", overwrite=overwrite)
+        place, _ = find_group(out)
+        group: Any = zarr.open_group(open_store(place, True), mode="r")
+        np.testing.assert_array_equal(group["selected"][...] == 1, expected.selected)
+        np.testing.assert_array_equal(group["groups/k"][...], expected.k)
+    with pytest.raises(InputError, match="use a local path"):
+        decide_stored(data, f"memory://{tmp_path.name}/out.parquet", "f1")
 
 
 def test_parquet_rows__of_any_range_are_those_rows(tmp_path: Path) -> None:
