@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from protodask.data.synthetic import sample_data
     from protodask.engine import Engine, thread_engine
     from protodask.errors import InputError, ProtodaskError
+    from protodask.evaluation.subsampling import subsample
     from protodask.prototypes.config import FitConfig
     from protodask.prototypes.estimator import PrototypeSetClassifier
     from protodask.prototypes.fitting import fit
@@ -41,6 +42,7 @@ _HOMES = {
     "plan": "protodask.prototypes.planning",
     "predict": "protodask.prototypes.prediction",
     "sample_data": "protodask.data.synthetic",
+    "subsample": "protodask.evaluation.subsampling",
     "thread_engine": "protodask.engine",
     "tune": "protodask.selection.tuning",
 }
@@ -64,6 +66,7 @@ __all__ = [
     "plan",
     "predict",
     "sample_data",
+    "subsample",
     "thread_engine",
     "tune",
 ]

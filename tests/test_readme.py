@@ -46,6 +46,12 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("report")) == 1
     assert len(examples("decisions")) == 1
     assert len(examples("decide")) == 1
+    assert len(examples("auc")) == 1
+    assert len(examples("policy")) == 1
+    assert len(examples("policycli")) == 1
+    assert len(examples("subsample")) == 1
+    assert len(examples("calibrate")) == 1
+    assert len(examples("calibrator")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -68,6 +74,15 @@ def test_readme__decisions_on_stored_predictions_are_written(tmp_path: Path) -> 
     assert (tmp_path / "selected.parquet").is_dir()
 
 
+def test_readme__areas_under_curves_are_printed(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("auc")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    exact, kept, bound = done.stdout.splitlines()
+    assert "error_bound=0.0" in exact
+    assert "error_bound=0.0" in kept
+    assert 0 < float(bound) < 1e-4
+
+
 def test_readme__pictures_are_drawn(tmp_path: Path) -> None:
     done = run([sys.executable, "-c", examples("plots")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -79,6 +94,17 @@ def test_readme__report_is_written(tmp_path: Path) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", examples("report")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_readme__policies_are_judged(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("policy")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    whole, _, counted = done.stdout.splitlines()
+    assert counted.split(",")[0] == whole.split(",")[0], "the value is the same to the last bit"
+    done = run(["bash", "-euo", "pipefail", "-c", examples("policycli")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "The policy would earn 0.02986 a record" in done.stdout
+    assert '"estimator": "snips"' in done.stdout
 
 
 def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
@@ -94,8 +120,8 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
 def test_readme__searches_run(tmp_path: Path) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", examples("tune")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "joint search, chosen by: one standard error" in done.stdout
-    assert "two-stage search, chosen by: one standard error" in done.stdout
+    assert "joint search, chosen by: half a standard error" in done.stdout
+    assert "two-stage search, chosen by: half a standard error" in done.stdout
     assert {"tuned.zarr", "pair.zarr", "trials.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
@@ -117,6 +143,28 @@ def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "of 30 features" in done.stdout
     assert (tmp_path / "weights.csv").is_file()
+
+
+def test_readme__models_are_calibrated(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("calibrate")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "has a calibration of 1 batch, fitted to 4,000 rows" in done.stdout
+    assert "The calibrated model is right on" in done.stdout
+
+
+def test_readme__a_subsample_is_undone(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("calibrator")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    share, raw, calibrated = (float(number) for number in done.stdout.replace("[", "").split()[:3])
+    assert raw > 0.2
+    assert abs(calibrated - share) < 0.1 * share
+
+
+def test_readme__subsamples_are_drawn(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("subsample")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("which stand for") == 2
+    assert "log-loss" in done.stdout
 
 
 def test_readme__plans_run(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from protodask.cli.predict import predict
 from protodask.cli.report import report
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
+from protodask.cli.subsample import subsample
 from protodask.cli.tune import tune
 
 TERMINATED = 143
@@ -58,6 +59,7 @@ def protodask(
 
 app.command("ingest")(ingest)
 app.command("sample-data")(sample_data)
+app.command("subsample")(subsample)
 app.command("info")(info)
 app.command("plan")(plan)
 app.command("fit")(fit)

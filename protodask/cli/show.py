@@ -15,6 +15,7 @@ from protodask.cli.progress import describe_seconds
 from protodask.places import mask
 
 if TYPE_CHECKING:
+    from protodask.evaluation.metrics import Scores
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.model_scores import ModelScores
     from protodask.pipeline.results import (
@@ -33,12 +34,14 @@ MOST_LINES = 20
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -51,6 +54,10 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.dataset.notes:
                 say(f"Note: {note}")
+        case DatasetSubsampled():
+            from protodask.cli.show_subsample import show_subsample
+
+            show_subsample(result)
         case ModelEvaluated():
             _show_scores(result)
         case ModelTuned():
@@ -65,6 +72,10 @@ def show_result(result: Result, as_json: bool) -> None:
             from protodask.cli.show_decisions import show_decisions
 
             show_decisions(result)
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import show_policy
+
+            show_policy(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -79,12 +90,14 @@ def show_json(value: Any) -> None:
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
+        DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
         ModelTuned,
+        PolicyEvaluated,
         PredictionsWritten,
         ReportWritten,
     )
@@ -95,6 +108,10 @@ def summarize_result(result: Result) -> str:
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
+        case DatasetSubsampled():
+            from protodask.cli.show_subsample import summarize_subsample
+
+            return summarize_subsample(result)
         case ModelFitted():
             return summarize_fit(result)
         case ModelTuned():
@@ -112,6 +129,10 @@ def summarize_result(result: Result) -> str:
             from protodask.cli.show_decisions import summarize_decisions
 
             return summarize_decisions(result)
+        case PolicyEvaluated():
+            from protodask.cli.show_policy import summarize_policy
+
+            return summarize_policy(result)
         case ReportWritten():
             return _summarize_report(result)
 
@@ -153,6 +174,15 @@ def _summarize_scores(scores: ModelScores, data: str) -> str:
     )
 
 
+def _doubt(scores: Scores) -> str:
+    """How exact an area under the curve is, where it is not exact, and what sampling leaves open of it."""
+    interval = scores.roc_auc_interval
+    drawn = "" if interval is None else f"95 per cent interval {interval[0]:.6f} to {interval[1]:.6f}"
+    inexact = f"off by at most {scores.roc_auc_error:.1g}" if scores.roc_auc_error else ""
+    said = "; ".join(part for part in (inexact, drawn) if part)
+    return f" ({said})" if said else ""
+
+
 def _show_scores(result: ModelEvaluated) -> None:
     scores = result.scores.scores
     say(_summarize_scores(result.scores, result.data))
@@ -164,7 +194,7 @@ def _show_scores(result: ModelEvaluated) -> None:
         ("Brier score", f"{scores.brier_score:.6f}"),
     ]
     if scores.roc_auc is not None:
-        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}"))
+        pairs.append(("ROC AUC", f"{scores.roc_auc:.6f}{_doubt(scores)}"))
     if scores.roc_auc_weighted is not None and len(result.scores.classes) > 2:
         pairs.append(("ROC AUC, weighted by class", f"{scores.roc_auc_weighted:.6f}"))
     say_pairs(pairs)

@@ -85,12 +85,12 @@ class TuningOptions:
     ] = None
     folds: Annotated[int | None, _option(SEARCH, "--folds", "5", "Parts that are held out, one at a time.")] = None
     rule: Annotated[
-        Literal["one-standard-error", "best"] | None,
+        Literal["half-a-standard-error", "one-standard-error", "best"] | None,
         _option(
             SEARCH,
             "--rule",
-            "one-standard-error",
-            "Choose the simplest setting within one standard error of the best one, or the best.",
+            "half-a-standard-error",
+            "Choose the simplest setting within half a standard error of the best one, within one, or the best.",
         ),
     ] = None
     search_tolerance: Annotated[

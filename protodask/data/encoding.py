@@ -321,7 +321,7 @@ CHECK_ROWS = 8192
 
 def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
     """Sample weights (n,), and the first that is negative or no number."""
-    numbers, problem = _positive_numbers(values, name)
+    numbers, problem = encode_number(values, name)
     wrong = numbers < 0
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -332,7 +332,7 @@ def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Probl
 
 def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
     """Inclusion probabilities (n,), and the first outside (0, 1]."""
-    numbers, problem = _positive_numbers(values, name)
+    numbers, problem = encode_number(values, name)
     wrong = (numbers <= 0) | (numbers > 1)
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -343,8 +343,11 @@ def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Pr
     return numbers, problem
 
 
-def _positive_numbers(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+def encode_number(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    """Finite numbers (n,) that are no feature, and the first that is none."""
     numbers, problem = numeric_values(values, name)
+    if problem is not None:
+        problem = replace(problem, remedy="Correct the value, or name another column.")
     floats = np.ascontiguousarray(numbers, dtype=np.float64)
     unusable = _unusable_number(floats.reshape(-1, 1), (name,), lambda row, position: floats[row])
     return floats, first_problem([problem, unusable])

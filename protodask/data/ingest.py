@@ -161,6 +161,7 @@ def table_source(
     weight_name: str | None = None,
     inclusion_name: str | None = None,
     group_name: str | None = None,
+    numbers: Mapping[str, str] | None = None,
     dropped: Sequence[str] = (),
     unseen: Unseen = "error",
     dtype: str = "float32",
@@ -170,16 +171,19 @@ def table_source(
     """Tables or arrays, encoded block by block by the columns of an ingest, for scoring.
 
     One pass finds the rows of each partition and checks all values. Target, weight, inclusion and group are taken
-    along where the tables have them; `dropped` columns are allowed and ignored.
+    along where the tables have them; `dropped` columns are allowed and ignored. `numbers` says which columns, besides
+    all of these, blocks have as arrays of which names; they must be there, finite, and are read as float64.
     """
     if unseen not in ("error", "zero"):
         raise InputError(f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
     labels = [column.name for column in columns if column.kind != "numeric"]
     names = [column.name for column in columns]
     texts = [name for name in (target_name, group_name) if name is not None]
-    table = open_table(sources, [*labels, *texts], dropped, target_name, features=names, group=group_name)
+    further = dict(numbers or {})
+    called = names or None  # of a matrix that is not asked for, any names will do
+    table = open_table(sources, [*labels, *texts], dropped, target_name, called, group_name, further.values())
     optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
-    check_column_names(table.names, names, optional)
+    check_column_names(table.names, [*names, *further.values()], [*optional, *dropped])
     present = set(table.names)
     encoder = Encoder(
         columns=tuple(columns),
@@ -190,6 +194,7 @@ def table_source(
         group_name=group_name if group_name in present else None,
         dtype=dtype,
         unseen=unseen,
+        numbers=tuple(further.items()),
     )
     with open_engine(engine) as opened:
         found = _run_scan(_Scan(table, encoder, (), None), opened)

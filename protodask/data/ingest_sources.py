@@ -31,12 +31,13 @@ def open_table(
     target: str | None,
     features: Sequence[str] | None = None,
     group: str | None = None,
+    others: Iterable[str] = (),
 ) -> Partitions:
     """The table behind one source or a list of several.
 
     `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
-    be called, `features` what the columns of a matrix are called (x0, x1, ... by default), and `group` which array
-    besides them says what group a row belongs to.
+    be called, `features` what the columns of a matrix are called (x0, x1, ... by default), `group` which array besides
+    them says what group a row belongs to, and `others` what further arrays are columns.
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
@@ -50,7 +51,7 @@ def open_table(
             if not _is_array_path(path):
                 files += find_files(path)
                 continue
-        tables.append(_table(source, left_out, _Names(called, features, group)))
+        tables.append(_table(source, left_out, _Names(called, features, group, tuple(others))))
     if files:
         tables.insert(0, file_table(files, labels, left_out))
     return join_tables(tables)
@@ -69,6 +70,7 @@ class _Names:
     target: str
     features: Sequence[str] | None
     group: str | None
+    others: tuple[str, ...]
 
 
 def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
@@ -161,8 +163,9 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     for variable in (WEIGHT, INCLUSION):
         if variable.name in arrays:
             others[variable.name] = row_array(arrays[variable.name])
-    if called.group is not None and called.group in arrays and called.group not in others:
-        others[called.group] = row_array(arrays[called.group])
+    for name in (called.group, *called.others):
+        if name is not None and name in arrays and name not in others:
+            others[name] = row_array(arrays[name])
     width = rows.shape[1] if len(rows.shape) == 2 else 0
     names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
     if len(rows.shape) == 2 and len(names) != width:

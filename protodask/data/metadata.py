@@ -85,6 +85,11 @@ class Metadata:
         return FORMAT_VERSION if self.group_name is not None else 1
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether its rows stand for different numbers of records."""
+        return self.weight_name is not None or self.inclusion_name is not None
+
+    @property
     def feature_names(self) -> tuple[str, ...]:
         return tuple(name for column in self.columns for name in column.feature_names)
 
@@ -220,6 +225,9 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         "block_checks": metadata.block_checks.hex(),
         "fingerprint": metadata.fingerprint,
     }
+    if metadata.is_weighted and summary.largest_weight is not None:
+        # It follows from the rows, so that the fingerprint covers it; readers of earlier versions pass over it.
+        record["largest_weight"] = float(summary.largest_weight)
     return seal(record, RECORD.name)
 
 
@@ -240,6 +248,7 @@ def require_storable(metadata: Metadata) -> None:
         squares=longest,
         minimum=-longest,
         maximum=-longest,
+        largest_weight=sys.float_info.min,
     )
     # Two hexadecimal digits a byte: more than this many are refused, and need not be made.
     check_bytes = min(BLOCK_CHECK_BYTES * -(-metadata.n_rows // metadata.block_rows), MAX_JSON_BYTES // 2)
@@ -267,6 +276,17 @@ def from_attributes(attributes: object, where: str) -> Metadata:
     return metadata
 
 
+def _largest_weight(fields: Fields) -> float | None:
+    if fields.record.get("weight_name") is None and fields.record.get("inclusion_name") is None:
+        return 1.0
+    if "largest_weight" not in fields.record:
+        return None
+    largest = float(fields.floats("largest_weight", None)[0])
+    if largest <= 0:
+        fields.damaged("the largest weight is not positive")
+    return largest
+
+
 def _parse(fields: Fields) -> Metadata:
     n_rows = fields.integer("n_rows", 1)
     block_rows = fields.integer("block_rows", 1)
@@ -290,6 +310,7 @@ def _parse(fields: Fields) -> Metadata:
         squares=fields.floats("squares", width),
         minimum=fields.floats("minimum", width),
         maximum=fields.floats("maximum", width),
+        largest_weight=_largest_weight(fields),
     )
     if sum(summary.class_rows.tolist()) != summary.rows or (summary.minimum > summary.maximum).any():
         fields.damaged("counts or ranges contradict each other")

@@ -24,6 +24,14 @@ class RowRanges(Protocol):
     def rows(self, start: int, stop: int) -> Arrays: ...
 
 
+@runtime_checkable
+class NamedArrays(Protocol):
+    """A source that says which arrays its blocks have, so that none need be read to know."""
+
+    @property
+    def array_names(self) -> tuple[str, ...]: ...
+
+
 def read_rows(source: Source, start: int, stop: int) -> Arrays:
     """The rows `start .. stop` of a source."""
     if isinstance(source, RowRanges):

@@ -33,6 +33,8 @@ class Summary:
     """`sum s (x - mean)^2` (D,)."""
     minimum: Floats
     maximum: Floats
+    largest_weight: float | None = None
+    """The largest `s`; None where it is not known, as of a dataset written before it was kept."""
 
     @property
     def deviation(self) -> Floats:
@@ -89,16 +91,16 @@ def summarize_rows(
     values = features.astype(np.float64)
     minimum, maximum = values.min(axis=0), values.max(axis=0)
     if weights is None:
-        weight = float(rows)
+        weight, largest = float(rows), 1.0
         mean = values.mean(axis=0)
         squares = np.square(values - mean).sum(axis=0)
         class_weight = counts.astype(np.float64)
     else:
-        weight = float(weights.sum())
+        weight, largest = float(weights.sum()), float(weights.max())
         mean = weights @ values / weight
         squares = weights @ np.square(values - mean)
         class_weight = np.asarray(np.bincount(target, weights=weights, minlength=n_classes), dtype=np.float64)
-    return Summary(rows, counts.astype(np.int64), class_weight, weight, mean, squares, minimum, maximum)
+    return Summary(rows, counts.astype(np.int64), class_weight, weight, mean, squares, minimum, maximum, largest)
 
 
 SLAB_ROWS = 8192
@@ -116,6 +118,7 @@ def empty_summary(n_features: int, n_classes: int) -> Summary:
         zeros,
         np.full(n_features, np.inf),
         np.full(n_features, -np.inf),
+        0.0,
     )
 
 
@@ -132,6 +135,9 @@ def merge_summaries(left: Summary, right: Summary) -> Summary:
 
 def _merged(left: Summary, right: Summary, weight: float) -> Summary:
     step = right.mean - left.mean
+    largest = None
+    if left.largest_weight is not None and right.largest_weight is not None:
+        largest = max(left.largest_weight, right.largest_weight)
     return Summary(
         rows=left.rows + right.rows,
         class_rows=left.class_rows + right.class_rows,
@@ -141,6 +147,7 @@ def _merged(left: Summary, right: Summary, weight: float) -> Summary:
         squares=left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
         minimum=np.minimum(left.minimum, right.minimum),
         maximum=np.maximum(left.maximum, right.maximum),
+        largest_weight=largest,
     )
 
 

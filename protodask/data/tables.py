@@ -23,6 +23,7 @@ from protodask.data.encoding import (
     encode_group,
     encode_inclusion,
     encode_labels,
+    encode_number,
     encode_weight,
     first_problem,
     select_rows,
@@ -80,6 +81,8 @@ class Encoder:
     dtype: str = "float32"
     unseen: Unseen = "error"
     group_name: str | None = None
+    numbers: tuple[tuple[str, str], ...] = ()
+    """Further arrays of a block, float64, and the columns they hold."""
 
     @property
     def n_features(self) -> int:
@@ -88,7 +91,7 @@ class Encoder:
     @property
     def row_bytes(self) -> int:
         group = 0 if self.group_name is None else 8
-        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group
+        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group + 8 * len(self.numbers)
 
     def empty(self, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays for so many rows."""
@@ -101,6 +104,8 @@ class Encoder:
             arrays[INCLUSION.name] = np.empty(rows)
         if self.group_name is not None:
             arrays[GROUP.name] = np.empty(rows, dtype=np.int64)
+        for array, _ in self.numbers:
+            arrays[array] = np.empty(rows)
         return arrays
 
     def encode(self, table: Table, out: Arrays) -> Problem | None:
@@ -117,6 +122,9 @@ class Encoder:
             problems.append(problem)
         if self.group_name is not None:
             out[GROUP.name][...], problem = encode_group(table[self.group_name], self.group_name)
+            problems.append(problem)
+        for array, column in self.numbers:
+            out[array][...], problem = encode_number(table[column], column)
             problems.append(problem)
         return first_problem(problems)
 

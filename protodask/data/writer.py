@@ -26,7 +26,7 @@ from protodask.data.metadata import (
     require_storable,
     to_attributes,
 )
-from protodask.data.rows import BlockNumbers, RelaidSource, check_finite
+from protodask.data.rows import BlockNumbers, NamedArrays, RelaidSource, check_finite
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
 from protodask.data.storage import (
     is_url,
@@ -222,7 +222,7 @@ def write_dataset(
         raise InputError("There are no rows to write.", "Give a source with rows.")
     with open_engine(engine) as opened:
         if None in (weight_name, inclusion_name, group_name):
-            present = source.read(0)
+            present = source.array_names if isinstance(source, NamedArrays) else tuple(source.read(0).arrays)
             weight_name = weight_name or (WEIGHT.name if WEIGHT.name in present else None)
             inclusion_name = inclusion_name or (INCLUSION.name if INCLUSION.name in present else None)
             group_name = group_name or (GROUP.name if GROUP.name in present else None)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from protodask.data.column_source import column_source
 from protodask.data.rows import FILL_IN
 from protodask.data.schema import TARGET, WEIGHT, row_weights
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
@@ -19,7 +20,6 @@ from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
 from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
-from protodask.evaluation.row_columns import column_source
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
 SCORE = "score"
@@ -30,8 +30,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """A linear spline from raw scores to calibrated ones, fitted to rows of known outcome.
 
     The rows are cut into bins of equal weight by their raw score: the weighted mean of the raw score and that of the
-    outcome are the control point of a bin, `(min score, min outcome)` and `(max score, max outcome)` are the ends. See
-    `protodask.evaluation.control_points` for the formulas, and for what tied scores do.
+    outcome are the control point of a bin, `(min score, min outcome)` and `(max score, max outcome)` the ends, unless
+    they are to be supported. See `protodask.evaluation.control_points` for the formulas, and for what tied scores do.
 
     Fit it to rows that the scores were not trained on. With weights `1 / l` for rows that were kept with probability
     `l` the result is right for the whole: also for scores of a model that was trained on such rows without weights.
@@ -42,15 +42,15 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         Bins, 1 to 1000.
     monotone
         Whether a higher raw score never gets a lower calibrated one: pool adjacent violators on the control points.
-    balanced
-        Where every outcome is 0 or 1, let the rows of either outcome have half of the weight when the edges of the
-        bins are laid; the control points are weighted means as ever. With 0.6 per cent of ones and zeros subsampled at
-        1 per cent, 20 bins of equal weight as such came to a mean of 1.4 per cent, balanced ones to 0.64.
-    bounded
-        Where every outcome is 0 or 1, the ends would promise exactly 0 and 1, and the log-loss of a row of the other
-        outcome would be infinite. So calibrated values stay within `1 / (2 (n + 1))` and `1 - 1 / (2 (n + 1))`, of `n`
-        rows in the first and in the last bin: what is seen if half a row of either outcome came to them. Weights count
-        in units of the mean weight of the outcome that was not seen. False gives the spline as it is.
+    supported_ends
+        Whether the ends of the spline are what the bins there support, rather than the lowest and the highest outcome:
+        the line through the last two control points goes on to the outermost score. Where every outcome is 0 or 1,
+        calibrated values also stay within `1 / (2 (n + 1))` and `1 - 1 / (2 (n + 1))` for `n` rows of one outcome at
+        either end, as if half a row of each outcome came to them: never 0 or 1, so that no log-loss is infinite. None
+        does so for outcomes that are all 0 or 1, and not for others. On simulated clicks of at most 5 per cent, where
+        scores crowd at the top, the mean in 20 bins was 1.7 times what it should be with the ends at 0 and 1, and 1.01
+        times with supported ones; of 300 rows in 20 bins, other rows had a log-loss of 0.43, and 0.38 with supported
+        ends, where the truth has 0.36.
 
     Attributes
     ----------
@@ -67,11 +67,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     rows_: int
     weight_: float
 
-    def __init__(self, n_bins: int = 20, monotone: bool = False, balanced: bool = True, bounded: bool = True) -> None:
+    def __init__(self, n_bins: int = 20, monotone: bool = False, supported_ends: bool | None = None) -> None:
         self.n_bins = n_bins
         self.monotone = monotone
-        self.balanced = balanced
-        self.bounded = bounded
+        self.supported_ends = supported_ends
 
     def fit(self, score: Any, outcome: Any = None, weight: Any = None, *, engine: EngineLike = None) -> Calibrator:
         """Fit to scores (N,) and outcomes (N,), any numbers, or to probabilities (N, K) and class codes (N,).
@@ -80,7 +79,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         `weight` or `inclusion` if rows are weighted. A few passes, of bounded memory. Of two columns of probabilities
         the second is calibrated.
         """
-        settings = SplineSettings(self.n_bins, self.monotone, self.balanced, self.bounded)
+        settings = SplineSettings(self.n_bins, self.monotone, self.supported_ends)
         source = _as_source(score, outcome, weight)
         if source.layout.n_rows == 0:
             raise InputError("There are no rows to calibrate with.", "Give at least two rows of different outcome.")
@@ -207,10 +206,16 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
         raise InputError("Scores were given without outcomes.", "Give what each row came to as outcome.")
     as_classes = np.ndim(score) == 2
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
-    return column_source({names[0]: score, names[1]: outcome, WEIGHT.name: weight})
+    columns = {names[0]: score, names[1]: outcome} | ({} if weight is None else {WEIGHT.name: weight})
+    return column_source(columns, tables=[PROBABILITY])
 
 
 def _width_of_block(block: Block) -> int | None:
+    if not ({SCORE, OUTCOME} <= block.arrays.keys() or {PROBABILITY, TARGET.name} <= block.arrays.keys()):
+        raise InputError(
+            f"The source has the arrays {', '.join(block.arrays)}.",
+            f"Let it have {SCORE} and {OUTCOME}, or {PROBABILITY} and {TARGET.name}.",
+        )
     if PROBABILITY not in block:
         return None
     probability, target = block[PROBABILITY], block[TARGET.name]

@@ -6,15 +6,17 @@ Of `J` bins a score falls into the one that the middle of its weight lies in,
     bin(i) = floor(J (w_1 + .. + w_{i-1} + w_i / 2) / W),
 
 so that rows of one score are never parted: a score of more than a bin's weight takes the bins that it covers as one,
-and those around it keep theirs. Where every outcome is 0 or 1 the bins can be balanced: for their edges, and only for
-them, the rows of outcome 1 then have half of the weight in all and those of outcome 0 the other half. Bins of equal
-weight as such are blind where one outcome is rare: among the scores that matter most there are few bins or one, and the
-more so if the common outcome was subsampled and its rows weigh much. The control point of a bin that has rows is
+and those around it keep theirs. The control point of a bin that has rows is
 
     (sum s x / sum s, sum s y / sum s),
 
 and `(min x, min y)` and `(max x, max y)` come before and after them, unless the first or the last bin is a single
 score: what rows of that very score came to is known then.
+
+Those ends promise the lowest and the highest outcome, whatever the rows near them came to. Where scores crowd together
+at an end, as those of a model that knows no more do, half of the last bin gets values between that and the truth.
+Supported ends are instead where the line through the two nearest control points comes to at the outermost scores, level
+if it would turn back, and within the outcomes that there are; shares of ones within what the rows support.
 
 No row is sorted, and none is kept: weights, and sums of `s x` and `s y`, are gathered by narrow bins of the score
 (`score_bins`), and those that reach over an edge between two of the `J` bins are cut finer in further passes, until
@@ -23,7 +25,6 @@ they are single scores or have at most `STRADDLING_SHARE` of the weight.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,14 +41,19 @@ from protodask.evaluation.score_bins import (
     bin_scores,
     bin_source,
     choose_cuts,
-    merge_bins,
+    coarsen,
+    merge_within,
     refine_bins,
 )
 from protodask.prototypes.splines import Floats, Spline
 
 STRADDLING_SHARE = 1e-6
-"""Share of the (balanced) weight below which a narrow bin that reaches over an edge falls as a whole to one side of
+"""Share of the weight below which a narrow bin that reaches over an edge falls as a whole to one side of
 it: rows of at least that share each are told apart to the last one."""
+
+NARROW_BINS = 2**17
+"""Narrow bins of a pass, of all splines together: 7 MiB. Fewer would cost passes, no accuracy; as many as the memory of
+a machine allows would make the last bits of a spline depend on that."""
 
 MOST_BINS = 1000
 """Beyond this no bin would say anything."""
@@ -101,8 +107,7 @@ class SplineSettings:
 
     n_bins: int = 20
     monotone: bool = False
-    balanced: bool = True
-    bounded: bool = True
+    supported_ends: bool | None = None
 
     def __post_init__(self) -> None:
         count: Any = self.n_bins
@@ -112,10 +117,13 @@ class SplineSettings:
 
 def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: ReadRows, *args: Any) -> FittedSplines:
     """A spline for each of the scores that `read(block, *args)` gives."""
-    bins, ranges = engine.reduce(source, _FIRST_PASS, read, *args, label="calibrate")
+    first = engine.reduce(source, _FIRST_PASS, settings.n_bins, read, *args, label="calibrate")
+    bins, ranges = first.bins, first.ranges
     _check_ranges(ranges)
+    _check_sums(bins)
+    finer_by = min(8, (first.most // settings.n_bins).bit_length() - 1)
     while True:
-        cuts = [_cuts_of_straddling(*each, settings) for each in zip(bins, ranges, strict=True)]
+        cuts = [_cuts_of_straddling(own, settings.n_bins, finer_by) for own in bins]
         if all(len(own.key) == 0 for own in cuts):
             break
         finer = bin_source(engine, source, _sums_of_block, read, *args, cuts=cuts, label="calibrate")
@@ -126,7 +134,7 @@ def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: 
 
 def make_spline(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> Spline:
     """The spline through the control points of narrow bins, each of which falls into one of the bins as a whole."""
-    own, _ = _places(bins, outcomes, settings)
+    own, _ = _places(bins, settings.n_bins)
     starts = np.flatnonzero(np.concatenate([[True], own[1:] != own[:-1]]))
     sums = np.add.reduceat(bins.sums, starts, axis=0)
     weight = sums[:, WEIGHT]
@@ -134,73 +142,76 @@ def make_spline(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSetting
     # Rounding must not carry a mean out of what it is the mean of: points stay in order, and shares within 0 and 1.
     score = np.clip(sums[:, SCORE] / weight, low, high)
     outcome = np.clip(sums[:, OUTCOME] / weight, outcomes.lowest, outcomes.highest)
+    supported = outcomes.two_valued if settings.supported_ends is None else settings.supported_ends
+    bounds = outcomes.lowest, outcomes.highest
+    if supported and outcomes.two_valued:
+        bounds = _supported_shares(weight, outcome, outcomes)
     if settings.monotone:
         from sklearn.isotonic import isotonic_regression
 
         outcome = np.asarray(isotonic_regression(outcome, sample_weight=weight), dtype=np.float64)
+    first, last = bounds
+    if supported:
+        first, last = _continued(score, outcome, low[0]), -_continued(-score[::-1], -outcome[::-1], -high[-1])
     if low[0] < score[0]:
-        score, outcome = np.insert(score, 0, low[0]), np.insert(outcome, 0, outcomes.lowest)
+        score, outcome = np.insert(score, 0, low[0]), np.insert(outcome, 0, first)
     if high[-1] > score[-1]:
-        score, outcome = np.append(score, high[-1]), np.append(outcome, outcomes.highest)
-    if settings.bounded and outcomes.two_valued:
-        outcome = np.clip(outcome, *_supported(outcomes, float(weight[0]), float(weight[-1])))
-    return Spline(score, outcome)
+        score, outcome = np.append(score, high[-1]), np.append(outcome, last)
+    return Spline(score, np.clip(outcome, *bounds))
 
 
-def _supported(outcomes: OutcomeRange, first_weight: float, last_weight: float) -> tuple[float, float]:
-    """The lowest and the highest share that bins of these weights can support.
+def _continued(score: Floats, outcome: Floats, lowest: float) -> float:
+    """Where the line through the first two control points comes to at the lowest score, if it rises; else the first."""
+    if len(score) == 1 or outcome[1] <= outcome[0]:
+        return float(outcome[0])
+    with np.errstate(over="ignore"):
+        return float(outcome[0] - (outcome[1] - outcome[0]) * ((score[0] - lowest) / (score[1] - score[0])))
 
-    With `m_0` and `m_1` the mean weight of a row of outcome 0 and of outcome 1, a bin of weight `W` all of one outcome
-    that had half a row of each besides would have the share
 
-        (m_1 / 2) / (W + (m_0 + m_1) / 2)   or   1 - (m_0 / 2) / (W + (m_0 + m_1) / 2):
+def _supported_shares(weight: Floats, outcome: Floats, outcomes: OutcomeRange) -> tuple[float, float]:
+    """The lowest and the highest share that bins of these weights and outcomes (0 or 1 in each row) can support.
 
-    of `n` rows of weight 1 that is `1 / (2 (n + 1))`. Where an outcome does not occur, all rows give its weight.
+    With `m_0` and `m_1` the mean weight of a row of outcome 0 and of outcome 1, and `W_0` the weight of the first bins
+    up to one in which there is a 1, the first in any case; `W_1` that of the last bins back to one in which there is a
+    0: had they half a row of each outcome besides, shares of 0 and 1 would be
+
+        (m_1 / 2) / (W_0 + (m_0 + m_1) / 2)   and   1 - (m_0 / 2) / (W_1 + (m_0 + m_1) / 2).
+
+    Of `n` rows of weight 1 that is `1 / (2 (n + 1))`. Where an outcome does not occur, all rows give its weight.
     """
     zeros = outcomes.rows - outcomes.ones
     mean = outcomes.weight / outcomes.rows
     one = outcomes.weight_of_ones / outcomes.ones if outcomes.ones else mean
     zero = (outcomes.weight - outcomes.weight_of_ones) / zeros if zeros else mean
     both = (one + zero) / 2
-    return one / 2 / (first_weight + both), 1 - zero / 2 / (last_weight + both)
+    first = weight[: max(_leading(outcome == 0), 1)].sum()
+    last = weight[::-1][: max(_leading(outcome[::-1] == 1), 1)].sum()
+    return one / 2 / (first + both), 1 - zero / 2 / (last + both)
 
 
-def _places(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> tuple[Integers, Floats]:
+def _leading(true: NDArray[np.bool_]) -> int:
+    """How many are true before the first that is not."""
+    return len(true) if true.all() else int(np.argmin(true))
+
+
+def _places(bins: ScoreBins, n_bins: int) -> tuple[Integers, Floats]:
     """The bin that each narrow bin falls into by the middle of its weight; and its weight, if it reaches over an edge.
 
     That is a share of the whole, 0 where all scores in the narrow bin would fall into one bin.
     """
-    mass = _mass(bins, outcomes) if settings.balanced else bins.sums[:, WEIGHT]
-    n_bins = settings.n_bins
-    above = np.cumsum(mass)
+    weight = bins.sums[:, WEIGHT]
+    above = np.cumsum(weight)
     below = np.concatenate([[0.0], above[:-1]])
     total = above[-1]
     own = np.clip(np.floor(n_bins * ((below + above) / 2) / total), 0, n_bins - 1).astype(np.int64)
     reaches = np.floor(n_bins * below / total) < np.ceil(n_bins * above / total) - 1
-    return own, np.where(reaches, mass / total, 0.0)
+    return own, np.where(reaches, weight / total, 0.0)
 
 
-def _mass(bins: ScoreBins, outcomes: OutcomeRange) -> Floats:
-    """The weights of narrow bins, balanced where that makes sense: `W_0 sum s y + W_1 sum s (1 - y)`, up to a factor.
-
-    The factor is a power of two: whole weights stay whole, so that edges lie the same however rows are added up.
-    """
-    weight, ones = bins.sums[:, WEIGHT], bins.sums[:, OUTCOME]
-    weight_of_zeros = outcomes.weight - outcomes.weight_of_ones
-    if not outcomes.two_valued or weight_of_zeros <= 0 or outcomes.weight_of_ones <= 0:
-        return weight
-    _, exponent = math.frexp(outcomes.weight)
-    zeros = np.maximum(weight - ones, 0.0)
-    mass: Floats = ones * math.ldexp(weight_of_zeros, -exponent) + zeros * math.ldexp(
-        outcomes.weight_of_ones, -exponent
-    )
-    return mass
-
-
-def _cuts_of_straddling(bins: ScoreBins, outcomes: OutcomeRange, settings: SplineSettings) -> Cuts:
-    _, reaching = _places(bins, outcomes, settings)
+def _cuts_of_straddling(bins: ScoreBins, n_bins: int, finer_by: int) -> Cuts:
+    _, reaching = _places(bins, n_bins)
     gain = np.where(reaching > STRADDLING_SHARE, reaching, 0.0)
-    cuts = choose_cuts(bins, gain, most=settings.n_bins)  # no more than n_bins - 1 reach over an edge
+    cuts = choose_cuts(bins, gain, most=n_bins, finer_by=finer_by)  # no more than n_bins - 1 reach over an edge
     if cuts is None:
         return Cuts(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint8), np.zeros(0, dtype=np.uint8))
     return cuts
@@ -247,17 +258,44 @@ def _check_ranges(ranges: tuple[OutcomeRange, ...]) -> None:
         )
 
 
-Partial = tuple[tuple[ScoreBins, ...], tuple[OutcomeRange, ...]]
+def _check_sums(bins: tuple[ScoreBins, ...]) -> None:
+    for own in bins:
+        with np.errstate(over="ignore"):
+            width, total = own.highest[-1] - own.lowest[0], np.abs(own.sums).sum()
+        if not np.isfinite(width + total):
+            raise InputError(
+                f"Scores from {own.lowest[0]:g} to {own.highest[-1]:g}, or their outcomes, are too large to add up.",
+                "Scale them down.",
+            )
 
 
-def _first_pass_of_block(block: Block, read: ReadRows, *args: Any) -> Partial:
+@dataclass(frozen=True)
+class FirstPass:
+    """Narrow bins and outcomes of some rows, for each spline; merges as a monoid."""
+
+    bins: tuple[ScoreBins, ...]
+    ranges: tuple[OutcomeRange, ...]
+    most: int
+    """Narrow bins of a spline."""
+
+
+def _first_pass_of_block(block: Block, n_bins: int, read: ReadRows, *args: Any) -> FirstPass:
     rows = read(block, *args)
-    bins = tuple(bin_scores(score, columns) for score, columns in _sums_of_rows(rows))
-    return bins, tuple(outcome_range(outcome, rows.weight) for outcome in rows.outcomes)
+    most = max(NARROW_BINS // len(rows.scores), 4 * n_bins)
+    return FirstPass(
+        tuple(coarsen(bin_scores(score, columns), most) for score, columns in _sums_of_rows(rows)),
+        tuple(outcome_range(outcome, rows.weight) for outcome in rows.outcomes),
+        most,
+    )
 
 
-def _merge_first_pass(left: Partial, right: Partial) -> Partial:
-    return tuple(map(merge_bins, left[0], right[0])), tuple(map(merge_ranges, left[1], right[1]))
+def _merge_first_pass(left: FirstPass, right: FirstPass) -> FirstPass:
+    bins = zip(left.bins, right.bins, strict=True)
+    return FirstPass(
+        tuple(merge_within(one, other, left.most) for one, other in bins),
+        tuple(map(merge_ranges, left.ranges, right.ranges)),
+        left.most,
+    )
 
 
 def _sums_of_block(block: Block, read: ReadRows, *args: Any) -> list[Scored]:
@@ -266,7 +304,8 @@ def _sums_of_block(block: Block, read: ReadRows, *args: Any) -> list[Scored]:
 
 def _sums_of_rows(rows: ScoredRows) -> list[Scored]:
     s = rows.weight
-    return [(x, np.column_stack([s, s * x, s * y])) for x, y in zip(rows.scores, rows.outcomes, strict=True)]
+    with np.errstate(over="ignore"):  # looked at once all rows are added up
+        return [(x, np.column_stack([s, s * x, s * y])) for x, y in zip(rows.scores, rows.outcomes, strict=True)]
 
 
-_FIRST_PASS: Reduction[Partial, Partial] = Reduction(_first_pass_of_block, _merge_first_pass, identity)
+_FIRST_PASS: Reduction[FirstPass, FirstPass] = Reduction(_first_pass_of_block, _merge_first_pass, identity)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, array_source, open_engine
 from protodask.errors import InputError
+from protodask.evaluation.auc_interval import ClassTotals, half_width, widened
 from protodask.evaluation.outcomes import (
     PROBABILITY,
     Floats,
@@ -26,14 +27,7 @@ from protodask.evaluation.outcomes import (
     read_outcomes,
     sum_outcomes,
 )
-from protodask.evaluation.roc import (
-    Areas,
-    Runs,
-    check_curves_fit,
-    collect_runs,
-    finish_areas,
-    merge_runs,
-)
+from protodask.evaluation.roc import Areas, Curves, collect_curves, curve_bins, finish_areas, merge_curves
 
 Average = Literal["macro", "weighted"]
 
@@ -54,12 +48,18 @@ class Scores:
     """Binary, or the plain mean over classes against the rest; nan if one class only occurs, None if left out."""
     roc_auc_weighted: float | None
     """The same, each class weighted by its prevalence."""
+    roc_auc_error: float | None
+    """How far either may be from the exact one: 0 unless there were too many scores to keep them all."""
+    roc_auc_interval: tuple[float, float] | None
+    """Low and high end of its 95 per cent deviation interval (`auc_interval`); of two classes that both occur."""
     confusion: Floats
     """Weight by true class and predicted class (K, K)."""
 
     def as_dict(self) -> dict[str, Any]:
         """The metrics by name, as plain numbers and lists, without those that were left out."""
         values = asdict(self) | {"confusion": self.confusion.tolist()}
+        if self.roc_auc_interval is not None:
+            values["roc_auc_interval"] = list(self.roc_auc_interval)
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -68,17 +68,22 @@ class EvaluationPartial:
     """What some rows contribute to every metric."""
 
     sums: OutcomeSums
-    curves: tuple[Runs, ...] | None
+    curves: Curves | None
 
 
-def evaluation_partial(outcomes: Outcomes, roc_auc: bool = True, clip: float = 0.0) -> EvaluationPartial:
-    """The contribution of some rows; for a reduction that makes its probabilities itself."""
-    return EvaluationPartial(sum_outcomes(outcomes, clip), collect_runs(outcomes) if roc_auc else None)
+def evaluation_partial(
+    outcomes: Outcomes, roc_auc: bool = True, clip: float = 0.0, most_bins: int | None = None
+) -> EvaluationPartial:
+    """The contribution of some rows; for a reduction that makes its probabilities itself.
+
+    `most_bins` are those of a curve, see `roc.curve_bins`; None for exact curves.
+    """
+    return EvaluationPartial(sum_outcomes(outcomes, clip), collect_curves(outcomes, most_bins) if roc_auc else None)
 
 
 def merge_evaluations(left: EvaluationPartial, right: EvaluationPartial) -> EvaluationPartial:
     """The contribution of the rows of both."""
-    curves = None if left.curves is None or right.curves is None else merge_runs(left.curves, right.curves)
+    curves = None if left.curves is None or right.curves is None else merge_curves(left.curves, right.curves)
     return EvaluationPartial(merge_outcomes(left.sums, right.sums), curves)
 
 
@@ -95,31 +100,42 @@ def finish_evaluation(partial: EvaluationPartial) -> Scores:
         brier_score=sums.brier_score,
         roc_auc=None if areas is None else areas.macro,
         roc_auc_weighted=None if areas is None else areas.weighted,
+        roc_auc_error=None if areas is None else areas.error_bound,
+        roc_auc_interval=None if areas is None else _interval(areas, sums.classes),
         confusion=sums.confusion,
     )
 
 
-def _evaluate_block(block: Block, n_classes: int, roc_auc: bool, clip: float) -> EvaluationPartial:
+def _interval(areas: Areas, classes: ClassTotals) -> tuple[float, float] | None:
+    if len(classes.rows) != 2 or not classes.rows.all():
+        return None
+    interval = widened(areas.macro, half_width(classes), areas.error_bound)
+    return interval.low, interval.high
+
+
+def _evaluate_block(
+    block: Block, n_classes: int, roc_auc: bool, clip: float, most_bins: int | None
+) -> EvaluationPartial:
     found = block[PROBABILITY].shape[1]
     if found != n_classes:
         raise InputError(
             f"There are {found} columns of probabilities for {n_classes} classes.",
             "Give one column for each class, in the order of the classes.",
         )
-    return evaluation_partial(read_outcomes(block), roc_auc, clip)
+    return evaluation_partial(read_outcomes(block), roc_auc, clip, most_bins)
 
 
 def _sum_block(block: Block, clip: float) -> OutcomeSums:
     return sum_outcomes(read_outcomes(block), clip)
 
 
-def _curve_block(block: Block) -> tuple[Runs, ...]:
-    return collect_runs(read_outcomes(block))
+def _curve_block(block: Block, most_bins: int | None) -> Curves:
+    return collect_curves(read_outcomes(block), most_bins)
 
 
 EVALUATION: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_block, merge_evaluations, finish_evaluation)
 OUTCOMES: Reduction[OutcomeSums, OutcomeSums] = Reduction(_sum_block, merge_outcomes, check_outcomes)
-AREAS: Reduction[tuple[Runs, ...], Areas] = Reduction(_curve_block, merge_runs, finish_areas)
+AREAS: Reduction[Curves, Areas] = Reduction(_curve_block, merge_curves, finish_areas)
 
 
 def evaluate(
@@ -128,14 +144,14 @@ def evaluate(
     """Every metric of a source of probabilities and targets, in one pass.
 
     The ROC AUC is exact and keeps every distinct score in memory, 24 bytes for each and, beyond two classes, for each
-    class; where that may not fit it is refused before anything is read, and `roc_auc=False` leaves it out. `clip`: see
-    `log_loss`.
+    class. Where that may not fit (as shapes and the memory limit say), it is that of narrow bins of scores, which take
+    up to a fifth of the limit, and `roc_auc_error` bounds its error; `auc` makes that smaller in further passes.
+    `roc_auc=False` leaves it out. `clip`: see `log_loss`.
     """
     with open_engine(engine) as opened:
         _check_rows(source)
-        if roc_auc:
-            check_curves_fit(source.layout.n_rows, n_classes, opened.scheduler.memory_bytes)
-        return opened.reduce(source, EVALUATION, n_classes, roc_auc, _check_clip(clip), label="evaluate")
+        bins = curve_bins(opened, source, n_classes)
+        return opened.reduce(source, EVALUATION, n_classes, roc_auc, _check_clip(clip), bins, label="evaluate")
 
 
 def log_loss(
@@ -205,15 +221,15 @@ def roc_auc(
 
     For two classes the score is the probability of class 1. For more, each class against the rest by its own
     probability, then the mean over the classes that occur: plain ("macro") or by their weight ("weighted"). It is nan
-    where only one class occurs, since there is no pair to compare. Memory: as `evaluate` says.
+    where only one class occurs, since there is no pair to compare. Memory, and what happens where it does not suffice:
+    as `evaluate` says, which also says how exact it is then.
     """
     if average not in {"macro", "weighted"}:
         raise InputError(f"average is {average!r}.", 'Give "macro" or "weighted".')
     source = _as_source(probability, target, weight)
     with open_engine(engine) as opened:
         n_classes = opened.take(source, np.array([0]), (PROBABILITY,), label="columns")[PROBABILITY].shape[1]
-        check_curves_fit(source.layout.n_rows, n_classes, opened.scheduler.memory_bytes)
-        areas = opened.reduce(source, AREAS, label="roc auc")
+        areas = opened.reduce(source, AREAS, curve_bins(opened, source, n_classes), label="roc auc")
     return areas.macro if average == "macro" else areas.weighted
 
 

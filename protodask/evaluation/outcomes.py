@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from protodask.data.schema import TARGET, row_weights
 from protodask.engine import Block
 from protodask.errors import InputError
+from protodask.evaluation.auc_interval import ClassTotals, merge_totals
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +49,8 @@ class OutcomeSums:
     """`sum s sum_k (p_k - [k = y])^2`."""
     confusion: Floats
     """`sum s` by true class and predicted class (K, K)."""
+    classes: ClassTotals
+    """Of the true classes."""
 
     @property
     def log_loss(self) -> float:
@@ -132,6 +135,8 @@ def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
     residual[np.arange(n_rows), target] -= 1
     squares = np.einsum("nk,nk->n", residual, residual)
     cell = target * n_classes + probability.argmax(axis=1)
+    with np.errstate(over="ignore"):
+        square = np.square(weight)
     confusion = np.asarray(np.bincount(cell, weights=weight, minlength=n_classes * n_classes), dtype=np.float64)
     return OutcomeSums(
         rows=n_rows,
@@ -139,12 +144,18 @@ def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
         loss=float(np.sum(weight * loss)),
         squares=float(np.sum(weight * squares)),
         confusion=confusion.reshape(n_classes, n_classes),
+        classes=ClassTotals(
+            np.bincount(target, minlength=n_classes).astype(np.int64),
+            np.bincount(target, weights=weight, minlength=n_classes).astype(np.float64),
+            np.bincount(target, weights=square, minlength=n_classes).astype(np.float64),
+        ),
     )
 
 
 def no_outcomes(n_classes: int) -> OutcomeSums:
     """The sums over no rows: the identity of merging."""
-    return OutcomeSums(0, 0.0, 0.0, 0.0, np.zeros((n_classes, n_classes)))
+    classes = ClassTotals(np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes), np.zeros(n_classes))
+    return OutcomeSums(0, 0.0, 0.0, 0.0, np.zeros((n_classes, n_classes)), classes)
 
 
 def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
@@ -155,6 +166,7 @@ def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
         loss=left.loss + right.loss,
         squares=left.squares + right.squares,
         confusion=left.confusion + right.confusion,
+        classes=merge_totals(left.classes, right.classes),
     )
 
 

@@ -1,20 +1,24 @@
-"""The exact area under the ROC curve of a whole dataset, in one pass.
+"""The area under the ROC curve of a whole dataset, in one pass.
 
 `AUC = P(score of a positive > score of a negative) + P(equal) / 2`, each pair counting the product of its weights. It
 is a property of the joint order of all rows, so a partial keeps every distinct score with the weight at it: exact and
-global, at the price of `RUN_BYTES` bytes for each distinct score.
+global, at the price of `RUN_BYTES` bytes for each distinct score. Where these may not fit into memory, a partial keeps
+the weights in narrow bins of scores, and the area has an error of which the bound is known (`rank_cells`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError
+from protodask.engine import Engine, Source
 from protodask.evaluation.outcomes import Floats, Outcomes
+from protodask.evaluation.rank_cells import area_of_cells, bin_rows, cells_of_bins
+from protodask.evaluation.score_bins import BIN_BYTES, ScoreBins, affordable_bins, merge_within
 
 RUN_BYTES = 24
 """A score and two weights; 20 where the scores are float32."""
@@ -32,6 +36,25 @@ class Runs:
     negative: Floats
 
 
+MOST_BINS = 2**18
+"""Of a curve: with scores spread evenly from 0 to 1 the bound on the error is then about 2e-5."""
+
+BINS_FREE = 36
+"""Free bits of the bins (see `score_bins`): they are narrower than 1/65,536 of their scores, if they are few enough."""
+
+
+@dataclass(frozen=True)
+class BinnedCurves:
+    """Curves of which each is known at the ends of its bins alone, at most `most` of them."""
+
+    bins: tuple[ScoreBins, ...]
+    """With the weights of positives and of negatives."""
+    most: int
+
+
+Curves = tuple[Runs, ...] | BinnedCurves
+
+
 @dataclass(frozen=True)
 class Areas:
     """The area for each class against the rest, and their means; nan where there is none.
@@ -44,58 +67,84 @@ class Areas:
     """For two classes one value, of class 1; else one for each class (K,)."""
     prevalence: Floats
     """Weight of the rows of each of these classes."""
+    error: Floats
+    """How far each area may be from the exact one."""
 
     @property
     def macro(self) -> float:
         """Plain mean over the classes that have an area."""
-        return self._mean(np.ones_like(self.by_class))
+        return self._mean(self.by_class, np.ones_like(self.by_class))
 
     @property
     def weighted(self) -> float:
         """Mean over the classes that have an area, weighted by their prevalence."""
-        return self._mean(self.prevalence)
+        return self._mean(self.by_class, self.prevalence)
 
-    def _mean(self, weight: Floats) -> float:
+    @property
+    def error_bound(self) -> float:
+        """How far either mean may be from the exact one: 0 where the curves are exact."""
+        means = [self._mean(self.error, weight) for weight in (np.ones_like(self.prevalence), self.prevalence)]
+        return 0.0 if math.isnan(means[0]) else max(means)
+
+    def _mean(self, value: Floats, weight: Floats) -> float:
         defined = ~np.isnan(self.by_class)
         if not defined.any():
             return float("nan")
-        return float(np.sum(weight[defined] * self.by_class[defined]) / weight[defined].sum())
+        return float(np.sum(weight[defined] * value[defined]) / weight[defined].sum())
 
 
-def collect_runs(outcomes: Outcomes) -> tuple[Runs, ...]:
-    """One curve for each class against the rest; for two classes one curve only, by the probability of class 1."""
+def collect_curves(outcomes: Outcomes, most_bins: int | None = None) -> Curves:
+    """One curve for each class against the rest; for two classes one curve only, by the probability of class 1.
+
+    Exact, or in so many bins at most.
+    """
     n_classes = outcomes.probability.shape[1]
     classes = (1,) if n_classes == 2 else range(n_classes)
-    return tuple(_class_runs(outcomes, index) for index in classes)
+    if most_bins is None:
+        return tuple(_class_runs(outcomes, index) for index in classes)
+    return BinnedCurves(
+        tuple(
+            bin_rows(outcomes.probability[:, index], outcomes.target == index, outcomes.weight, most_bins, BINS_FREE)
+            for index in classes
+        ),
+        most_bins,
+    )
 
 
 def _class_runs(outcomes: Outcomes, index: int) -> Runs:
     is_positive = outcomes.target == index
-    return _compress(
+    return compress_runs(
         outcomes.probability[:, index],
         np.where(is_positive, outcomes.weight, 0.0),
         np.where(is_positive, 0.0, outcomes.weight),
     )
 
 
-def merge_runs(left: tuple[Runs, ...], right: tuple[Runs, ...]) -> tuple[Runs, ...]:
+def merge_curves(left: Curves, right: Curves) -> Curves:
     """The curves of the rows of both."""
-    return tuple(_merge_pair(first, second) for first, second in zip(left, right, strict=True))
+    if isinstance(left, BinnedCurves) and isinstance(right, BinnedCurves):
+        pairs = zip(left.bins, right.bins, strict=True)
+        return BinnedCurves(tuple(merge_within(first, second, left.most) for first, second in pairs), left.most)
+    if isinstance(left, BinnedCurves) or isinstance(right, BinnedCurves):
+        raise TypeError("exact curves do not merge with binned ones")
+    return tuple(merge_pair(first, second) for first, second in zip(left, right, strict=True))
 
 
-def _merge_pair(left: Runs, right: Runs) -> Runs:
+def merge_pair(left: Runs, right: Runs) -> Runs:
+    """One exact curve of the rows of both."""
     if len(left.score) == 0:
         return right
     if len(right.score) == 0:
         return left
-    return _compress(
+    return compress_runs(
         np.concatenate([left.score, right.score]),
         np.concatenate([left.positive, right.positive]),
         np.concatenate([left.negative, right.negative]),
     )
 
 
-def _compress(score: NDArray[np.floating[Any]], positive: Floats, negative: Floats) -> Runs:
+def compress_runs(score: NDArray[np.floating[Any]], positive: Floats, negative: Floats) -> Runs:
+    """The exact curve of rows with these scores, and weights as positives and as negatives."""
     if len(score) == 0:
         return Runs(score, positive, negative)
     # The stable sort keeps the order of addition fixed, and merges two sorted halves in linear time.
@@ -111,15 +160,19 @@ def area(runs: Runs) -> float:
     if positive == 0 or negative == 0:
         return float("nan")
     below = np.cumsum(runs.negative) - 0.5 * runs.negative
-    return float(np.sum(runs.positive * below) / positive / negative)
+    return min(float(np.sum(runs.positive * below) / positive / negative), 1.0)  # rounding may be upwards
 
 
-def finish_areas(curves: tuple[Runs, ...]) -> Areas:
+def finish_areas(curves: Curves) -> Areas:
     """The areas under merged curves."""
-    return Areas(
-        by_class=np.array([area(runs) for runs in curves]),
-        prevalence=np.array([runs.positive.sum() for runs in curves]),
-    )
+    if isinstance(curves, BinnedCurves):
+        found = [area_of_cells(cells_of_bins(bins)) for bins in curves.bins]
+        prevalence = [bins.sums[:, 0].sum() for bins in curves.bins]
+    else:
+        found = [(area(runs), 0.0) for runs in curves]
+        prevalence = [runs.positive.sum() for runs in curves]
+    value, error = np.array(found).T
+    return Areas(value, np.array(prevalence), error)
 
 
 def curve_bytes(n_rows: int, n_classes: int) -> int:
@@ -132,12 +185,9 @@ def curve_bytes(n_rows: int, n_classes: int) -> int:
     return n_rows * (3 * RUN_BYTES * curves + MERGE_BYTES)
 
 
-def check_curves_fit(n_rows: int, n_classes: int, memory_bytes: int) -> None:
-    """Refuse curves that may not fit into memory."""
-    needed = curve_bytes(n_rows, n_classes)
-    if needed > memory_bytes:
-        raise InputError(
-            f"The exact ROC AUC of {n_rows} rows and {n_classes} classes may need {needed / 2**20:.0f} MiB of memory, "
-            f"and the limit is {memory_bytes / 2**20:.0f} MiB.",
-            "Leave out the ROC AUC, raise the memory limit, or evaluate fewer rows.",
-        )
+def curve_bins(engine: Engine, source: Source, n_classes: int) -> int | None:
+    """Bins that a curve of the source may have in the memory of an engine; None where it may be exact."""
+    if curve_bytes(source.layout.n_rows, n_classes) <= engine.scheduler.memory_bytes:
+        return None
+    curves = 1 if n_classes == 2 else n_classes
+    return min(MOST_BINS, affordable_bins(engine, source, (BIN_BYTES + 2 * 8) * curves))

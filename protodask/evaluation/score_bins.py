@@ -4,7 +4,9 @@ The bits of a float64, with those of negative numbers turned round, are an integ
 key. A bin holds the scores whose keys agree but for their `free` lowest bits, so that a bin of first cut is narrower
 than `2^(FIRST_FREE - 52) = 1/1024` of the scores in it, wherever they lie. What falls into a bin depends on the score
 alone: bins of different rows merge as a monoid, whatever the rows, and another pass can cut those that matter finer,
-until a bin is a single score.
+until a bin is a single score. Where there would be too many bins, one more bit is freed in all of them, until they are
+few enough: the smallest number of free bits that does it depends on the set of scores alone, so that merging remains
+associative.
 
 `B` bins, `C` columns of sums, `n` rows.
 """
@@ -18,7 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity
+from protodask.engine.groups import split_blocks
+from protodask.engine.sources import leaves
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -28,7 +32,18 @@ Free = NDArray[np.uint8]
 FIRST_FREE = 42
 """Free bits of the first cut: the exponent and 10 bits of the fraction tell bins apart."""
 
-_SIGN = np.uint64(1 << 63)
+BIN_BYTES = 33
+"""A bin beside its sums, of 8 bytes each."""
+
+MEMORY_SHARE = 0.2
+"""Of the memory limit, without rows that are in memory, for the bins of a pass: blocks, caches and the interpreter take
+the rest."""
+
+LEAST_BINS = 64
+"""However little memory there is."""
+
+_MOST_FREE = 63
+_SIGN = np.int64(-(2**63))
 _DENSE = 4
 """Bins are counted in an array over their whole range where that has at most so many places for each row."""
 
@@ -74,14 +89,17 @@ class Cuts:
 
 def score_keys(score: NDArray[np.floating[Any]]) -> Keys:
     """Integers that order as the scores, -0 as 0; scores are not NaN."""
-    bits = (score.astype(np.float64) + 0.0).view(np.uint64)
-    keys: Keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)
+    bits = (score.astype(np.float64) + 0.0).view(np.int64)
+    keys: Keys = (bits ^ ((bits >> np.int64(63)) | _SIGN)).view(
+        np.uint64
+    )  # all bits of a negative number, else the sign
     return keys
 
 
 def key_scores(key: Keys) -> Floats:
     """The scores that have these keys."""
-    return np.where(key & _SIGN, key ^ _SIGN, ~key).view(np.float64)
+    bits = key.view(np.int64)
+    return (bits ^ (~(bits >> np.int64(63)) | _SIGN)).view(np.float64)
 
 
 def no_bins(n_columns: int) -> ScoreBins:
@@ -96,12 +114,15 @@ def no_bins(n_columns: int) -> ScoreBins:
     )
 
 
-def bin_scores(score: NDArray[np.floating[Any]], columns: Floats, cuts: Cuts | None = None) -> ScoreBins:
-    """The bins of some rows in the first cut; with `cuts`, the finer bins, and only of rows in the bins they name."""
+def bin_scores(
+    score: NDArray[np.floating[Any]], columns: Floats, cuts: Cuts | None = None, free: int = FIRST_FREE
+) -> ScoreBins:
+    """The bins of some rows, of so many free bits; with `cuts` the finer ones, of rows in the bins they name only."""
+    # Of one type with what is looked for: numpy takes 40 times as long for the extremes of a column it has to convert.
+    score = score.astype(np.float64, copy=False)
     key = score_keys(score)
-    free = np.uint64(FIRST_FREE)
     if cuts is None:
-        return _gather(key >> free, np.uint8(FIRST_FREE), score, columns)
+        return _gather(key >> np.uint64(free), np.uint8(free), score, columns)
     place = np.searchsorted(cuts.key, key, side="right").astype(np.intp) - 1
     inside = place >= 0
     inside[inside] = (key[inside] - cuts.key[place[inside]]) >> cuts.free[place[inside]].astype(np.uint64) == 0
@@ -151,15 +172,83 @@ def merge_bins(left: ScoreBins, right: ScoreBins) -> ScoreBins:
     if len(right.key) == 0:
         return left
     both = _in_order([left, right])
-    first = np.flatnonzero(np.concatenate([[True], both.key[1:] != both.key[:-1]]))
+    return _join(both, both.key, both.free)
+
+
+def _join(bins: ScoreBins, key: Keys, free: Free) -> ScoreBins:
+    """The same rows in bins of these keys, one for each run of equal ones."""
+    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
     return ScoreBins(
-        both.key[first],
-        both.free[first],
-        np.add.reduceat(both.rows, first),
-        np.minimum.reduceat(both.lowest, first),
-        np.maximum.reduceat(both.highest, first),
-        np.add.reduceat(both.sums, first, axis=0),
+        key[first],
+        free[first],
+        np.add.reduceat(bins.rows, first),
+        np.minimum.reduceat(bins.lowest, first),
+        np.maximum.reduceat(bins.highest, first),
+        np.add.reduceat(bins.sums, first, axis=0),
     )
+
+
+def merge_within(left: ScoreBins, right: ScoreBins, most: int) -> ScoreBins:
+    """The bins of the rows of both in at most so many; each side is an uncut `bin_scores`, or a result of this."""
+    if len(left.key) == 0 or len(right.key) == 0:
+        return coarsen(right if len(left.key) == 0 else left, most)
+    free = max(int(left.free[0]), int(right.free[0]))
+    return coarsen(merge_bins(_with_free(left, free), _with_free(right, free)), most)
+
+
+def coarsen(bins: ScoreBins, most: int) -> ScoreBins:
+    """The same rows in at most `most` bins, which must be two or more; all bins have the same number of free bits."""
+    if len(bins.key) <= most:
+        return bins
+    free = int(bins.free[0])
+    while free < _MOST_FREE and _n_bins(bins.key, free) > most:
+        free += 1
+    return _with_free(bins, free)
+
+
+def _n_bins(key: Keys, free: int) -> int:
+    number = key >> np.uint64(free)
+    return 1 + int(np.count_nonzero(number[1:] != number[:-1]))
+
+
+def _with_free(bins: ScoreBins, free: int) -> ScoreBins:
+    if bins.free[0] == free:
+        return bins
+    bits = np.uint64(free)
+    return _join(bins, bins.key >> bits << bits, np.full(len(bins.key), free, dtype=np.uint8))
+
+
+def partials_held(n_blocks: int, n_tasks: int, n_threads: int) -> int:
+    """Partials of a pass that are alive at the same time at most.
+
+    Those that tasks have returned, one for each whole subtree of their blocks, and either their merging or what the
+    tasks at work have so far.
+    """
+    groups = split_blocks(range(n_blocks), n_tasks)
+    returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in groups)
+    at_work = min(n_threads, len(groups)) * (max(map(len, groups)).bit_length() + 2)
+    return returned + max(returned // 2, at_work) + 1
+
+
+def _n_subtrees(first: int, last: int) -> int:
+    """Largest aligned subtrees of the binary tree over block numbers that the blocks `first .. last` fall into."""
+    count = 0
+    while first < last:
+        fits = 1 << ((last - first).bit_length() - 1)
+        first += min(first & -first, fits) if first else fits
+        count += 1
+    return count
+
+
+def affordable_bins(engine: Engine, source: Source, bin_bytes: int) -> int:
+    """Bins a partial may have so that those of a pass stay within their share of the memory that the rows leave."""
+    scheduler = engine.scheduler
+    held = partials_held(source.layout.n_blocks, scheduler.n_tasks, scheduler.n_threads)
+    rows = sum(
+        array.nbytes for leaf in leaves(source) if isinstance(leaf, ArraySource) for array in leaf.arrays.values()
+    )
+    memory = max(min(scheduler.memory_bytes, scheduler.processes().driver_bytes) - rows, 0)
+    return max(LEAST_BINS, int(MEMORY_SHARE * memory) // (held * bin_bytes))
 
 
 def _in_order(parts: Sequence[ScoreBins]) -> ScoreBins:

@@ -20,7 +20,7 @@ from protodask.evaluation.metrics import (
     merge_evaluations,
 )
 from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
-from protodask.evaluation.roc import check_curves_fit
+from protodask.evaluation.roc import curve_bins
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
@@ -49,12 +49,18 @@ class ModelScores:
 
 
 def _evaluate_rows(
-    block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, roc_auc: bool, calibrated: bool
+    block: Block,
+    model: PrototypeSet,
+    codes: NDArray[np.int64],
+    n_batches: int,
+    roc_auc: bool,
+    most_bins: int | None,
+    calibrated: bool,
 ) -> EvaluationPartial:
     ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
     arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
     arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
-    return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc)
+    return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc, most_bins=most_bins)
 
 
 MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, merge_evaluations, finish_evaluation)
@@ -72,13 +78,13 @@ def evaluate_model(
 ) -> ModelScores:
     """Every metric of a model on a source of features and targets; `codes` are the model's classes of the targets'.
 
-    The ROC AUC needs memory for each row (see `protodask.evaluation.evaluate`) and is refused where it may not fit.
+    The ROC AUC needs memory for each row; where that may not fit it is known up to an error whose bound is among the
+    scores (see `protodask.evaluation.evaluate`).
     """
     count = model.calibrated_batches(n_batches) if calibrated else model.batch_counts(n_batches)[0]
-    if roc_auc:
-        check_curves_fit(source.layout.n_rows, model.n_classes, engine.scheduler.memory_bytes)
+    bins = curve_bins(engine, source, model.n_classes)
     scores = engine.reduce(
-        source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, calibrated, label="metrics"
+        source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, bins, calibrated, label="metrics"
     )
     engine.forget(source)
     return ModelScores(scores, model.classes, count, _marginal_log_loss(model, scores), calibrated)

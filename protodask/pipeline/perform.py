@@ -10,13 +10,23 @@ from protodask.data.synthetic import synthetic_source
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
+from protodask.evaluation.subsampling import check_rates, class_rates, subsample
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
 from protodask.pipeline.report import write_report
-from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten, Result
+from protodask.pipeline.results import (
+    DatasetSubsampled,
+    DatasetWritten,
+    ModelEvaluated,
+    ModelFitted,
+    PolicyEvaluated,
+    PredictionsWritten,
+    Result,
+)
 from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
@@ -29,6 +39,7 @@ from protodask.pipeline.steps import (
     ReportStep,
     SampleDataStep,
     Step,
+    SubsampleStep,
     TuneStep,
 )
 from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
@@ -46,6 +57,8 @@ def check(step: Step) -> None:
         case IngestStep():
             if step.append and step.overwrite:
                 raise InputError("Both append and overwrite are asked for.", "Choose one.")
+        case SubsampleStep():
+            check_rates(step.rate or None, step.budget)
         case FitStep():
             fit_config(step)
             run_directory(step.out, step.run_dir)
@@ -58,6 +71,8 @@ def check(step: Step) -> None:
                 SplineSettings(step.bins, step.monotone)
             if step.batches is not None and step.batches < 0:
                 raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+            if isinstance(step, EvaluateStep):
+                check_evaluation(step)
 
 
 def perform(
@@ -72,6 +87,8 @@ def perform(
             return _make_sample_data(step, engine)
         case IngestStep():
             return _ingest(step, engine)
+        case SubsampleStep():
+            return _subsample(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
         case TuneStep():
@@ -121,6 +138,15 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
     return DatasetWritten(dataset)
 
 
+def _subsample(step: SubsampleStep, engine: Engine) -> DatasetSubsampled:
+    data, where = Dataset.open(step.data), locate(step.out)
+    check_free(where, step.overwrite)
+    rates = class_rates(data, step.rate or None, step.budget, engine)
+    rows = tuple(data.summary.class_rows.tolist())
+    dataset = subsample(data, where, rates=rates, seed=step.seed, engine=engine, overwrite=step.overwrite)
+    return DatasetSubsampled(dataset, rows, tuple(rates.tolist()))
+
+
 def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelFitted:
     config = fit_config(step)
     where = locate(step.out)
@@ -147,7 +173,10 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     return PredictionsWritten(where, rows, count, step.calibrated)
 
 
-def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated:
+def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:
+    check_evaluation(step)
+    if step.policy or step.model is None:
+        return evaluate_policy(step, engine)
     model = load_model(step.model)
     count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
     if step.out is not None:

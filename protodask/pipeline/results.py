@@ -8,6 +8,7 @@ from typing import Any
 from protodask.data import Dataset, Label
 from protodask.decisions.decision_store import plain_number
 from protodask.decisions.stored import Compared
+from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
 from protodask.places import mask
@@ -27,6 +28,45 @@ class DatasetWritten:
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
         return self.dataset.describe()
+
+
+@dataclass(frozen=True)
+class DatasetSubsampled:
+    """A part of a dataset's rows lies at its path."""
+
+    dataset: Dataset
+    rows: tuple[int, ...]
+    """Of each class before (K,), without those of weight 0."""
+    rates: tuple[float, ...]
+    """Probability of keeping a row of each class (K,)."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Rows of each class now (K,), without those of weight 0."""
+        return tuple(self.dataset.summary.class_rows.tolist())
+
+    @property
+    def weight(self) -> tuple[float, ...]:
+        """Rows that those of each class stand for, `sum 1 / l` times their weights if they have any (K,)."""
+        return tuple(self.dataset.summary.class_weight.tolist())
+
+    @property
+    def effective(self) -> float:
+        """The effective number of rows, `sum 1 / l`."""
+        return float(self.dataset.summary.weight)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        by_class = zip(self.dataset.classes, self.rows, self.rates, self.kept, self.weight, strict=True)
+        return {
+            **self.dataset.describe(),
+            "kind": "subsample",
+            "effective_rows": self.effective,
+            "classes": [
+                {"label": label, "source_rows": rows, "rate": rate, "rows": kept, "weight": weight}
+                for label, rows, rate, kept, weight in by_class
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -185,6 +225,35 @@ class DecisionsWritten:
 
 
 @dataclass(frozen=True)
+class PolicyEvaluated:
+    """The value of a policy on a log; it also lies at `path` if there is one."""
+
+    model: str | None
+    """None where the log says what the policy does."""
+    data: str
+    estimate: PolicyEstimate
+    question: PolicyQuestion
+    path: str | None
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files; an end of the interval is null where one row alone counts."""
+        return {
+            "kind": "policy value",
+            "model": None if self.model is None else mask(self.model),
+            "data": mask(self.data),
+            "estimator": self.question.estimator,
+            "dropped_zeros": self.question.dropped_zeros,
+            "confidence": self.question.confidence,
+            "value": self.estimate.interval.value,
+            "low": self.estimate.interval.low,
+            "high": self.estimate.interval.high,
+            "rows": self.estimate.rows,
+            "matched": self.estimate.matched,
+            "records": self.estimate.records,
+        }
+
+
+@dataclass(frozen=True)
 class ReportWritten:
     """A report lies at `path`."""
 
@@ -213,11 +282,13 @@ class ReportWritten:
 
 Result = (
     DatasetWritten
+    | DatasetSubsampled
     | ModelFitted
     | ModelTuned
     | ModelCalibrated
     | PredictionsWritten
     | ModelEvaluated
     | DecisionsWritten
+    | PolicyEvaluated
     | ReportWritten
 )

@@ -19,6 +19,7 @@ from protodask.pipeline.steps import (
     ReportStep,
     SampleDataStep,
     Step,
+    SubsampleStep,
     TuneStep,
     step_name,
 )
@@ -77,6 +78,8 @@ def describe_step(step: Step) -> str:
             return f"sample-data, {step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
             return f"ingest, {', '.join(map(mask, step.sources))} into {mask(step.out)}"
+        case SubsampleStep():
+            return f"subsample, {mask(step.data)} into {mask(step.out)}"
         case FitStep():
             return f"fit, {mask(step.data)} into {mask(step.out)}"
         case TuneStep():
@@ -86,7 +89,8 @@ def describe_step(step: Step) -> str:
         case PredictStep():
             return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
-            return f"evaluate, {mask(step.model)} on {mask(step.data)}"
+            judged = "a policy" if step.model is None else mask(step.model)
+            return f"evaluate, {judged} on {mask(step.data)}"
         case DecideStep():
             return f"decide, on {mask(step.predictions)} into {mask(step.out)}"
         case ReportStep():

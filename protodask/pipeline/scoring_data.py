@@ -89,6 +89,12 @@ def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
             f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
             "Give a dataset ingested like the training data, or the raw tables themselves.",
         )
+    check_orders(model, dataset, path)
+    return dataset
+
+
+def check_orders(model: PrototypeSet, dataset: Dataset, path: str) -> None:
+    """Refuse a dataset with a column in another order than the model was trained on."""
     orders = {column.name: column.categories for column in model.columns if column.kind == "ordinal"}
     for column in dataset.columns:
         if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
@@ -96,18 +102,18 @@ def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
                 f"The dataset {path} has {column.name!r} in another order than the model was trained on.",
                 "Give a dataset ingested with the same order, or the raw tables themselves.",
             )
-    return dataset
 
 
 def _difference(model: PrototypeSet, dataset: Dataset) -> str:
     lacking = [name for name in model.feature_names if name not in set(dataset.feature_names)]
     besides = [name for name in dataset.feature_names if name not in set(model.feature_names)]
-    said = [f"it lacks {_some(lacking)}"] if lacking else []
-    said += [f"it has {_some(besides)} besides"] if besides else []
+    said = [f"it lacks {some(lacking)}"] if lacking else []
+    said += [f"it has {some(besides)} besides"] if besides else []
     return " and ".join(said) or "they are in another order"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first names of many."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
@@ -117,7 +123,7 @@ def _codes_in_model(model: PrototypeSet, classes: Sequence[Label], path: str) ->
     unknown = [label for label in classes if (type(label), label) not in position]
     if unknown:
         raise InputError(
-            f"The dataset {path} has classes the model does not know: {_some([repr(label) for label in unknown])}.",
+            f"The dataset {path} has classes the model does not know: {some([repr(label) for label in unknown])}.",
             "Evaluate on rows of the classes the model was trained on.",
         )
     return np.array([position[type(label), label] for label in classes], dtype=np.int64)
@@ -134,7 +140,7 @@ def _table(
     classes: Sequence[Label],
     roles: tuple[str | None, str | None] = (None, None),
 ) -> TableSource:
-    _check_present(path)
+    check_present(path)
     weight, inclusion = roles
     wanted = {*(column.name for column in model.columns), target, weight, inclusion}
     return table_source(
@@ -151,7 +157,8 @@ def _table(
     )
 
 
-def _check_present(path: str) -> None:
+def check_present(path: str) -> None:
+    """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
     where = locate(path)
     if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
         raise StorageError(f"There is nothing at {path}.", "Check the path.")

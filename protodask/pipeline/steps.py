@@ -42,6 +42,18 @@ class IngestStep:
 
 
 @dataclass(frozen=True)
+class SubsampleStep:
+    """Keep a part of a dataset's rows, drawn by class: at rates by label, or as many as a budget of rows allows."""
+
+    data: str
+    out: str
+    rate: Mapping[str, float] = field(default_factory=dict)
+    budget: int | None = None
+    seed: int = 0
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class FitStep:
     """Train a model on a dataset. Settings that are None are those of the file `config`, or the defaults."""
 
@@ -84,7 +96,7 @@ class TuneStep:
     patience: int | None = None
     least_gain: float | None = None
     folds: int | None = None
-    rule: Literal["one-standard-error", "best"] | None = None
+    rule: Literal["half-a-standard-error", "one-standard-error", "best"] | None = None
     search_tolerance: float | None = None
     draws: int | None = None
     candidates: int | None = None
@@ -137,10 +149,14 @@ class PredictStep:
 
 @dataclass(frozen=True)
 class EvaluateStep:
-    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables."""
+    """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables.
 
-    model: str
+    With `policy` the data are a log of actions, and what is measured is the value of the model's actions, or of those
+    that the column `match` tells of.
+    """
+
     data: str
+    model: str | None = None
     batches: int | None = None
     calibrated: bool = False
     target: str | None = None
@@ -149,6 +165,14 @@ class EvaluateStep:
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
     roc_auc: bool = True
+    policy: bool = False
+    action: str | None = None
+    match: str | None = None
+    reward: str = "reward"
+    propensity: str = "propensity"
+    estimator: Literal["ips", "snips"] = "ips"
+    dropped_zeros: int | None = None
+    confidence: float = 0.95
     out: str | None = None
     overwrite: bool = False
 
@@ -187,6 +211,7 @@ class ReportStep:
 Step = (
     SampleDataStep
     | IngestStep
+    | SubsampleStep
     | FitStep
     | TuneStep
     | CalibrateStep
@@ -199,6 +224,7 @@ Step = (
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
+    "subsample": SubsampleStep,
     "fit": FitStep,
     "tune": TuneStep,
     "calibrate": CalibrateStep,

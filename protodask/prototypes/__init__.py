@@ -6,7 +6,7 @@ from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, F
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import load_model
 from protodask.prototypes.prediction import predict
-from protodask.prototypes.training import ConvergenceWarning
+from protodask.prototypes.training import ConvergenceWarning, LargeWeightWarning
 
 __all__ = [
     "Batch",
@@ -18,6 +18,7 @@ __all__ = [
     "FitEvent",
     "FitRun",
     "IterationDone",
+    "LargeWeightWarning",
     "PrototypeSet",
     "fit",
     "load_model",

@@ -35,7 +35,7 @@ from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training, TrainingData, warn_of_large_weights
 
 if TYPE_CHECKING:
     from protodask.explain import Explanation
@@ -160,6 +160,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
         config = self.fit_config(0 if start is None else start.n_batches)
         with open_engine(self.engine) as engine, self.training_rows(X, y, sample_weight, engine, start) as rows:
+            warn_of_large_weights(rows.data.summary)
             self.train(rows, config, engine, start)
         return self
 

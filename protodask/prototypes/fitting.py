@@ -21,7 +21,7 @@ from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.shrinking import SHRUNK
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import Training, TrainingData, warn_of_large_weights
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,14 @@ def fitted(
     callbacks: Sequence[Callback] = (),
     start: PrototypeSet | None = None,
     keep: bool = True,
+    warn: bool = True,
 ) -> Iterator[FitRun]:
     """What `fit` returns, while nobody else may use the run directory; unless to `keep`, it goes when the body is done.
 
-    If the body fails the run directory stays in any case.
+    If the body fails the run directory stays in any case. `warn` is for large weights: one of several fits suffices.
     """
+    if warn:
+        warn_of_large_weights(data.summary)
     settings = FitConfig() if config is None else config
     record = {
         "config": settings.as_dict(),

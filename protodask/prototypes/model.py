@@ -133,7 +133,7 @@ class PrototypeSet:
         asked = (own,) if n_batches is None else self.batch_counts(n_batches)
         if asked != (own,):
             raise InputError(
-                f"The calibration of the model is of {own} of its batches, and {', '.join(map(str, asked))} are asked for.",
+                f"The model has a calibration of {own} of its batches, and {', '.join(map(str, asked))} are asked for.",
                 f"Ask for {own} or leave the number out, or calibrate the model with the number you want.",
             )
         return own

@@ -31,16 +31,16 @@ class Spline:
 
     def apply(self, score: NDArray[Any]) -> Floats:
         """`psi` of each score, in whatever shape; monotone wherever the control points are."""
-        x = np.asarray(score, dtype=np.float64)
         if len(self.score) == 1:
-            return np.full(x.shape, self.outcome[0])
+            return np.full(np.shape(score), self.outcome[0])
+        x = np.clip(np.asarray(score, dtype=np.float64), self.score[0], self.score[-1])
         right = np.clip(np.searchsorted(self.score, x, side="right"), 1, len(self.score) - 1)
         left = right - 1
-        share = np.clip((x - self.score[left]) / (self.score[right] - self.score[left]), 0.0, 1.0)
+        share = (x - self.score[left]) / (self.score[right] - self.score[left])
         first, last = self.outcome[left], self.outcome[right]
-        # Rounding must not carry a value past the control point it comes to.
-        between: Floats = np.clip(first + share * (last - first), np.minimum(first, last), np.maximum(first, last))
-        return between
+        # Rounding must not carry a value past the control point it comes to, nor keep it from the last one.
+        between = np.clip(first + share * (last - first), np.minimum(first, last), np.maximum(first, last))
+        return np.where(share == 1, last, between)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,30 @@ class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning):  # type: ignore
     """A batch ended before the solver was satisfied."""
 
 
+class LargeWeightWarning(UserWarning):
+    """A few rows stand for so many that they decide what is learnt."""
+
+
+LARGE_WEIGHT = 100.0
+"""Times the mean weight: beyond this, calibrating a model that was trained without weights is the better way."""
+
+
+def warn_of_large_weights(summary: Summary) -> None:
+    """Warn where a row weighs more than `LARGE_WEIGHT` times the mean of the rows of positive weight."""
+    largest = summary.largest_weight
+    if largest is None or summary.rows == 0:
+        return
+    mean = summary.weight / summary.rows
+    if largest > LARGE_WEIGHT * mean:
+        warnings.warn(
+            f"The largest weight of a row is {largest:.6g}, {largest / mean:.4g} times the mean of {mean:.6g} over "
+            f"{summary.rows:,} rows: a few rows decide what is learnt. Keep more of the rows that weigh so much, or "
+            "train without weights and calibrate the model with them.",
+            LargeWeightWarning,
+            stacklevel=2,
+        )
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """A source of features and targets, and what is known of it as a whole."""

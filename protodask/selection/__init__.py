@@ -1,4 +1,4 @@
-"""Choosing hyperparameters: folds, searches whose fits share their passes, and the one-standard-error rule."""
+"""Choosing hyperparameters: folds, searches whose fits share their passes, and rules that prefer simple models."""
 
 from protodask.selection.choice import choose
 from protodask.selection.config import SearchConfig

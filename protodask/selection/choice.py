@@ -9,7 +9,10 @@ from typing import Literal, get_args
 from protodask.errors import InputError
 from protodask.selection.results import Trial
 
-Rule = Literal["one standard error", "best"]
+Rule = Literal["half a standard error", "one standard error", "best"]
+
+ALLOWED: dict[Rule, float] = {"half a standard error": 0.5, "one standard error": 1.0, "best": 0.0}
+"""How far from the best mean a simpler trial may be, in standard errors of the best."""
 
 
 def simplicity(trial: Trial) -> tuple[float, int, float, float]:
@@ -34,24 +37,23 @@ def best_trial(trials: Sequence[Trial]) -> int:
     return min(usable, key=lambda position: (trials[position].mean, simplicity(trials[position]), position))
 
 
-def choose(trials: Sequence[Trial], rule: Rule = "one standard error") -> int:
+def choose(trials: Sequence[Trial], rule: Rule = "half a standard error") -> int:
     """Position of the trial that a rule chooses.
 
     "best" takes the smallest mean. "one standard error" takes the simplest trial with `mean <= m + s`, where `m` and
     `s` are the mean and the standard error of the best one: what differs by less than the noise of the folds is as
-    good, and the simpler model is preferred.
+    good, and the simpler model is preferred. "half a standard error" allows `s / 2`: the folds of all trials are the
+    same, so that trials differ by less than each of them does by noise.
     """
     if rule not in get_args(Rule):
-        raise InputError(f"The rule is {rule!r}.", "Choose 'one standard error' or 'best'.")
+        raise InputError(f"The rule is {rule!r}.", f"Choose one of {', '.join(map(repr, ALLOWED))}.")
     best = best_trial(trials)
-    if rule == "best":
-        return best
-    bound = within(trials[best])
+    bound = within(trials[best], rule)
     close = [position for position, trial in enumerate(trials) if trial.usable and trial.mean <= bound]
     return min(close, key=lambda position: (simplicity(trials[position]), position))
 
 
-def within(best: Trial) -> float:
-    """The largest mean that counts as as good as the best: its mean and one standard error."""
-    bound = best.mean + best.standard_error
+def within(best: Trial, rule: Rule) -> float:
+    """The largest mean that counts as as good as the best."""
+    bound = best.mean + ALLOWED[rule] * best.standard_error
     return bound if math.isfinite(bound) else best.mean

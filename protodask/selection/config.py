@@ -49,7 +49,7 @@ class SearchConfig:
     comes out twice is tried once."""
     lambda_v: tuple[float, float] = (1e-4, 1e-1)
     """Smallest and largest penalty on feature weights. Smaller ones hardly give up a feature, take longest, and were
-    never chosen by the one-standard-error rule on iris, wine and cancer (tests/benchmarks/tuning.py)."""
+    hardly ever chosen on iris, wine, cancer and digits (tests/benchmarks/tuning.py)."""
     lambda_w: tuple[float, float] = (1e-9, 1e-4)
     """Smallest and largest penalty on prototype weights, in two stages."""
     max_batches: int = 10
@@ -59,8 +59,10 @@ class SearchConfig:
     least_gain: float = 0.1
     """What counts as lowering it, in standard errors of its mean: less is noise, and no rule would choose it."""
     n_folds: int = 5
-    rule: Rule = "one standard error"
-    """What is chosen: the simplest setting within a standard error of the best, or the best."""
+    rule: Rule = "half a standard error"
+    """What is chosen: the simplest setting within half a standard error of the best, within one, or the best. Mean test
+    log-loss of five splits with these three: iris 0.474, 0.474, 0.447; wine 0.089, 0.115, 0.096; cancer 0.123, 0.132,
+    0.142; digits 0.123, 0.130, 0.127."""
     tolerance: float = SEARCH_TOLERANCE
     """At which the fits of the search stop; the final model is fitted with that of its own settings."""
     n_draws: int | None = None

@@ -14,6 +14,7 @@ from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
 from protodask.prototypes.fitting import FitRun
+from protodask.prototypes.training import warn_of_large_weights
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import SearchResult, as_rows
 from protodask.selection.search import Listener
@@ -77,6 +78,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         search = SearchConfig() if self.search is None else self.search
         config = best.fit_config()
         with open_engine(best.engine) as engine, best.training_rows(X, y, sample_weight, engine, groups=groups) as rows:
+            warn_of_large_weights(rows.data.summary)
             stored = None
             if rows.dataset is not None and rows.folder is not None:
                 stored = StoredRows(rows.dataset, rows.folder, recorded=False)

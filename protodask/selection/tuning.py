@@ -19,7 +19,7 @@ from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import FitRun, dataset_for_training, fit, own_directory
+from protodask.prototypes.fitting import FitRun, dataset_for_training, fitted, own_directory
 from protodask.prototypes.footprint import Shape, most_together, shape_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
@@ -27,7 +27,7 @@ from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
-from protodask.prototypes.training import TrainingData
+from protodask.prototypes.training import TrainingData, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
 from protodask.selection.folds import FoldAssignment, check_training_parts, folded_source, make_folds
@@ -97,6 +97,7 @@ def tuned(
     """
     settings = FitConfig() if config is None else config
     wanted = SearchConfig() if search is None else search
+    warn_of_large_weights(data.summary)
     record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}
     with (
         open_engine(engine) as opened,
@@ -117,7 +118,8 @@ def tuned(
 
         def fit_with(config: FitConfig, name: str) -> FitRun:
             place = None if directory is None else os.path.join(folder, REFIT, name)
-            return fit(data, config, place, opened, callbacks)
+            with fitted(data, config, place, opened, callbacks, warn=False) as run:
+                return run
 
         run, found = best_draw(opened, data, fit_with, chosen, found, wanted)
         if directory is not None:

@@ -2,8 +2,9 @@
 
 Six datasets, the same 70:30 splits for all, one for each seed; five inner folds of the training part. Who tunes how:
 
-protodask  PrototypeSetSearchCV with its defaults: 11 values of lambda_v, each with up to 10 batches.
-proset     its own select_hyperparameters with its defaults, on rows standardised by the training part: the same.
+protodask  PrototypeSetSearchCV with its defaults: 7 values of lambda_v, each with up to 10 batches.
+proset     its own select_hyperparameters with its defaults (11 values of lambda_v, each with up to 10 batches), on rows
+           standardised by the training part.
 xgboost    a randomised search, 30 draws. Eight of ten draws of 30 see the best twentieth of the space, and more of them
            change little. Drawn are what its documentation names against overfitting: learning rate, depth, the weight a
            leaf needs, shares of rows and columns, and the l2 penalty. The number of trees is not drawn: each fold stops

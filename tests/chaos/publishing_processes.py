@@ -109,9 +109,12 @@ def read_zarr_predictions(path: str) -> State:
 
 
 def read_parquet_predictions(path: str) -> State:
-    """Predictions in Parquet as a foreign reader sees them, who lists the folder and reads its files."""
+    """Predictions in Parquet as a foreign reader sees them that compares their identity before and after."""
     record: Any = read_marker(path)
     table = pyarrow.parquet.read_table(path).sort_by("row")
+    now: Any = read_marker(path)
+    if now["identity"] != record["identity"]:
+        raise StorageError("The predictions were replaced while they were read.", "Read them again.")
     if table.num_rows != record["rows"]:
         raise ValueError(f"{table.num_rows} rows where {record['rows']} were written")
     digest = hashlib.blake2b(digest_size=16)

@@ -16,6 +16,7 @@ from protodask.data.encoding import (
     distinct_labels,
     encode_group,
     encode_inclusion,
+    encode_number,
     encode_weight,
     label_codes,
     label_of,
@@ -193,6 +194,7 @@ def test_encode_labels__names_what_is_no_class() -> None:
 @pytest.mark.parametrize(
     ("encoder", "values", "message"),
     [
+        (encode_number, [1, np.nan], "missing or infinite value in row 1"),
         (encode_weight, [1, -1], r"negative weight in row 1 .*at least 0"),
         (encode_weight, [0, np.inf], "missing or infinite value in row 1"),
         (encode_inclusion, [1, 0], r"inclusion probability 0\.0 in row 1 .*above 0 and at most 1"),
@@ -207,6 +209,15 @@ def test_encode_weight_and_inclusion__refuse_what_they_cannot_be(encoder: Any, v
     numbers, problem = encoder(np.array([1, 0.5]), "w")
     assert problem is None
     assert numbers.tolist() == [1, 0.5]
+
+
+def test_encode_number__reads_text_that_is_a_number() -> None:
+    numbers, problem = encode_number(objects("1", 2, "0.5"), "w")
+    assert (numbers.tolist(), problem) == ([1, 2, 0.5], None)
+    _, problem = encode_number(objects("1", "one"), "w")
+    assert problem is not None
+    with pytest.raises(InputError, match=r"'one', which is not a number, in row 1 .*name another column"):
+        raise problem.error()
 
 
 def test_check_column_names__names_what_is_missing_and_what_is_new() -> None:

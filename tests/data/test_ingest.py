@@ -19,7 +19,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protodask.data import Dataset, ingest, ingest_frames, table_source
+from protodask.data import Column, Dataset, ingest, ingest_frames, table_source
 from protodask.data import records as records_module
 from protodask.data.ingest import ingest_arrays
 from protodask.engine import Arrays, Engine, Progress
@@ -461,6 +461,40 @@ def test_table_source__meets_unseen_categories(expected: Dataset, engine: Engine
         table_source(frame, expected.columns, unseen="ignore", engine=engine)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="lacks 'flag' and has 'flog' besides"):
         table_source(frame.rename(columns={"flag": "flog"}), expected.columns, engine=engine)
+
+
+def test_table_source__reads_further_columns_of_numbers(engine: Engine, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": range(100), "b": np.linspace(0, 1, 100), "c": [True, False] * 50, "d": "text"})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for columns in ((Column("a"),), ()):
+        dropped = ["d"] if columns else ["a", "d"]
+        source = table_source(
+            tmp_path / "t.csv",
+            columns,
+            numbers={"x": "b", "y": "c"},
+            dropped=dropped,
+            block_rows=64,
+            engine=engine,
+        )
+        block = source.read(1)
+        assert block["features"].shape == (36, len(columns))
+        np.testing.assert_array_equal(block["x"], frame.b[64:])
+        np.testing.assert_array_equal(block["y"], frame.c[64:].astype(float))
+    with pytest.raises(InputError, match="lacks 'z'"):
+        table_source(frame, (Column("a"),), numbers={"x": "z"}, dropped=["b", "c", "d"], engine=engine)
+    with pytest.raises(InputError, match="'text', which is not a number, in row 0"):
+        table_source(frame, (Column("a"),), numbers={"x": "d"}, dropped=["b", "c"], engine=engine)
+
+
+def test_table_source__reads_further_arrays(engine: Engine, tmp_path: Path) -> None:
+    matrix, further = np.ones((10, 2)), np.arange(10)
+    np.savez(tmp_path / "t.npz", X=matrix, y=further % 2, price=further)
+    for columns in ((Column("x0"), Column("x1")), ()):
+        source = table_source(
+            tmp_path / "t.npz", columns, numbers={"p": "price"}, dropped=["target", "x0", "x1"], engine=engine
+        )
+        assert source.read(0)["p"].tolist() == further.tolist()
+        assert source.read(0)["features"].shape == (10, len(columns))
 
 
 def test_table_source__notices_a_file_that_changed(engine: Engine, tmp_path: Path) -> None:

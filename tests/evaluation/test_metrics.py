@@ -112,8 +112,24 @@ def expected_scores(sample: Sample) -> dict[str, Any]:
         "brier_score": brier / 2 if sample.n_classes == 2 else brier,
         "roc_auc": macro,
         "roc_auc_weighted": weighted,
+        "roc_auc_error": 0.0,
+        **deviation(float(macro), target, weight, sample.n_classes),
         "confusion": oracle.confusion_matrix(target, predicted, labels=classes, sample_weight=weight),
     }
+
+
+def deviation(area: float, target: NDArray[Any], weight: Floats, n_classes: int) -> dict[str, list[float]]:
+    """The interval of the AUC: the theorem's where weights do not vary in a class, wider where they do."""
+    own = [weight[target == k] for k in range(2)]
+    if n_classes > 2 or min(len(of_class) for of_class in own) == 0:
+        return {}
+    variance = 0.0
+    for of_class in own:
+        n, m = len(of_class), of_class.sum() ** 2 / np.square(of_class).sum()
+        spread = np.sqrt(1 / m - 1 / n) if of_class.max() > of_class.min() else 0.0
+        variance += min(0.5 / np.sqrt(n) + spread, 1 / np.sqrt(m)) ** 2
+    half = np.sqrt(2 * np.log(2 / 0.05) * variance)
+    return {"roc_auc_interval": [max(area - half, 0.0), min(area + half, 1.0)]}
 
 
 def assert_scores(found: Scores, wanted: dict[str, Any]) -> None:
@@ -173,6 +189,9 @@ def test_evaluate__weight_two_is_the_row_twice(sample: Sample, counts: list[int]
     wanted = evaluate(repeated.source(), sample.n_classes, engine).as_dict()
     assert found.pop("rows") == np.count_nonzero(times)
     assert wanted.pop("rows") == times.sum()
+    # How well the area is known depends on how many rows there are.
+    assert ("roc_auc_interval" in found) == ("roc_auc_interval" in wanted)
+    wanted.pop("roc_auc_interval", None)
     for name, value in wanted.items():
         assert_close(found[name], value, name)
 
@@ -226,8 +245,8 @@ def test_evaluate__float32_probabilities_are_summed_in_double_precision(engine: 
 class CountingScheduler(ThreadScheduler):
     """Counts submissions."""
 
-    def __init__(self) -> None:
-        super().__init__(threads=2)
+    def __init__(self, memory_bytes: int | None = None) -> None:
+        super().__init__(2, memory_bytes)
         self.submissions = 0
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
@@ -286,16 +305,50 @@ def test_roc_auc__is_nan_where_one_class_only_occurs() -> None:
 def test_evaluate__leaves_the_roc_auc_out_when_told_to(engine: Engine) -> None:
     sample = random_sample(100, 3, seed=10)
     wanted = expected_scores(sample)
-    del wanted["roc_auc"], wanted["roc_auc_weighted"]
+    del wanted["roc_auc"], wanted["roc_auc_weighted"], wanted["roc_auc_error"]
     assert_scores(evaluate(sample.source(16), 3, engine, roc_auc=False), wanted)
 
 
-def test_evaluate__refuses_a_roc_auc_that_may_not_fit_before_it_reads_anything() -> None:
-    source = random_sample(1000, 3, seed=11).source()
-    with thread_engine(1, memory_bytes=100_000) as engine:
-        with pytest.raises(InputError, match="Leave out the ROC AUC, raise the memory limit"):
-            evaluate(source, 3, engine)
-        assert evaluate(source, 3, engine, roc_auc=False).rows == 1000
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_evaluate__roc_auc_that_may_not_fit_is_within_its_error_in_the_same_pass(n_classes: int) -> None:
+    sample = random_sample(3000, n_classes, seed=11)
+    wanted = expected_scores(sample)
+    scheduler = CountingScheduler(memory_bytes=300_000)
+    with Engine(scheduler) as engine:
+        found = evaluate(sample.source(64), n_classes, engine)
+        assert scheduler.submissions == 1
+        assert roc_auc(sample.source(64), engine=engine, average="weighted") == found.roc_auc_weighted
+    assert found.roc_auc is not None
+    assert found.roc_auc_weighted is not None
+    assert found.roc_auc_error is not None
+    assert 1e-6 < found.roc_auc_error < 0.05
+    assert 1e-13 < abs(found.roc_auc - wanted["roc_auc"]) < found.roc_auc_error
+    assert abs(found.roc_auc_weighted - wanted["roc_auc_weighted"]) < found.roc_auc_error
+    assert_close(found.log_loss, wanted["log_loss"])
+    if n_classes == 2:
+        assert found.roc_auc_interval is not None
+        low, high = wanted["roc_auc_interval"]
+        assert_close(found.roc_auc_interval[0], low - found.roc_auc_error + found.roc_auc - wanted["roc_auc"])
+        assert_close(found.roc_auc_interval[1], high + found.roc_auc_error + found.roc_auc - wanted["roc_auc"])
+
+
+def test_evaluate__bins_of_the_roc_auc_are_the_same_to_the_last_bit_for_any_number_of_threads() -> None:
+    source = random_sample(3000, 3, seed=1).source(64)
+    partials = [
+        merge_evaluations(merge_evaluations(a, b), c)
+        for most in (40, 4000)
+        for a, b, c in [[evaluation_partial(read_outcomes(source.read(number)), most_bins=most) for number in range(3)]]
+    ]
+    coarse, fine = (finish_evaluation(partial) for partial in partials)
+    assert coarse.roc_auc_error is not None
+    assert fine.roc_auc_error is not None
+    assert coarse.roc_auc_error > 10 * fine.roc_auc_error
+    found = []
+    for threads in (1, 2, 5):
+        # So little memory that each has the least number of bins.
+        with thread_engine(threads, memory_bytes=10_000) as engine:
+            found.append(evaluate(source, 3, engine).as_dict())
+    assert found[0] == found[1] == found[2]
 
 
 def broken(name: str, row: int, value: float) -> Source:

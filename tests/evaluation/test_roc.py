@@ -9,10 +9,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protodask.engine import array_source, thread_engine
-from protodask.errors import InputError
 from protodask.evaluation import evaluate
 from protodask.evaluation.outcomes import Outcomes
-from protodask.evaluation.roc import Runs, area, check_curves_fit, collect_runs, curve_bytes, finish_areas, merge_runs
+from protodask.evaluation.roc import (
+    MOST_BINS,
+    BinnedCurves,
+    Runs,
+    area,
+    collect_curves,
+    curve_bins,
+    curve_bytes,
+    finish_areas,
+    merge_curves,
+)
+from protodask.evaluation.score_bins import MEMORY_SHARE
 
 rows = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 1), st.sampled_from([0.25, 1.0, 3.0])), min_size=1, max_size=30
@@ -28,6 +38,12 @@ def outcomes(drawn: list[tuple[int, int, float]]) -> Outcomes:
     )
 
 
+def exact(drawn: list[tuple[int, int, float]]) -> tuple[Runs, ...]:
+    curves = collect_curves(outcomes(drawn))
+    assert not isinstance(curves, BinnedCurves)
+    return curves
+
+
 def area_by_pairs(drawn: list[tuple[int, int, float]]) -> float:
     won = compared = 0.0
     for high, positive, weight in drawn:
@@ -41,14 +57,14 @@ def area_by_pairs(drawn: list[tuple[int, int, float]]) -> float:
 @settings(deadline=None)
 @given(drawn=rows)
 def test_area__is_the_share_of_pairs_in_order(drawn: list[tuple[int, int, float]]) -> None:
-    (runs,) = collect_runs(outcomes(drawn))
+    (runs,) = exact(drawn)
     np.testing.assert_allclose(area(runs), area_by_pairs(drawn), rtol=1e-12)
 
 
 @settings(deadline=None)
 @given(drawn=rows)
 def test_collect_runs__keeps_each_distinct_score_once_and_all_weight(drawn: list[tuple[int, int, float]]) -> None:
-    (runs,) = collect_runs(outcomes(drawn))
+    (runs,) = exact(drawn)
     np.testing.assert_array_equal(runs.score, np.unique([level / 8 for level, _, _ in drawn]))
     assert runs.positive.sum() == sum(weight for _, label, weight in drawn if label == 1)
     assert runs.negative.sum() == sum(weight for _, label, weight in drawn if label == 0)
@@ -56,21 +72,61 @@ def test_collect_runs__keeps_each_distinct_score_once_and_all_weight(drawn: list
 
 @settings(deadline=None)
 @given(first=rows, second=rows, third=rows)
-def test_merge_runs__is_associative_and_equals_collecting_all_rows(
+def test_merge_curves__is_associative_and_equals_collecting_all_rows(
     first: list[tuple[int, int, float]], second: list[tuple[int, int, float]], third: list[tuple[int, int, float]]
 ) -> None:
     # The weights are dyadic fractions, whose sums are exact: equality holds to the last bit.
-    a, b, c = (collect_runs(outcomes(drawn)) for drawn in (first, second, third))
-    (whole,) = collect_runs(outcomes(first + second + third))
-    for merged in (merge_runs(merge_runs(a, b), c), merge_runs(a, merge_runs(b, c))):
+    a, b, c = (exact(drawn) for drawn in (first, second, third))
+    (whole,) = exact(first + second + third)
+    for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
+        assert not isinstance(merged, BinnedCurves)
         np.testing.assert_equal(asdict(merged[0]), asdict(whole))
+
+
+@settings(deadline=None)
+@given(first=rows, second=rows, third=rows, most=st.integers(2, 8))
+def test_merge_curves__of_bins_is_associative_and_equals_binning_all_rows(
+    first: list[tuple[int, int, float]],
+    second: list[tuple[int, int, float]],
+    third: list[tuple[int, int, float]],
+    most: int,
+) -> None:
+    a, b, c = (collect_curves(outcomes(drawn), most) for drawn in (first, second, third))
+    whole = collect_curves(outcomes(first + second + third), most)
+    assert isinstance(whole, BinnedCurves)
+    for merged in (merge_curves(merge_curves(a, b), c), merge_curves(a, merge_curves(b, c))):
+        assert isinstance(merged, BinnedCurves)
+        np.testing.assert_equal(asdict(merged), asdict(whole))
+    assert len(whole.bins[0].key) <= most
+
+
+@settings(deadline=None)
+@given(drawn=rows, most=st.integers(2, 8))
+def test_finish_areas__of_bins_is_within_its_error_of_the_exact_area(
+    drawn: list[tuple[int, int, float]], most: int
+) -> None:
+    found, wanted = finish_areas(collect_curves(outcomes(drawn), most)), finish_areas(exact(drawn))
+    np.testing.assert_array_equal(found.prevalence, wanted.prevalence)
+    assert math.isnan(found.macro) == math.isnan(wanted.macro)
+    assert wanted.error_bound == 0
+    if not math.isnan(wanted.macro):
+        assert abs(found.macro - wanted.macro) <= found.error_bound + 1e-15
+
+
+def test_merge_curves__refuses_two_kinds() -> None:
+    drawn = [(1, 0, 1.0), (2, 1, 1.0)]
+    with pytest.raises(TypeError, match="exact curves do not merge with binned ones"):
+        merge_curves(exact(drawn), collect_curves(outcomes(drawn), 8))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_collect_runs__keeps_the_precision_of_the_scores(dtype: type[np.floating]) -> None:
     probability: NDArray[np.floating] = np.array([[0.25, 0.75], [0.5, 0.5]], dtype=dtype)
-    (runs,) = collect_runs(Outcomes(probability, np.array([1, 0]), np.ones(2)))
-    (merged,) = merge_runs((runs,), (runs,))
+    curves = collect_curves(Outcomes(probability, np.array([1, 0]), np.ones(2)))
+    merged_curves = merge_curves(curves, curves)
+    assert not isinstance(curves, BinnedCurves)
+    assert not isinstance(merged_curves, BinnedCurves)
+    (runs,), (merged,) = curves, merged_curves
     assert runs.score.dtype == merged.score.dtype == dtype
 
 
@@ -79,6 +135,7 @@ def test_finish_areas__means_leave_out_classes_without_an_area() -> None:
     even = Runs(np.array([0.5]), np.array([1.0]), np.array([3.0]))
     absent = Runs(np.array([0.5]), np.array([0.0]), np.array([4.0]))
     areas = finish_areas((good, absent, even))
+    np.testing.assert_array_equal(areas.error, 0.0)
     np.testing.assert_array_equal(areas.by_class, [1.0, np.nan, 0.5])
     assert areas.macro == 0.75
     assert areas.weighted == (3 * 1.0 + 1 * 0.5) / 4
@@ -102,8 +159,42 @@ def test_curve_bytes__is_about_the_measured_peak_and_not_below(n_classes: int) -
     assert 0.5 * curve_bytes(n_rows, n_classes) < peak < curve_bytes(n_rows, n_classes)
 
 
-def test_check_curves_fit__refuses_what_may_be_too_large_and_nothing_else() -> None:
+@pytest.mark.parametrize("n_classes", [2, 6])
+def test_curve_bins__take_a_share_of_the_memory_that_is_about_the_measured_peak(n_classes: int) -> None:
+    random = np.random.default_rng(0)
+    n_rows = 200_000
+    raw = random.random((n_rows, n_classes)).astype(np.float32)
+    raw[:, 0] *= 10.0 ** random.integers(
+        -30, 0, n_rows
+    )  # scores of all sizes, so that there are as many bins as may be
+    arrays = {"probability": raw / raw.sum(axis=1, keepdims=True), "target": random.integers(0, n_classes, n_rows)}
+    source = array_source(arrays, 2048)
+    memory = curve_bytes(n_rows, n_classes) // 2
+    with thread_engine(2, memory) as engine:
+        most = curve_bins(engine, source, n_classes)
+        assert most is not None
+        evaluate(source, n_classes, engine)
+        tracemalloc.start()
+        try:
+            found = evaluate(source, n_classes, engine)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert found.roc_auc_error
+    share = MEMORY_SHARE * (memory - sum(array.nbytes for array in arrays.values()))
+    assert 0.25 * share < peak < 1.5 * share
+
+
+def test_curve_bins__only_where_exact_curves_may_be_too_large() -> None:
+    source = array_source({"target": np.zeros(1_000_000)}, 4096)
     needed = curve_bytes(1_000_000, 10)
-    check_curves_fit(1_000_000, 10, needed)
-    with pytest.raises(InputError, match="1000000 rows and 10 classes.*Leave out the ROC AUC"):
-        check_curves_fit(1_000_000, 10, needed - 1)
+    with thread_engine(1, needed) as engine:
+        assert curve_bins(engine, source, 10) is None
+    with thread_engine(1, needed - 1) as engine:
+        fewer = curve_bins(engine, source, 10)
+    with thread_engine(1, curve_bytes(1_000_000, 2) - 1) as engine:
+        more = curve_bins(engine, source, 2)
+    assert fewer is not None
+    assert more is not None
+    assert fewer <= MOST_BINS
+    assert more <= MOST_BINS

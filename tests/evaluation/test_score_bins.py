@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from protodask.engine import Engine, array_source
 from protodask.engine.blocks import Block
+from protodask.engine.groups import split_blocks
+from protodask.engine.reduction import GroupFold
 from protodask.evaluation.score_bins import (
     FIRST_FREE,
     Cuts,
@@ -18,9 +20,12 @@ from protodask.evaluation.score_bins import (
     bin_scores,
     bin_source,
     choose_cuts,
+    coarsen,
     key_scores,
     merge_bins,
+    merge_within,
     no_bins,
+    partials_held,
     refine_bins,
     score_keys,
 )
@@ -134,3 +139,44 @@ def test_bin_source__is_that_of_all_rows_at_once() -> None:
     finer, nothing = bin_source(Engine(), source, read_scores, -1.0, cuts=[cuts, none])
     assert same(finer, bin_scores(score, np.ones((5000, 1)), cuts))
     assert len(nothing.key) == 0
+
+
+@given(scores, st.integers(0, 60), st.integers(0, 60), st.integers(2, 12))
+def test_merge_within__is_a_monoid_of_few_bins(score: NDArray[np.float64], first: int, second: int, most: int) -> None:
+    low, high = sorted((first, second))
+    a, b, c = (
+        bin_scores(score[part], columns(score)[part]) for part in (slice(0, low), slice(low, high), slice(high, None))
+    )
+    whole = coarsen(bin_scores(score, columns(score)), most)
+    assert len(whole.key) <= most
+    assert same(merge_within(merge_within(a, b, most), c, most), whole)
+    assert same(merge_within(a, merge_within(b, c, most), most), whole)
+    assert same(merge_within(whole, no_bins(2), most), whole)
+    assert same(merge_within(no_bins(2), whole, most), whole)
+
+
+@given(scores, st.integers(2, 12))
+def test_coarsen__frees_no_more_bits_than_it_must(score: NDArray[np.float64], most: int) -> None:
+    whole = bin_scores(score, columns(score))
+    found = coarsen(whole, most)
+    assert np.array_equal(found.sums.sum(axis=0), whole.sums.sum(axis=0))
+    if len(whole.key) <= most:
+        assert same(found, whole)
+        return
+    free = int(found.free[0])
+    assert same(found, bin_scores(score, columns(score), free=free))
+    assert len(bin_scores(score, columns(score), free=free - 1).key) > most
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 8))
+def test_partials_held__is_no_fewer_than_tasks_return_and_work_with(n_blocks: int, n_tasks: int, threads: int) -> None:
+    returned, at_work = 0, 0
+    for group in split_blocks(range(n_blocks), n_tasks):
+        fold = GroupFold(lambda left, right: None)
+        for number in group:
+            fold.add(number, None)
+            at_work = max(at_work, len(fold.nodes) + 1)
+        returned += len(fold.nodes)
+    held = partials_held(n_blocks, n_tasks, threads)
+    assert returned + max(returned // 2, at_work) <= held
+    assert held <= 2 * returned + threads * (at_work + 9)

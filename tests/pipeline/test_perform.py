@@ -195,7 +195,7 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
         ("lambda-v-range: 1e-3", "Give the smallest and the largest value to try"),
         ("lambda-v-range: [1e-3, 1e-2, 1e-1]", "Give the smallest and the largest value to try"),
         ("lambda-v-range: [low, high]", "Give a number."),
-        ("rule: one standard error", "Choose one-standard-error or best."),
+        ("rule: one standard error", "Choose half-a-standard-error, one-standard-error or best."),
         ("lambda-w: 1e-8", "Give lambda-w-range instead."),
     ],
 )

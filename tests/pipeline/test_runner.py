@@ -31,7 +31,7 @@ def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
             SampleDataStep("checker", 400, data),
             IngestStep((str(table),), str(tmp_path / "ingested"), target="class"),
             FitStep(data, model, candidates=20, tolerance=1e-3),
-            EvaluateStep(model, str(tmp_path / "ingested")),
+            EvaluateStep(str(tmp_path / "ingested"), model),
             PredictStep(model, str(table), str(tmp_path / "predictions")),
         ),
         engine,

@@ -13,6 +13,7 @@ from protodask.data.schema import Column
 from protodask.data.summary import summarize
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.training import TrainingData
 
 Arrays = dict[str, NDArray[Any]]
@@ -120,6 +121,21 @@ def make_model() -> Callable[..., PrototypeSet]:
             precision="float32" if precision == "float32" else "float64",
             provenance={"fits": [{"rows": 3, "config": {"seed": 1}}]},
         )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_calibration() -> Callable[..., SplineCalibration]:
+    """A made-up calibration of a model of so many classes."""
+
+    def make(seed: int = 0, *, n_batches: int = 2, n_classes: int = 3) -> SplineCalibration:
+        rng = np.random.default_rng(seed)
+        splines = tuple(
+            Spline(np.sort(rng.random(length)), rng.random(length))
+            for length in range(1, 2 if n_classes == 2 else n_classes + 1)
+        )
+        return SplineCalibration(splines, n_batches, n_bins=4, monotone=bool(seed % 2), rows=40, weight=40.5)
 
     return make
 

@@ -13,6 +13,7 @@ from protodask.engine import Block
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.scoring import add_batch_block, predict_block, predict_features, score_block
+from protodask.prototypes.splines import SplineCalibration
 
 Floats = NDArray[np.float64]
 MakeModel = Callable[..., PrototypeSet]
@@ -121,3 +122,14 @@ def test_predict_features__is_probabilities_and_familiarity(make_model: MakeMode
         q = reference_scores(model, x, count)
         np.testing.assert_allclose(p, q / q.sum(axis=1, keepdims=True), rtol=1e-12)
         np.testing.assert_allclose(f, q.sum(axis=1) - 1, rtol=1e-11, atol=1e-13)
+
+
+def test_with_batch__leaves_a_calibration_behind(
+    make_model: MakeModel, make_calibration: Callable[..., SplineCalibration]
+) -> None:
+    model = replace(make_model(0), calibration=make_calibration(0))
+    assert model.with_batch(model.batches[0]).calibration is None
+    assert model.calibrated_batches() == 2
+    assert model.calibrated_batches(2) == 2
+    with pytest.raises(InputError, match="give a number from 0"):
+        model.calibrated_batches(7)

@@ -18,8 +18,10 @@ from protodask.data.schema import Column
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, load_model
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.splines import SplineCalibration
 
 MakeModel = Callable[..., PrototypeSet]
+MakeCalibration = Callable[..., SplineCalibration]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
 
@@ -138,9 +140,85 @@ def test_load__of_what_is_no_model_says_so(tmp_path: Path, kind: str) -> None:
 
 
 def test_load__of_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
-    write_attributes(saved, {**attributes_of(saved), "version": 2})
-    with pytest.raises(FormatError, match="format version 2.*up to 1.*Upgrade protodask"):
+    write_attributes(saved, {**attributes_of(saved), "version": 3})
+    with pytest.raises(FormatError, match="format version 3.*up to 2.*Upgrade protodask"):
         load_model(saved)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_batches", [0, 2])
+def test_save__keeps_a_calibration_to_the_last_bit(
+    make_model: MakeModel, make_calibration: MakeCalibration, tmp_path: Path, n_classes: int, n_batches: int
+) -> None:
+    calibration = make_calibration(n_classes, n_batches=n_batches, n_classes=n_classes)
+    model = replace(make_model(0, n_classes=n_classes), calibration=calibration)
+    model.save(tmp_path / "m.zarr")
+    found = load_model(tmp_path / "m.zarr")
+    assert found.calibration is not None
+    for name in ("n_batches", "n_bins", "monotone", "rows", "weight"):
+        assert getattr(found.calibration, name) == getattr(calibration, name)
+    for one, other in zip(found.calibration.splines, calibration.splines, strict=True):
+        assert one.score.tobytes() == other.score.tobytes()
+        assert one.outcome.tobytes() == other.outcome.tobytes()
+    assert model_fingerprint(found) == model_fingerprint(model)
+    assert attributes_of(tmp_path / "m.zarr")["version"] == 2
+
+
+def test_save__of_a_model_without_calibration_is_what_older_readers_know(saved: Path) -> None:
+    record = attributes_of(saved)
+    assert record["version"] == 1
+    assert "calibration" not in record
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_batches": 3},
+        {"n_batches": -1},
+        {"n_batches": True},
+        {"n_bins": 0},
+        {"monotone": 1},
+        {"rows": 0},
+        {"weight": "many"},
+        {"splines": []},
+        {"splines": {}},
+        {"splines": [{"points": 1, "score": [0.5], "outcome": [0.5]}]},
+        {"splines": [{"points": 0, "score": [], "outcome": []}] * 3},
+        {"splines": [{"points": 2, "score": [0.5], "outcome": [0.5]}] * 3},
+        {"splines": [{"points": 2, "score": [0.5, 0.5], "outcome": [0.5, 0.5]}] * 3},
+        {"splines": [{"points": 2, "score": [0.5, 0.4], "outcome": [0.5, 0.5]}] * 3},
+        {"splines": [{"points": 1, "score": [0.5], "outcome": [1.5]}] * 3},
+        {"splines": [{"points": 1, "score": [0.5], "outcome": [-0.5]}] * 3},
+        {"splines": [{"points": 1, "score": [None], "outcome": [0.5]}] * 3},
+        {"splines": [7, 7, 7]},
+        "text",
+        [],
+    ],
+)
+def test_load__refuses_a_calibration_that_makes_no_sense(
+    make_model: MakeModel, make_calibration: MakeCalibration, tmp_path: Path, change: Any
+) -> None:
+    place = tmp_path / "m.zarr"
+    replace(make_model(0), calibration=make_calibration()).save(place)
+    record = attributes_of(place)
+    changed = {**record["calibration"], **change} if isinstance(change, dict) else change
+    write_attributes(place, {**record, "calibration": changed})
+    with pytest.raises(FormatError, match="Fit the model again"):
+        load_model(place)
+
+
+def test_load__finds_a_calibration_that_was_changed_or_removed(
+    make_model: MakeModel, make_calibration: MakeCalibration, tmp_path: Path
+) -> None:
+    place = tmp_path / "m.zarr"
+    replace(make_model(0), calibration=make_calibration()).save(place)
+    record = attributes_of(place)
+    moved = json.loads(json.dumps(record))
+    moved["calibration"]["splines"][0]["outcome"][0] = 0.123
+    for changed in (moved, {name: value for name, value in record.items() if name != "calibration"}):
+        write_attributes(place, changed, seal=False)
+        with pytest.raises(FormatError, match="checksum"):
+            load_model(place)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -327,7 +405,9 @@ def test_load__refuses_indices_beyond_the_features_or_classes(make_model: MakeMo
             load_model(tmp_path / f"{position}.zarr")
 
 
-def test_model_fingerprint__depends_on_what_is_computed_alone(make_model: MakeModel) -> None:
+def test_model_fingerprint__depends_on_what_is_computed_alone(
+    make_model: MakeModel, make_calibration: MakeCalibration
+) -> None:
     model = make_model(0)
     print_of = model_fingerprint(model)
     assert model_fingerprint(replace(model, provenance={}, target_name="y")) == print_of
@@ -340,5 +420,9 @@ def test_model_fingerprint__depends_on_what_is_computed_alone(make_model: MakeMo
         replace(model, batches=model.batches[::-1]),
         replace(model, batches=model.batches[:1]),
         replace(model, batches=(replace(model.batches[0], prototypes=moved), model.batches[1])),
+        replace(model, calibration=make_calibration(0)),
     ):
         assert model_fingerprint(other) != print_of
+    one, other = (replace(model, calibration=make_calibration(seed)) for seed in (0, 2))
+    assert model_fingerprint(one) != model_fingerprint(other)
+    assert model_fingerprint(one) == model_fingerprint(replace(model, calibration=make_calibration(0)))

@@ -19,6 +19,7 @@ from protodask.errors import InputError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, predict
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
+from protodask.prototypes.splines import SplineCalibration
 
 MakeModel = Callable[..., PrototypeSet]
 
@@ -56,6 +57,57 @@ def test_predict__into_zarr_is_what_the_model_says(
     assert attributes["classes"] == list(model.classes)
     assert attributes["model"] == model_fingerprint(model)
     assert (attributes["rows"], attributes["n_batches"]) == (100, 2 if n_batches is None else n_batches)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_predict__calibrated_is_what_the_calibration_makes_of_it(
+    engine: Engine,
+    make_model: MakeModel,
+    make_calibration: Callable[..., SplineCalibration],
+    rows: NDArray[np.float64],
+    tmp_path: Path,
+    suffix: str,
+) -> None:
+    calibration = make_calibration(3, n_batches=1)
+    model = replace(make_model(0), calibration=calibration)
+    place = tmp_path / f"p.{suffix}"
+    predict(model, source_of(rows), place, calibrated=True, engine=engine)
+    expected = expected_of(model, rows, 1)
+    probability = calibration.apply(expected["probability"])
+    predicted = probability.argmax(axis=1)
+    assert (predicted != expected["predicted"]).any()
+    if suffix == "zarr":
+        group: Any = zarr.open_group(place, mode="r")
+        np.testing.assert_array_equal(group["probability"][...], probability)
+        np.testing.assert_array_equal(group["predicted"][...], predicted)
+        np.testing.assert_array_equal(group["familiarity"][...], expected["familiarity"])
+        record = dict(group.attrs)
+    else:
+        table = pyarrow.parquet.read_table(place).sort_by("row").to_pydict()
+        assert table["predicted"] == [model.classes[code] for code in predicted]
+        assert table["probability_class 1"] == probability[:, 1].tolist()
+        record = json.loads((place / "_protodask.json").read_text())
+    assert (record["calibrated"], record["n_batches"], record["model"]) == (True, 1, model_fingerprint(model))
+
+
+def test_predict__calibrated_refuses_what_was_not_calibrated(
+    engine: Engine,
+    make_model: MakeModel,
+    make_calibration: Callable[..., SplineCalibration],
+    rows: NDArray[np.float64],
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "p.zarr"
+    with pytest.raises(InputError, match="Add one with `protodask calibrate`"):
+        predict(make_model(0), source_of(rows), place, calibrated=True, engine=engine)
+    model = replace(make_model(0), calibration=make_calibration(0, n_batches=2))
+    with pytest.raises(InputError, match="Ask for 2 or leave the number out"):
+        predict(model, source_of(rows), place, n_batches=1, calibrated=True, engine=engine)
+    assert list(tmp_path.iterdir()) == []
+    predict(model, source_of(rows), place, n_batches=1, engine=engine)
+    group: Any = zarr.open_group(place, mode="r")
+    assert "calibrated" not in group.attrs
+    np.testing.assert_array_equal(group["probability"][...], expected_of(model, rows, 1)["probability"])
 
 
 @pytest.mark.parametrize("classes", [("red", "green", "blue"), (3, 1, 2), (True, False, "x")])

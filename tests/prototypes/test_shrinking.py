@@ -19,6 +19,7 @@ from protodask.prototypes import FitConfig, fit, load_model
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
+from protodask.prototypes.splines import SplineCalibration
 
 MakeModel = Callable[..., PrototypeSet]
 
@@ -176,3 +177,14 @@ def test_shrink__can_be_trained_further(table: pandas.DataFrame, engine: Engine,
     longer = fit(few, FitConfig(n_candidates=60), engine=engine, start=small).model
     assert longer.n_batches == 2
     assert replace(longer, batches=longer.batches[:1]).feature_names == small.feature_names
+
+
+def test_shrink__keeps_the_calibration(make_calibration: Callable[..., SplineCalibration]) -> None:
+    """Its probabilities are the same to the last bit, so what was said of them holds."""
+    model = replace(wide([[0, 3]], NUMBERS), calibration=make_calibration(0, n_batches=1, n_classes=2))
+    small = model.shrink()
+    assert small.n_features == 2
+    assert small.calibration is model.calibration
+    x = np.random.default_rng(1).normal(size=(20, 6))
+    expected = predict_features(x, model, [1], calibrated=True)[0][0]
+    assert predict_features(x[:, [0, 3]], small, [1], calibrated=True)[0][0].tobytes() == expected.tobytes()

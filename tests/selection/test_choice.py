@@ -1,4 +1,4 @@
-"""The one-standard-error rule by what defines it: within the bound, and nothing simpler is."""
+"""The rules by what defines them: within the bound, and nothing simpler is."""
 
 import math
 
@@ -44,21 +44,27 @@ def is_finite(trial: Trial) -> bool:
     return all(math.isfinite(loss) for loss in trial.fold_losses)
 
 
-@given(trial_lists())
-def test_choose__takes_the_simplest_within_one_standard_error(trials: list[Trial]) -> None:
-    chosen = trials[choose(trials)]
+RULES: tuple[tuple[Rule, float], ...] = (("one standard error", 1.0), ("half a standard error", 0.5))
+
+
+@given(trial_lists(), st.sampled_from(RULES))
+def test_choose__takes_the_simplest_within_so_many_standard_errors(
+    trials: list[Trial], said: tuple[Rule, float]
+) -> None:
+    rule, errors = said
+    chosen = trials[choose(trials, rule)]
     finite = [trial for trial in trials if is_finite(trial)]
     smallest = min(trial.mean for trial in finite)
     best = trials[choose(trials, "best")]
     assert best.mean == smallest
     assert not any(simpler(trial, best) for trial in finite if trial.mean == smallest)
-    bound = smallest + best.standard_error
+    bound = smallest + errors * best.standard_error
     assert is_finite(chosen)
     assert chosen.mean <= bound
     assert not any(simpler(trial, chosen) for trial in finite if trial.mean <= bound)
 
 
-@given(trial_lists(), st.randoms(use_true_random=False), st.sampled_from(["best", "one standard error"]))
+@given(trial_lists(), st.randoms(use_true_random=False), st.sampled_from(["best", *dict(RULES)]))
 def test_choose__does_not_depend_on_the_order(trials: list[Trial], random: object, rule: Rule) -> None:
     shuffled = list(trials)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -80,17 +86,20 @@ def test_choose__by_hand() -> None:
         trial(1e-2, (0.56, 0.56, 0.56)),
     ]
     assert choose(trials, "best") == 0
-    assert choose(trials) == 3
-    assert choose(trials[:3]) == 2
-    assert choose([*trials[:1], trial(1e-1, (0.5577, 0.5577, 0.5577))]) == 1
-    assert choose([*trials[:1], trial(1e-1, (0.5578, 0.5578, 0.5578))]) == 0
+    assert choose(trials, "one standard error") == 3
+    assert choose(trials[:3], "one standard error") == 2
+    assert choose(trials) == 0
+    bounds: list[tuple[Rule, float]] = [("one standard error", 0.5577), ("half a standard error", 0.5288)]
+    for rule, last in bounds:
+        assert choose([*trials[:1], trial(1e-1, (last,) * 3)], rule) == 1
+        assert choose([*trials[:1], trial(1e-1, (last + 1e-4,) * 3)], rule) == 0
 
 
 def test_choose__with_a_single_fold_takes_the_best() -> None:
     assert choose([trial(1e-1, (0.5,)), trial(1e-5, (0.4999,))]) == 1
 
 
-@pytest.mark.parametrize("rule", ["best", "one standard error"])
+@pytest.mark.parametrize("rule", ["best", *dict(RULES)])
 def test_choose__never_takes_what_failed_in_a_fold(rule: Rule) -> None:
     failed = [trial(1.0, (0.0, math.nan)), trial(1.0, (math.inf, 0.0)), trial(1.0, (-math.inf, 0.0)), trial(1.0, ())]
     assert choose([*failed, trial(1e-5, (2.0, 2.0))], rule) == 4
@@ -101,5 +110,5 @@ def test_choose__never_takes_what_failed_in_a_fold(rule: Rule) -> None:
 def test_choose__refuses_no_trials_and_other_rules() -> None:
     with pytest.raises(InputError, match="Give the search something to try"):
         best_trial([])
-    with pytest.raises(InputError, match="Choose 'one standard error' or 'best'"):
+    with pytest.raises(InputError, match="Choose one of 'half a standard error', 'one standard error', 'best'"):
         choose([trial(1e-1, (0.5,))], "worst")  # type: ignore[arg-type]

@@ -1,0 +1,275 @@
+"""The area under the ROC curve of scores, with a bound on its error and its deviation interval.
+
+`AUC = P(score of a positive > score of a negative) + P(equal) / 2`, each pair counting the product of its weights
+`s = weight / inclusion`; dropping rows of a class at a constant rate does not change it. Exact where the sorted scores
+fit into memory (`roc`), else from cells of neighbouring scores, cut finer in further passes (`rank_cells`). The
+interval is that of `auc_interval`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protodask.data.column_source import column_source
+from protodask.data.schema import INCLUSION, WEIGHT, row_weights
+from protodask.engine import Block, Engine, EngineLike, Reduction, Source, identity, open_engine
+from protodask.errors import InputError
+from protodask.evaluation.auc_interval import (
+    ClassTotals,
+    check_confidence,
+    class_totals,
+    half_width,
+    merge_totals,
+    widened,
+)
+from protodask.evaluation.interval import Interval
+from protodask.evaluation.rank_cells import (
+    SUM_BYTES,
+    Grid,
+    GridSums,
+    area_of_cells,
+    bin_rows,
+    cells_of_bins,
+    cut_cells,
+    merge_sums,
+    refine_cells,
+    sum_rows,
+)
+from protodask.evaluation.roc import Runs, area, compress_runs, curve_bytes, merge_pair
+from protodask.evaluation.score_bins import BIN_BYTES, Floats, ScoreBins, affordable_bins, merge_within
+
+SCORE = "score"
+LABEL = "label"
+
+MOST_ERROR = 1e-6
+"""Bound on the error that is aimed at where the AUC is not exact: sampling has it err by as much with 10^12 rows."""
+
+MOST_PASSES = 4
+"""Over rows that do not fit: each further one has as many cells more as fit, and makes the bound smaller by as much."""
+
+FIRST_BINS = 2**16
+"""Of the first pass at most: they only show where the scores are."""
+
+
+@dataclass(frozen=True)
+class AucResult(Interval):
+    """The area under the ROC curve; `low` and `high` are the ends of its deviation interval, within 0 and 1.
+
+    All are nan where one class only occurs.
+    """
+
+    error_bound: float
+    """How far `value` may be from the exact area of these rows; 0 where it is exact (but for rounding, about 1e-15)."""
+    half_width: float
+    """Of the deviation interval, before it is widened by `error_bound` and cut off at 0 and 1."""
+    positives: int
+    negatives: int
+    """Rows of positive weight."""
+    passes: int
+    """Over the rows."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Scores, labels and weights of some rows, checked; rows of weight 0 are left out."""
+
+    score: NDArray[np.floating[Any]]
+    positive: NDArray[np.bool_]
+    weight: Floats | None
+    """None where every row counts once."""
+
+
+@dataclass(frozen=True)
+class SortedPart:
+    """What some rows contribute to the exact area."""
+
+    totals: ClassTotals
+    runs: Runs
+
+
+@dataclass(frozen=True)
+class BinnedPart:
+    """What some rows contribute to bins, of which there are at most `most`."""
+
+    totals: ClassTotals
+    bins: ScoreBins
+    most: int
+
+
+def auc(
+    score: ArrayLike | Source,
+    label: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+    *,
+    inclusion: ArrayLike | None = None,
+    most_error: float = MOST_ERROR,
+    confidence: float = 0.95,
+    engine: EngineLike = None,
+) -> AucResult:
+    """Probability that a positive has a higher score than a negative, plus half that of a tie, with its interval.
+
+    `label` is 1 for positives and 0 for negatives (or true and false); a score is any number, infinite ones included.
+    They are arrays of NumPy, dask or Zarr, or one source whose blocks hold "score", "label" and, if there are any,
+    "weight" and "inclusion". A row of weight 0 does not count.
+
+    Where the sorted scores may not fit into the engine's memory limit, 136 bytes for each row, the rows are passed over
+    several times, up to 4, until the area is known to `most_error`; how well it is known then says `error_bound`. That
+    takes a fifth of the limit at most; how many cells fit into it, and so the value within its bound, depends on the
+    limit and the number of threads. The interval covers the area of the distribution that rows are drawn from
+    with a probability of at least `confidence` where weights do not vary within a class, and does so for large numbers
+    of rows where they do.
+    """
+    if not 0 <= most_error < 1:
+        raise InputError(f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6.")
+    check_confidence(confidence)
+    source, own = _as_source(score, label, weight, inclusion)
+    with open_engine(engine) as opened:
+        if curve_bytes(source.layout.n_rows, 2) <= opened.scheduler.memory_bytes:
+            exact = opened.reduce(source, SORTED, label="auc")
+            totals = _check_totals(exact.totals)
+            value, error, passes = area(exact.runs), 0.0, 1
+        else:
+            totals, value, error, passes = _area_in_passes(opened, source, most_error)
+        if own:
+            opened.forget(source)
+    negatives, positives = totals.rows.tolist()
+    half = half_width(totals, confidence)
+    interval = widened(value, half, error)
+    return AucResult(
+        value=value,
+        low=interval.low,
+        high=interval.high,
+        error_bound=error,
+        half_width=half,
+        positives=positives,
+        negatives=negatives,
+        passes=passes,
+    )
+
+
+def _check_totals(totals: ClassTotals) -> ClassTotals:
+    """The totals, if there is any weight, and no more than can be divided by."""
+    if not totals.rows.any():
+        raise InputError("There is nothing to evaluate: no row has a positive weight.", "Give at least one that has.")
+    if not np.isfinite(totals.weight).all():
+        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+    return totals
+
+
+def _area_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[ClassTotals, float, float, int]:
+    """Totals, area, bound on its error, and the number of passes."""
+    first_bins = min(FIRST_BINS, affordable_bins(engine, source, BIN_BYTES + 2 * 8))
+    part = engine.reduce(source, BINNED, first_bins, label="auc")
+    totals = _check_totals(part.totals)
+    cells, passes = cells_of_bins(part.bins), 1
+    most = affordable_bins(engine, source, SUM_BYTES)
+    while passes < MOST_PASSES and (grid := cut_cells(cells, most_error, most, MOST_PASSES - passes)) is not None:
+        sums = engine.reduce(source, GRID_SUMS, engine.share(grid), label="auc")
+        cells, passes = refine_cells(cells, grid, sums), passes + 1
+    value, error = area_of_cells(cells)
+    return totals, value, error, passes
+
+
+def _as_source(
+    score: ArrayLike | Source, label: ArrayLike | None, weight: ArrayLike | None, inclusion: ArrayLike | None
+) -> tuple[Source, bool]:
+    """The rows, and whether their source was made here."""
+    own = not isinstance(score, Source)
+    if isinstance(score, Source):
+        if label is not None or weight is not None or inclusion is not None:
+            raise InputError(
+                "A source was given together with labels or weights.", "Let the source hold them, or give arrays only."
+            )
+        source = score
+    elif label is None:
+        raise InputError("Scores were given without labels.", "Give 1 for each positive and 0 for each negative.")
+    else:
+        given = {SCORE: score, LABEL: label, WEIGHT.name: weight, INCLUSION.name: inclusion}
+        source = column_source({name: array for name, array in given.items() if array is not None})
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+    return source, own
+
+
+def read_labelled(block: Block) -> Labelled:
+    """What a block says of its rows, or an error that names the first row that cannot be used."""
+    if SCORE not in block or LABEL not in block:
+        found = ", ".join(sorted(block.arrays))
+        raise InputError(f"The source has the arrays {found}.", 'Give one whose blocks hold "score" and "label".')
+    score, label = block[SCORE], block[LABEL]
+    if score.dtype.kind not in "fiub" or score.ndim != 1:
+        raise InputError(
+            f"The scores are of type {score.dtype} and {score.ndim} dimensions.", "Give one number for each row."
+        )
+    if score.dtype.kind != "f" or score.dtype.itemsize > 8:
+        score = score.astype(np.float64)
+    _refuse(block, np.isnan(score), "The score of row {row} is missing.", "Give a number for each row.")
+    if label.dtype.kind not in "fiub":
+        raise InputError(f"The labels are of type {label.dtype}.", "Give 1 for each positive and 0 for each negative.")
+    positive = np.asarray(label == 1)
+    _refuse(
+        block,
+        ~(positive | np.asarray(label == 0)),
+        "The label of row {row} is neither 0 nor 1.",
+        "Give 1 for each positive and 0 for each negative.",
+    )
+    if INCLUSION.name in block:
+        inclusion = block[INCLUSION.name]
+        _refuse(
+            block,
+            ~((inclusion > 0) & (inclusion <= 1)),
+            "The inclusion probability of row {row} is not above 0 and at most 1.",
+            "Give the probability with which each row was kept.",
+        )
+    weight = row_weights(block)
+    if weight is None:
+        return Labelled(score, positive, None)
+    _refuse(
+        block,
+        ~((weight >= 0) & (weight < np.inf)),
+        "The weight of row {row} is missing, infinite or negative.",
+        "Give weights of zero or more, and inclusion probabilities above zero.",
+    )
+    kept = weight > 0
+    return Labelled(score, positive, weight) if kept.all() else Labelled(score[kept], positive[kept], weight[kept])
+
+
+def _refuse(block: Block, wrong: NDArray[np.bool_], seen: str, remedy: str) -> None:
+    if wrong.any():
+        raise InputError(seen.format(row=block.start + int(np.argmax(wrong))), remedy)
+
+
+def _sort_block(block: Block) -> SortedPart:
+    rows = read_labelled(block)
+    weight = np.ones(len(rows.score)) if rows.weight is None else rows.weight
+    runs = compress_runs(rows.score, np.where(rows.positive, weight, 0.0), np.where(rows.positive, 0.0, weight))
+    return SortedPart(class_totals(rows.positive, rows.weight), runs)
+
+
+def _merge_sorted(left: SortedPart, right: SortedPart) -> SortedPart:
+    return SortedPart(merge_totals(left.totals, right.totals), merge_pair(left.runs, right.runs))
+
+
+def _bin_block(block: Block, most: int) -> BinnedPart:
+    rows = read_labelled(block)
+    bins = bin_rows(rows.score, rows.positive, rows.weight, most)
+    return BinnedPart(class_totals(rows.positive, rows.weight), bins, most)
+
+
+def _merge_binned(left: BinnedPart, right: BinnedPart) -> BinnedPart:
+    bins = merge_within(left.bins, right.bins, left.most)
+    return BinnedPart(merge_totals(left.totals, right.totals), bins, left.most)
+
+
+def _sum_block(block: Block, grid: Grid) -> GridSums:
+    rows = read_labelled(block)
+    return sum_rows(grid, rows.score, rows.positive, rows.weight)
+
+
+SORTED: Reduction[SortedPart, SortedPart] = Reduction(_sort_block, _merge_sorted, identity)
+BINNED: Reduction[BinnedPart, BinnedPart] = Reduction(_bin_block, _merge_binned, identity)
+GRID_SUMS: Reduction[GridSums, GridSums] = Reduction(_sum_block, merge_sums, identity)

@@ -1,0 +1,88 @@
+"""How far the area under the ROC curve of some rows may be from that of the distribution they are drawn from.
+
+With `n+` and `n-` rows of weight 1, changing the score of one positive changes the AUC by at most `1 / n+`, so that
+(McDiarmid), with `rho = n+ / n`,
+
+    P(|AUC_e - AUC| >= h) <= delta,    h^2 = (1 / n+ + 1 / n-) ln(2 / delta) / 2 = ln(2 / delta) / (2 rho (1 - rho) n).
+
+The same holds where weights are constant within each class, whatever they are: `n+` and `n-` are rows, not weights.
+Where weights vary it is not enough to put the effective numbers `m = (sum s)^2 / sum s^2` for `n`: the heavy rows may
+all have low scores, and how many of them there are is chance, too. With `g` the share of negatives below a score and
+`v` the mean of `s`, positives contribute `sum s (g - AUC) / sum s` to the deviation. The standard deviation of a term
+`s (g - AUC)` is at most that of `v (g - AUC)`, which is `v / 2` at most, and the root of `E (s - v)^2`, together, since
+`|g - AUC| <= 1`; and at most the root of `E s^2`. So what is `1 / 4n` for each class in `h^2 = 2 ln(2 / delta) (..)`
+becomes
+
+    min(1 / (2 sqrt(n)) + sqrt(1 / m - 1 / n), 1 / sqrt(m))^2,
+
+the same for `m = n`. It bounds the variance for large `n`, and a normal tail is below `2 exp(-t^2 / 2)`: the interval
+then covers at least as often as it says. `n` must be so large that rows of the largest weight are not few: no sample
+can tell of rows that it has none of.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.errors import InputError
+from protodask.evaluation.interval import Interval
+from protodask.evaluation.score_bins import Floats, Integers
+
+ROUNDING = 1e-10
+"""By how much, relatively, `n sum s^2` may exceed `(sum s)^2` where weights do not vary."""
+
+
+@dataclass(frozen=True)
+class ClassTotals:
+    """Of each class (K,), negatives first: rows of positive weight, `sum s` and `sum s^2`; merges as a monoid."""
+
+    rows: Integers
+    weight: Floats
+    squares: Floats
+
+
+def class_totals(positive: NDArray[np.bool_], weight: Floats | None) -> ClassTotals:
+    """The totals of some rows."""
+    own = [~positive, positive]
+    rows = np.array([np.count_nonzero(rows) for rows in own], dtype=np.int64)
+    if weight is None:
+        return ClassTotals(rows, rows.astype(np.float64), rows.astype(np.float64))
+    with np.errstate(over="ignore"):  # infinite sums are known where they are used
+        each = [(weight[rows].sum(), np.square(weight[rows]).sum()) for rows in own]
+    sums, squares = np.array(each).T
+    return ClassTotals(rows, sums, squares)
+
+
+def merge_totals(left: ClassTotals, right: ClassTotals) -> ClassTotals:
+    """The totals of the rows of both."""
+    return ClassTotals(left.rows + right.rows, left.weight + right.weight, left.squares + right.squares)
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse what is no probability between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
+
+
+def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:
+    """Half-width of the deviation interval, as the module says; nan where one class only occurs."""
+    check_confidence(confidence)
+    if not totals.rows.all():
+        return math.nan
+    rows = 1 / totals.rows
+    effective = totals.squares / totals.weight / totals.weight
+    varies = effective > rows * (1 + ROUNDING)
+    spread = np.sqrt(np.where(varies, effective - rows, 0.0))
+    deviation = np.minimum(np.sqrt(rows) / 2 + spread, np.sqrt(np.maximum(effective, rows)))
+    return math.sqrt(2 * math.log(2 / (1 - confidence)) * float(np.square(deviation).sum()))
+
+
+def widened(value: float, half: float, error: float) -> Interval:
+    """The deviation interval of an area that is known up to an error, within 0 and 1; nan where there is none."""
+    if math.isnan(value):
+        return Interval(value, math.nan, math.nan)
+    return Interval(value, max(0.0, value - half - error), min(1.0, value + half + error))

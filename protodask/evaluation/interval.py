@@ -1,0 +1,30 @@
+"""An estimate and the interval that goes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from protodask.errors import InputError
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate between the ends of its confidence interval, all in the unit of the estimate."""
+
+    value: float
+    low: float
+    high: float
+
+
+def normal_quantile(confidence: float) -> float:
+    """`z` of the two-sided interval `value -+ z * standard error` that a normal estimate has with this confidence."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def normal_interval(value: float, standard_error: float, confidence: float = 0.95) -> Interval:
+    """`value -+ z * standard_error`."""
+    half = normal_quantile(confidence) * standard_error
+    return Interval(value, value - half, value + half)

@@ -1,0 +1,256 @@
+"""What a policy would earn, from a log of what another one did.
+
+The log has, for each record, the action `a` that was taken, the probability `p` with which it was taken (its
+*propensity*), and the reward `r`. Of the policy that is to be judged, `m` says whether it takes the action of the
+record (or, if it draws its actions, with what probability). A record kept with probability `l` stands for `1/l`.
+
+    ips     V = sum (1/l) r m/p  /  sum 1/l                  inverse propensity scoring
+    snips   V = sum (1/l) r m/p  /  sum (1/l) m/p            self-normalised
+
+Both are ratios; their intervals are in `protodask.evaluation.ratio`. Where nothing was dropped, ips divides by a number
+that is known, and is unbiased. Else the divisor is itself an estimate, and so it is for snips: both are biased then by
+a share of about the square of its relative error, which falls with the number of rows faster than the interval does.
+snips lies between the smallest and the largest reward, and adding a constant to all rewards adds it to the value; where
+rewards are all of about one size, its errors are smaller.
+
+Where none but records of reward zero were dropped and their number is known, the rows that are left say all that the
+whole log says to ips: the sum is the same to the last bit, and it is divided by the number of all records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protodask.data.column_source import column_source
+from protodask.data.schema import INCLUSION, WEIGHT
+from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.errors import InputError
+from protodask.evaluation.interval import Interval, normal_quantile
+from protodask.evaluation.ratio import NO_ROWS, Floats, RatioSums, finish_ratio, merge_ratios, ratio_sums, zero_rows
+
+Estimator = Literal["ips", "snips"]
+
+MATCH = "match"
+REWARD = "reward"
+PROPENSITY = "propensity"
+
+
+@dataclass(frozen=True)
+class PolicyQuestion:
+    """How a log is to be read."""
+
+    estimator: Estimator = "ips"
+    dropped_zeros: int | None = None
+    """Records of reward zero that the log had and that are not among its rows; None if nobody counted them."""
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.estimator not in ("ips", "snips"):
+            raise InputError(f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
+        normal_quantile(self.confidence)
+        if self.dropped_zeros is None:
+            return
+        whole = hasattr(self.dropped_zeros, "__index__") and not isinstance(self.dropped_zeros, bool)
+        if not whole or self.dropped_zeros < 0:
+            raise InputError(
+                f"The number of dropped records is {self.dropped_zeros!r}.", "Give a whole number, 0 or more."
+            )
+        if self.estimator == "snips":
+            raise InputError(
+                "The self-normalised estimate needs the propensities of dropped records, not their number.",
+                "Leave the number out and give inclusion probabilities, or use the estimator ips.",
+            )
+
+
+@dataclass(frozen=True)
+class PolicySums:
+    """What the rows of a log contribute to a policy's value; merges as a monoid."""
+
+    rows: int
+    matched: int
+    """Rows with an action that the policy may take."""
+    records: float
+    """`sum 1/l`: records that the rows stand for."""
+    ratio: RatioSums
+
+
+NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS)
+"""The sums over no rows: the identity of merging."""
+
+
+@dataclass(frozen=True)
+class PolicyEstimate:
+    """The value of a policy and what it rests on."""
+
+    interval: Interval
+    rows: int
+    matched: int
+    """Rows with an action that the policy may take."""
+    records: float
+    """Records of the whole log: counted, or estimated as `sum 1/l`."""
+
+
+def policy_value(
+    match: ArrayLike | Source,
+    reward: ArrayLike | None = None,
+    propensity: ArrayLike | None = None,
+    inclusion: ArrayLike | None = None,
+    estimator: Estimator = "ips",
+    *,
+    dropped_zeros: int | None = None,
+    confidence: float = 0.95,
+    engine: EngineLike = None,
+) -> Interval:
+    """The mean reward of a policy, estimated from a log in one pass, with its confidence interval.
+
+    `match` says for each row whether the policy takes the logged action, or with what probability; `propensity` is the
+    probability with which it was taken, above 0 and at most 1, and so is `inclusion`, with which the row was kept. They
+    are arrays of NumPy, dask or Zarr, or one source whose blocks hold arrays of these names.
+
+    `dropped_zeros` is the number of records of reward zero that were dropped, if it is known: then the log has that
+    many records more than rows, whatever `inclusion` says of rows of reward zero, and no other row may have been at
+    risk. It is for the estimator "ips".
+
+    Without a row that matches, "snips" is an error; "ips" is 0 then, as it is where all matching rows have reward 0,
+    and its interval is 0 wide: no reward was seen, so nothing is known of their size.
+    """
+    question = PolicyQuestion(estimator, dropped_zeros, confidence)
+    source = _as_source(match, reward, propensity, inclusion)
+    with open_engine(engine) as opened:
+        sums = opened.reduce(source, POLICY, question, label="policy value")
+        if source is not match:
+            opened.forget(source)
+    return finish_policy(sums, question).interval
+
+
+def _as_source(
+    match: ArrayLike | Source, reward: ArrayLike | None, propensity: ArrayLike | None, inclusion: ArrayLike | None
+) -> Source:
+    if isinstance(match, Source):
+        if not (reward is None and propensity is None and inclusion is None):
+            raise InputError(
+                "A source was given together with arrays.", "Let the source hold them all, or give arrays only."
+            )
+        source: Source = match
+    elif reward is None or propensity is None:
+        raise InputError(
+            "A log needs rewards and propensities.", "Give one of each for each row, or a source that holds them."
+        )
+    else:
+        arrays: dict[str, Any] = {MATCH: match, REWARD: reward, PROPENSITY: propensity}
+        source = column_source(arrays if inclusion is None else arrays | {INCLUSION.name: inclusion})
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+    return source
+
+
+def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
+    """The contribution of a block that holds "match", "reward", "propensity" and maybe "inclusion"."""
+    match, reward, propensity = _read_log(block)
+    stands_for = _records(block, reward, question)
+    with np.errstate(over="ignore", under="ignore"):
+        likelihood = match / propensity
+        earned = reward * match / propensity
+        product = earned if stands_for is None else stands_for * earned
+        if question.estimator == "ips":
+            weight, value = stands_for, earned
+        else:
+            weight, value = likelihood if stands_for is None else stands_for * likelihood, reward
+    remedy = "Leave out rows of so small a probability, or rescale the rewards: the quotient is too large to be stored."
+    _require(block, np.isfinite(likelihood) & np.isfinite(earned), PROPENSITY, remedy)
+    if stands_for is not None and weight is not None:
+        _require(block, np.isfinite(weight) & np.isfinite(product), INCLUSION.name, remedy)
+    return PolicySums(
+        rows=block.n_rows,
+        matched=int(np.count_nonzero(match)),
+        records=float(block.n_rows if stands_for is None else stands_for.sum()),
+        ratio=ratio_sums(weight, product, value),
+    )
+
+
+def _read_log(block: Block) -> tuple[Floats, Floats, Floats]:
+    """Match, reward and propensity of each row, or an error that names the first row that cannot be used."""
+    if WEIGHT.name in block:
+        raise InputError(
+            "The rows of the log have weights, and a policy's value has no use for them.",
+            "Give the log without weights; for rows that were kept by chance, give inclusion probabilities.",
+        )
+    match, reward, propensity = (_numbers(block, name) for name in (MATCH, REWARD, PROPENSITY))
+    fits = (match >= 0) & (match <= 1)
+    _require(block, fits, MATCH, "Say with 0 or 1, or with a probability, whether the policy takes the logged action.")
+    _require(block, np.isfinite(reward), REWARD, "Give a finite reward for every row.")
+    fits = (propensity > 0) & (propensity <= 1)
+    remedy = "Give the probability with which the logged action was taken, above 0 and at most 1."
+    _require(block, fits, PROPENSITY, remedy)
+    return match, reward, propensity
+
+
+def _records(block: Block, reward: Floats, question: PolicyQuestion) -> Floats | None:
+    """How many records each row stands for, `1/l`; None where each stands for itself."""
+    if INCLUSION.name not in block:
+        return None
+    inclusion = _numbers(block, INCLUSION.name)
+    fits = (inclusion > 0) & (inclusion <= 1)
+    remedy = "Give the probability with which the row was kept, above 0 and at most 1."
+    _require(block, fits, INCLUSION.name, remedy)
+    if question.dropped_zeros is None:
+        with np.errstate(over="ignore"):
+            return 1 / inclusion
+    # Those of reward zero that are left need not stand for others: these have been counted.
+    remedy = "Rows with a reward may have been dropped, too: leave out the number of dropped records."
+    _require(block, (inclusion == 1) | (reward == 0), INCLUSION.name, remedy)
+    return None
+
+
+def _numbers(block: Block, name: str) -> Floats:
+    if name not in block:
+        raise InputError(
+            f"The rows have no {name}.", f'Give a source whose blocks hold "{MATCH}", "{REWARD}" and "{PROPENSITY}".'
+        )
+    values = block[name]
+    if values.ndim == 1:
+        if values.dtype.kind in "biuf":
+            return values.astype(np.float64, copy=False)
+        if values.dtype.kind == "O":
+            try:
+                return values.astype(np.float64)
+            except (TypeError, ValueError):
+                pass
+    raise InputError(
+        f"The {name} has the shape {values.shape} and the type {values.dtype}.", "Give numbers, one a row."
+    )
+
+
+def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> None:
+    if not fits.all():
+        row = int(np.argmin(fits))
+        raise InputError(f"The {name} of row {block.start + row} is {block[name][row]} (rows count from 0).", remedy)
+
+
+def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
+    """The contribution of the rows of both."""
+    return PolicySums(
+        left.rows + right.rows,
+        left.matched + right.matched,
+        left.records + right.records,
+        merge_ratios(left.ratio, right.ratio),
+    )
+
+
+POLICY: Reduction[PolicySums, PolicySums] = Reduction(policy_sums, merge_policies, identity)
+
+
+def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
+    """The value that the sums amount to."""
+    if question.estimator == "snips" and sums.matched == 0:
+        raise InputError(
+            "No row of the log has an action that the policy takes, so there is nothing to divide by.",
+            "Give a longer log, or use the estimator ips.",
+        )
+    dropped = question.dropped_zeros or 0
+    ratio = merge_ratios(sums.ratio, zero_rows(int(dropped))) if dropped else sums.ratio
+    return PolicyEstimate(finish_ratio(ratio, question.confidence), sums.rows, sums.matched, sums.records + dropped)

@@ -1,0 +1,103 @@
+"""Weighted means and how far they may be off: `R = sum g y / sum g` over rows, as mergeable sums.
+
+The rows are taken for independent draws, both `g` and `y` random: then `sum g (y - R)` has mean zero at the true ratio,
+and by the delta method (linearise the ratio around the means of numerator and denominator)
+
+    variance of R  =  n / (n - 1)  sum g^2 (y - R)^2  /  (sum g)^2,        n rows with g > 0.
+
+With all weights equal that is the variance of a mean. A row that was kept with probability `l` has `1/l` as a factor
+of `g`; that the draw of what is kept is random, too, is in the formula already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.errors import InputError
+from protodask.evaluation.exact_sums import UNIT_BITS, exact_count, exact_sum
+from protodask.evaluation.interval import Interval, normal_interval
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RatioSums:
+    """What rows contribute to a weighted mean and its variance; merges as a monoid.
+
+    Every term of the variance is a square, so nothing cancels, however far the values lie from zero.
+    """
+
+    rows: int
+    """Rows with a weight above zero."""
+    weight: int
+    """`sum g`, exact; the unit is that of `exact_sum`."""
+    total: int
+    """`sum g y`, of the rounded products, else exact."""
+    squares: float
+    """`sum g^2`."""
+    centre: float
+    """`sum g^2 y / sum g^2`."""
+    spread: float
+    """`sum g^2 (y - centre)^2`."""
+
+
+NO_ROWS = RatioSums(0, 0, 0, 0.0, 0.0, 0.0)
+"""The sums over no rows: the identity of merging."""
+
+
+def ratio_sums(weight: Floats | None, product: Floats, value: Floats) -> RatioSums:
+    """The sums over some rows, of `g >= 0` (None where all are 1), `g y` and `y`."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        square = None if weight is None else np.square(weight)
+        squares = float(len(value) if square is None else square.sum())
+        centre = float(np.sum(value if square is None else square * value)) / squares if squares > 0 else 0.0
+        distance = np.square(value - centre)
+        spread = float(np.sum(distance if square is None else square * distance))
+    return RatioSums(
+        rows=len(value) if weight is None else int(np.count_nonzero(weight)),
+        weight=exact_count(len(value)) if weight is None else exact_sum(weight),
+        total=exact_sum(product),
+        squares=squares,
+        centre=centre,
+        spread=spread,
+    )
+
+
+def zero_rows(rows: int) -> RatioSums:
+    """The sums over so many rows with `g = 1` and `y = 0`."""
+    return RatioSums(rows, exact_count(rows), 0, float(rows), 0.0, 0.0)
+
+
+def merge_ratios(left: RatioSums, right: RatioSums) -> RatioSums:
+    """The sums over the rows of both."""
+    squares = left.squares + right.squares
+    share = right.squares / squares if squares > 0 else 0.0
+    distance = right.centre - left.centre
+    return RatioSums(
+        rows=left.rows + right.rows,
+        weight=left.weight + right.weight,
+        total=left.total + right.total,
+        squares=squares,
+        centre=left.centre + share * distance,
+        spread=left.spread + right.spread + left.squares * share * (distance * distance),
+    )
+
+
+def finish_ratio(sums: RatioSums, confidence: float = 0.95) -> Interval:
+    """The ratio with its interval; without ends where there is but one row, which says nothing of the spread."""
+    value = sums.total / sums.weight
+    if sums.rows < 2:
+        return Interval(value, -math.inf, math.inf)
+    distance = sums.centre - value
+    spread = sums.spread + sums.squares * (distance * distance)
+    if not math.isfinite(spread):
+        raise InputError(
+            "The squares of the rewards, divided by their probabilities, are too large to be added up.",
+            "Rescale the rewards, or leave out rows of vanishing probability.",
+        )
+    deviation = math.sqrt(spread * sums.rows / (sums.rows - 1)) / (sums.weight / 2**UNIT_BITS)
+    return normal_interval(value, deviation, confidence)

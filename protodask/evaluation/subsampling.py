@@ -1,0 +1,356 @@
+"""Subsampling a dataset: a row that is kept with probability `l`, stored beside it, stands for `1 / l` rows.
+
+`N` rows, `K` classes. `l` is the inclusion probability of a row, `n_k` the number of rows of class `k`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protodask.data.dataset import Dataset
+from protodask.data.encoding import label_codes
+from protodask.data.keyed import keyed_draws, stream_key
+from protodask.data.rows import BlockNumbers
+from protodask.data.schema import INCLUSION, TARGET, Label
+from protodask.data.storage import check_free, locate
+from protodask.data.writer import write_dataset
+from protodask.engine import (
+    Arrays,
+    Block,
+    Engine,
+    EngineLike,
+    Layout,
+    Reduction,
+    choose_block_rows,
+    identity,
+    open_engine,
+)
+from protodask.errors import InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Rates = Mapping[Any, float] | Sequence[float] | NDArray[np.floating]
+"""Inclusion probabilities: by label, where classes that are not named are kept whole, or one for each class."""
+
+_STREAM = 0x73756273
+"""What tells the draws here from others of the same seed."""
+
+SLAB_ROWS = 2**16
+"""Rows drawn together: what is needed to draw is a few times eight bytes a row, and a block may have millions."""
+
+MOST_NAMED = 10
+"""Classes that a note names."""
+
+
+def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
+    """Inclusion probabilities (K,) of classes of `counts` rows (K,) that spend `budget` rows as evenly as can be.
+
+        l_k = min(1, t / n_k),  with the level t for which  sum_k min(n_k, t) = budget
+
+    Classes with fewer rows than their share are kept whole, and the others share what is left. Of all rates with this
+    expected total these leave the smallest classes as large as possible; of two classes they make `rho (1 - rho) n`
+    largest, and so the interval around an AUC shortest. A budget of all rows or more keeps everything. A class without
+    rows has the rate 1.
+    """
+    found = np.asarray(counts)
+    if found.ndim != 1 or len(found) == 0 or found.dtype.kind not in "iuf":
+        raise InputError(
+            f"The counts have the shape {found.shape} and the type {found.dtype}.", "Give the number of rows per class."
+        )
+    rows = found.astype(np.float64)
+    if not (np.isfinite(rows).all() and (rows >= 0).all() and (rows == np.floor(rows)).all() and rows.any()):
+        raise InputError("The counts are not all whole numbers of rows.", "Give counts from 0, not all of them 0.")
+    _check_budget(budget)
+    rates = np.ones(len(rows))
+    left = float(budget)
+    order = np.argsort(rows, kind="stable")
+    for position, index in enumerate(order):
+        share = left / (len(rows) - position)
+        if rows[index] > share:  # and so are all that follow
+            rates[order[position:]] = share / rows[order[position:]]
+            break
+        left -= rows[index]
+    return rates
+
+
+def _check_budget(budget: object) -> None:
+    numeric = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
+    if not numeric or not math.isfinite(budget) or budget <= 0:  # type: ignore[arg-type,operator]
+        raise InputError(f"The budget is {budget!r}.", "Give a number of rows above 0.")
+
+
+def check_rates(rates: Rates | None, budget: float | None) -> None:
+    """Refuse what cannot work whatever the dataset: both or neither, or rates that are no probabilities."""
+    if rates is None and budget is None:
+        raise InputError("It is not said how many rows to keep.", "Give rates by class, or a budget of rows.")
+    if rates is not None and budget is not None:
+        raise InputError("Both rates and a budget are given.", "Give one: a budget is what rates are worked out from.")
+    if budget is not None:
+        _check_budget(budget)
+    if rates is not None:
+        named = rates.items() if isinstance(rates, Mapping) else enumerate(rates)
+        for label, rate in named:
+            _check_rate(label, rate)
+
+
+def _check_rate(label: object, rate: object) -> None:
+    numeric = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
+    if not numeric or not 0 < rate <= 1:  # type: ignore[operator]
+        raise InputError(
+            f"The rate of class {label!r} is {rate!r}.",
+            "Give a probability above 0 and up to 1: rows of a class that is left out stand for nothing.",
+        )
+
+
+def _checked_seed(seed: object) -> int:
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+        raise InputError(f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
+    return int(seed)
+
+
+def class_rates(
+    dataset: Dataset, rates: Rates | None = None, budget: float | None = None, engine: EngineLike = None
+) -> Floats:
+    """The inclusion probability of each class (K,), from rates by label or class, or from a budget of rows.
+
+    Rows are counted in a pass over the data only for a budget where some rows have the weight 0.
+    """
+    check_rates(rates, budget)
+    if budget is not None:
+        return balanced_rates(_rows_by_class(dataset, engine), budget)
+    if isinstance(rates, Mapping):
+        return _rates_by_label(rates, dataset.classes)
+    found = np.array(rates, dtype=np.float64)
+    if found.shape != (len(dataset.classes),):
+        raise InputError(
+            f"There are {found.size} rates, and the dataset has {len(dataset.classes)} classes.",
+            "Give one for each class, in their order, or rates by label.",
+        )
+    return found
+
+
+def _rates_by_label(rates: Mapping[Any, float], classes: Sequence[Label]) -> Floats:
+    labels = np.empty(len(rates), dtype=object)
+    labels[:] = list(rates)
+    codes = label_codes(labels, classes).tolist()
+    found = np.ones(len(classes))
+    given: set[int] = set()
+    for label, code, rate in zip(rates, codes, rates.values(), strict=True):
+        if code < 0:
+            shown = ", ".join(repr(known) for known in classes[:MOST_NAMED])
+            more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
+            raise InputError(f"The dataset has no class {label!r}.", f"Its classes are {shown}{more}.")
+        if code in given:
+            raise InputError(f"The class {classes[code]!r} has two rates.", "Give one.")
+        given.add(code)
+        found[code] = rate
+    return found
+
+
+def _rows_by_class(dataset: Dataset, engine: EngineLike) -> Integers:
+    if dataset.summary.rows == dataset.n_rows:
+        return dataset.summary.class_rows
+    with open_engine(engine) as opened:
+        return _count(dataset, np.ones(len(dataset.classes)), 0, opened).by_class
+
+
+def subsample(
+    dataset: Dataset,
+    out: str | os.PathLike[str],
+    *,
+    rates: Rates | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    engine: EngineLike = None,
+    overwrite: bool = False,
+) -> Dataset:
+    """Write the rows of a dataset that a draw keeps, in their order, with their inclusion probabilities.
+
+    `rates` are those of the classes, by label or one for each class (classes that are not named are kept whole); with a
+    `budget` of rows they are `balanced_rates`. A row that was kept with probability `l` before has `l` times its rate
+    now, so that what is computed from the weights `1 / l` is about the rows there were in the beginning. How many rows
+    are kept is random; their expectation is the budget.
+
+    The draw depends on the seed, the number of the row and its inclusion probability so far: it is the same wherever
+    and in however many processes it is made, and a row that is kept at a rate is kept at every higher one. Two passes
+    over the dataset, one to count and one to write; a process holds two blocks for each thread.
+    """
+    where = locate(out)
+    check_rates(rates, budget)
+    seed = _checked_seed(seed)
+    check_free(where, overwrite)
+    known = dataset.metadata
+    with open_engine(engine) as opened:
+        chosen = class_rates(dataset, rates, budget, opened)
+        counted = _count(dataset, chosen, seed, opened)
+        _require_classes(counted, chosen, dataset.classes)
+        edges = (0, *np.cumsum(counted.by_block).tolist())
+        row_bytes = known.row_bytes + (0 if dataset.has_inclusion else INCLUSION_BYTES)
+        layout = Layout(edges[-1], choose_block_rows(edges[-1], row_bytes))
+        return write_dataset(
+            KeptRows(dataset, tuple(chosen.tolist()), seed, edges, layout),
+            where,
+            classes=known.classes,
+            columns=known.columns,
+            target_name=known.target_name,
+            weight_name=known.weight_name,
+            inclusion_name=known.inclusion_name or _free_name(dataset),
+            group_name=known.group_name,
+            dropped=known.dropped,
+            engine=opened,
+            dtype=known.dtype,
+            block_rows=layout.block_rows,
+            overwrite=overwrite,
+            notes=(*known.notes, _note(dataset, chosen, seed)),
+        )
+
+
+INCLUSION_BYTES = 8
+
+
+def _free_name(dataset: Dataset) -> str:
+    """What tables call the inclusion probabilities: another name than those of their other columns."""
+    known = dataset.metadata
+    taken = {column.name for column in known.columns} | set(known.dropped)
+    taken |= {name for name in (known.target_name, known.weight_name, known.group_name) if name is not None}
+    name = INCLUSION.name
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _note(dataset: Dataset, rates: Floats, seed: int) -> str:
+    named = [f"{label!r} {rate!r}" for label, rate in zip(dataset.classes, rates.tolist(), strict=True)]
+    shown = ", ".join(named[:MOST_NAMED]) + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")
+    return f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {seed}; rates by class: {shown}."
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """The rows of a dataset that a draw keeps, as a source; small to pickle."""
+
+    dataset: Dataset
+    rates: tuple[float, ...]
+    seed: int
+    edges: tuple[int, ...]
+    """Rows that are kept before each block of the dataset, and in all of them."""
+    layout: Layout
+
+    @property
+    def key(self) -> str:
+        return f"{self.dataset.key}/{self.seed}/{self.rates}/{self.layout.block_rows}"
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.dataset.array_names, INCLUSION.name)))
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, self.rows(start, stop))
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        """Any range of rows; blocks that have none of them are not read."""
+        known, count = self.dataset.metadata, stop - start
+        arrays = {
+            variable.name: np.empty(known.shape_of(variable, count), dtype=known.dtype_of(variable))
+            for variable in known.variables
+        }
+        arrays[INCLUSION.name] = np.empty(count)
+        rates = np.array(self.rates)
+        number, row = bisect.bisect_right(self.edges, start) - 1, start
+        while row < stop:
+            first, last = self.edges[number : number + 2]
+            until = min(last, stop)
+            if until > row:
+                block = self.dataset.read(number)
+                chosen = np.flatnonzero(is_kept(block, rates, self.seed))[row - first : until - first]
+                for name, values in block.arrays.items():
+                    arrays[name][row - start : until - start] = values[chosen]
+                share = rates[block[TARGET.name][chosen]]
+                before = block.arrays.get(INCLUSION.name)
+                arrays[INCLUSION.name][row - start : until - start] = (
+                    share if before is None else share * before[chosen]
+                )
+                row = until
+            number += 1
+        return arrays
+
+
+def is_kept(block: Block, rates: Floats, seed: int) -> NDArray[np.bool_]:
+    """Whether each row of a block is kept (n,): where its draw, uniform from 0 to 1, is below the rate of its class.
+
+    Draws are keyed by the inclusion probability so far as well as by the number of the row. Otherwise the first rows of
+    a subsample, up to the first that was left out, would have the numbers they had before, and drawing from it with the
+    same seed would keep all of them again.
+    """
+    kept = np.empty(block.n_rows, dtype=np.bool_)
+    before = block.arrays.get(INCLUSION.name, np.ones(1))
+    for first in range(0, block.n_rows, SLAB_ROWS):
+        part = slice(first, min(first + SLAB_ROWS, block.n_rows))
+        key = stream_key(
+            seed, _STREAM, np.ascontiguousarray(before[part] if len(before) > 1 else before).view(np.uint64)
+        )
+        numbers = np.arange(block.start + part.start, block.start + part.stop)
+        # 53 bits, so that the draw is exact, and below 1.
+        draw = (keyed_draws(key, numbers) >> np.uint64(11)) * 2.0**-53
+        kept[part] = draw < rates[block[TARGET.name][part]]
+    return kept
+
+
+@dataclass(frozen=True)
+class KeptCounts:
+    """How many rows some blocks, one after the other, have and keep."""
+
+    by_block: Integers
+    """Rows that are kept of each block."""
+    by_class: Integers
+    """Rows of each class (K,)."""
+    kept: Integers
+    """Rows that are kept of each class (K,)."""
+
+
+def _count_block(number: Block, dataset: Dataset, rates: Floats, seed: int) -> KeptCounts:
+    block = dataset.read(number.number)
+    target = block[TARGET.name]
+    kept = np.bincount(target[is_kept(block, rates, seed)], minlength=len(rates))
+    return KeptCounts(np.array([kept.sum()]), np.bincount(target, minlength=len(rates)), kept)
+
+
+def _merge_counts(left: KeptCounts, right: KeptCounts) -> KeptCounts:
+    return KeptCounts(
+        np.concatenate([left.by_block, right.by_block]),  # the tree merges in the order of the blocks
+        left.by_class + right.by_class,
+        left.kept + right.kept,
+    )
+
+
+COUNT: Reduction[KeptCounts, KeptCounts] = Reduction(_count_block, _merge_counts, identity)
+"""Counts for a draw, by the numbers of the blocks: what is read once need not push out what is cached for training."""
+
+
+def _count(dataset: Dataset, rates: Floats, seed: int, engine: Engine) -> KeptCounts:
+    numbers = BlockNumbers(dataset.layout)
+    return engine.reduce(numbers, COUNT, engine.share(dataset), rates, seed, label="drawing rows")
+
+
+def _require_classes(counted: KeptCounts, rates: Floats, classes: Sequence[Label]) -> None:
+    lost = np.flatnonzero((counted.by_class > 0) & (counted.kept == 0))
+    if len(lost):
+        code = int(lost[0])
+        raise InputError(
+            f"None of the {counted.by_class[code]:,} rows of class {classes[code]!r} is kept at the rate "
+            f"{rates[code]:.6g}.",
+            "Give the class a higher rate, or a larger budget: a subsample without it says nothing about it.",
+        )

@@ -1,0 +1,281 @@
+"""`protodask evaluate --policy`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from protodask.data import Dataset
+from protodask.evaluation import policy_value
+from protodask.prototypes import load_model
+
+Call = Callable[..., Any]
+
+ROLES = ("--reward", "click", "--propensity", "p")
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A model, and a log of actions, some of which it does not know, with columns that are nothing to it."""
+
+    model: Path
+    frame: pd.DataFrame
+    folder: Path
+
+    def file(self, name: str, frame: pd.DataFrame | None = None) -> Path:
+        path = self.folder / name
+        log = self.frame if frame is None else frame
+        if path.suffix == ".parquet":
+            log.to_parquet(path)
+        else:
+            log.to_csv(path, index=False)
+        return path
+
+    def policy(self, batches: int = 1) -> Any:
+        """What the model does, straight from its scores."""
+        model = load_model(self.model)
+        names = [column.name for column in model.columns]
+        (scores,) = model.scores(self.frame[names].to_numpy(np.float32), [batches])
+        return np.array(model.classes, dtype=object)[scores.argmax(axis=1)]
+
+    def expected(self, frame: pd.DataFrame, match: Any, **settings: Any) -> dict[str, float]:
+        interval = policy_value(match, frame.click.to_numpy(), frame.p.to_numpy(), **settings)
+        return {"value": interval.value, "low": interval.low, "high": interval.high}
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory, call: Call) -> Logged:
+    folder = tmp_path_factory.mktemp("logged")
+    random = np.random.default_rng(0)
+    age, size = random.uniform(0, 10, 600), random.normal(size=600)
+    best = np.where(age > 5, "b", "a")
+    pd.DataFrame({"age": age, "size": size, "did": best}).to_csv(folder / "training.csv", index=False)
+    taken = random.choice(["a", "b", "c"], 600, p=[0.5, 0.3, 0.2])
+    reward = (random.random(600) < np.where(taken == best, 0.4, 0.1)) * random.uniform(1, 2, 600)
+    frame = pd.DataFrame(
+        {
+            "user": [f"u{number}" for number in range(600)],
+            "click": reward,
+            "p": pd.Series(taken).map({"a": 0.5, "b": 0.3, "c": 0.2}),
+            "size": size,
+            "did": taken,
+            "age": age,
+            "same": (taken == best).astype(int),
+            "kept": np.where(reward > 0, 1.0, 0.25),
+        }
+    )
+    assert call("ingest", folder / "training.csv", "--target", "did", "--out", folder / "training.zarr").exit_code == 0
+    fitted = call("fit", folder / "training.zarr", "--out", folder / "model.zarr", "--candidates", 30)
+    assert fitted.exit_code == 0, fitted.output
+    return Logged(folder / "model.zarr", frame, folder)
+
+
+def _evaluate(call: Call, *arguments: object) -> dict[str, Any]:
+    done = call("evaluate", "--policy", *arguments, "--json")
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _agrees(found: dict[str, Any], wanted: dict[str, float]) -> None:
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy__of_a_model_on_a_table(name: str, estimator: str, call: Call, logged: Logged) -> None:
+    found = _evaluate(call, logged.model, logged.file(name), *ROLES, "--estimator", estimator)
+    match = logged.policy() == logged.frame.did.to_numpy()
+    _agrees(found, logged.expected(logged.frame, match, estimator=estimator))
+    assert found["rows"] == found["records"] == 600
+    assert found["matched"] == match.sum() > 100
+    assert (found["kind"], found["estimator"], found["confidence"]) == ("policy value", estimator, 0.95)
+
+
+def test_policy__of_fewer_batches(call: Call, logged: Logged) -> None:
+    found = _evaluate(call, logged.model, logged.file("log.parquet"), *ROLES, "--batches", 0)
+    _agrees(found, logged.expected(logged.frame, logged.policy(0) == logged.frame.did.to_numpy()))
+
+
+def test_policy__of_a_calibrated_model(call: Call, logged: Logged, tmp_path: Path) -> None:
+    # Those that came to be "a" are more than the model was trained on, so that calibrated it says "a" more often.
+    came = logged.frame.assign(did=np.where((logged.frame.age > 5) & (logged.frame.index % 4 == 0), "b", "a"))
+    table, model, out = (
+        logged.file("came.csv", came[["age", "size", "did"]]),
+        tmp_path / "m.zarr",
+        tmp_path / "p.parquet",
+    )
+    for arguments in (
+        ("calibrate", logged.model, table, "--out", model),
+        ("predict", model, table, "--out", out, "--calibrated"),
+    ):
+        done = call(*arguments)
+        assert done.exit_code == 0, done.output
+    predicted = pd.read_parquet(out).predicted.to_numpy()
+    assert (predicted != logged.policy()).any()
+    found = _evaluate(call, model, logged.file("log.parquet"), *ROLES, "--calibrated")
+    _agrees(found, logged.expected(logged.frame, predicted == logged.frame.did.to_numpy()))
+    plain = call("evaluate", logged.model, logged.file("log.parquet"), "--policy", *ROLES, "--calibrated")
+    assert plain.exit_code == 1
+    assert "protodask calibrate" in plain.stderr
+
+
+def test_policy__action_in_another_column(call: Call, logged: Logged) -> None:
+    renamed = logged.file("renamed.parquet", logged.frame.rename(columns={"did": "action"}))
+    done = call("evaluate", logged.model, renamed, "--policy", *ROLES)
+    assert done.exit_code == 1
+    assert "Name one with --action" in done.stderr
+    found = _evaluate(call, logged.model, renamed, *ROLES, "--action", "action")
+    _agrees(found, logged.expected(logged.frame, logged.policy() == logged.frame.did.to_numpy()))
+
+
+def test_policy__of_a_log_that_says_what_it_does(call: Call, logged: Logged) -> None:
+    found = _evaluate(call, logged.file("log.parquet"), *ROLES, "--match", "same")
+    _agrees(found, logged.expected(logged.frame, logged.frame.same.to_numpy()))
+    assert found["model"] is None
+
+
+def test_policy__on_a_subsampled_log(call: Call, logged: Logged) -> None:
+    random = np.random.default_rng(1)
+    kept = random.random(600) < logged.frame.kept
+    left = logged.frame[kept]
+    match = logged.policy()[kept] == left.did.to_numpy()
+    table = logged.file("left.parquet", left)
+    found = _evaluate(call, logged.model, table, *ROLES, "--inclusion", "kept", "--confidence", 0.8)
+    _agrees(found, logged.expected(left, match, inclusion=left.kept.to_numpy(), confidence=0.8))
+    assert found["records"] == pytest.approx((1 / left.kept).sum())
+    dropped = 600 - len(left)
+    counted = _evaluate(call, logged.model, table, *ROLES, "--inclusion", "kept", "--dropped-zeros", dropped)
+    whole = _evaluate(call, logged.model, logged.file("log.parquet"), *ROLES)
+    assert counted["value"] == whole["value"]
+    assert (counted["low"], counted["high"]) == pytest.approx((whole["low"], whole["high"]), rel=1e-12)
+    assert (counted["rows"], counted["records"]) == (len(left), 600)
+
+
+def test_policy__on_a_dataset(call: Call, logged: Logged) -> None:
+    table = logged.file("log.parquet")
+    data = logged.folder / "log.zarr"
+    done = call(
+        "ingest", table, "--target", "did", "--out", data, "--inclusion", "kept", "--drop", "user", "--dtype", "float64"
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert Dataset.open(data).feature_names == ("click", "p", "size", "age", "same")
+    found = _evaluate(call, logged.model, data, *ROLES)
+    wanted = _evaluate(call, logged.model, table, *ROLES, "--inclusion", "kept")
+    del found["data"], wanted["data"]
+    assert found == wanted
+    alone = _evaluate(call, data, *ROLES, "--match", "same")
+    said = _evaluate(call, table, *ROLES, "--match", "same", "--inclusion", "kept")
+    assert alone == said | {"data": alone["data"]}
+    for wrong in (("--inclusion", "kept"), ("--action", "user")):
+        refused = call("evaluate", logged.model, data, "--policy", *ROLES, *wrong)
+        assert refused.exit_code == 1
+        assert "Leave out --action and --inclusion" in refused.stderr
+    refused = call("evaluate", logged.model, data, "--policy", "--reward", "kept")
+    assert refused.exit_code == 1
+    assert "name another one with --reward" in refused.stderr
+
+
+def test_policy__on_a_dataset_that_does_not_suit(call: Call, logged: Logged) -> None:
+    def made(name: str, frame: pd.DataFrame, *more: str) -> Path:
+        data = logged.folder / f"{name}.zarr"
+        table = logged.file(f"{name}.parquet", frame.drop(columns=["user", "kept"]))
+        done = call("ingest", table, "--target", "did", "--out", data, *more)
+        assert done.exit_code == 0, done.output
+        return data
+
+    others = logged.frame.assign(did=np.where(logged.frame.did == "a", "d", "e"))
+    for data, message in (
+        (made("weighted", logged.frame, "--weight", "same"), "without --weight"),
+        (made("narrow", logged.frame.drop(columns="age")), "it lacks age"),
+        (made("others", others), "Those are 'a', 'b'"),
+    ):
+        done = call("evaluate", logged.model, data, "--policy", *ROLES)
+        assert done.exit_code == 1
+        assert message in done.stderr
+
+
+def test_policy__in_words(call: Call, logged: Logged) -> None:
+    table = logged.file("log.parquet")
+    found = _evaluate(call, logged.model, table, *ROLES)
+    done = call("evaluate", logged.model, table, "--policy", *ROLES)
+    assert f"would earn {found['value']:.4g} a record" in done.stdout
+    assert f"with 95 per cent confidence, between {found['low']:.4g} and {found['high']:.4g}." in done.stdout
+    strange = logged.file("strange.parquet", logged.frame.assign(did="z"))
+    assert "the log says nothing of its value" in call("evaluate", logged.model, strange, "--policy", *ROLES).stdout
+    one = logged.file("one.parquet", logged.frame.assign(click=1.0, same=1).iloc[:1])
+    assert "Too few rows count" in call("evaluate", one, "--policy", *ROLES, "--match", "same").stdout
+    assert _evaluate(call, one, *ROLES, "--match", "same")["high"] is None
+
+
+def test_policy__writes_the_value(call: Call, logged: Logged, tmp_path: Path) -> None:
+    table, out = logged.file("log.parquet"), tmp_path / "value.json"
+    printed = _evaluate(call, logged.model, table, *ROLES, "--out", out)
+    assert json.loads(out.read_text()) == printed
+    again = call("evaluate", logged.model, table, "--policy", *ROLES, "--out", out)
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+    assert call("evaluate", logged.model, table, "--policy", *ROLES, "--out", out, "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame.drop(columns="click"), "has no column 'click' for the reward"),
+        (lambda frame: frame.drop(columns="p"), "has no column 'p' for the propensity"),
+        (lambda frame: frame.drop(columns="age"), "it lacks 'age'"),
+        (lambda frame: frame.assign(p=0.0), "above 0 and at most 1"),
+        (lambda frame: frame.assign(p=[np.nan, *frame.p[1:]]), "Column 'p' has a missing or infinite value in row 0"),
+        (
+            lambda frame: frame.assign(click="yes"),
+            "Column 'click' has the value 'yes', which is not a number, in row 0",
+        ),
+        (lambda frame: frame.assign(did=[None, *frame.did[1:]]), "Column 'did' has a missing value in row 0"),
+        (lambda frame: frame.assign(kept=2.0), "has the inclusion probability 2.0"),
+        (lambda frame: frame.iloc[:0], "There are no rows"),
+    ],
+)
+def test_policy__tables_that_cannot_be_used(change: Any, message: str, call: Call, logged: Logged) -> None:
+    table = logged.file("broken.parquet", change(logged.frame))
+    done = call("evaluate", logged.model, table, "--policy", *ROLES, "--inclusion", "kept")
+    assert done.exit_code == 1
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--reward", "click"), 2, "Set policy, too"),
+        (("--dropped-zeros", 0), 2, "Set policy, too"),
+        (("--policy", "--weight", "kept"), 2, "weight is set, and has no place"),
+        (("--policy", "--target", "did"), 2, "target is set, and has no place"),
+        (("--policy", "--no-roc-auc"), 2, "roc-auc is set, and has no place"),
+        (("--policy", "--match", "same"), 2, "Both match and model are set"),
+        (("--policy", "--estimator", "snips", "--dropped-zeros", 1), 2, "use the estimator ips"),
+        (("--policy", "--dropped-zeros", -1), 2, "0 or more"),
+        (("--policy", "--confidence", 1), 2, "between 0 and 1"),
+        (("--policy", "--estimator", "dr"), 2, "dr"),
+        (("--policy", "--reward", "p", "--propensity", "p"), 1, "a column of its own"),
+        (("--policy", "--reward", "age", "--propensity", "p"), 1, "Train it without that column"),
+    ],
+)
+def test_policy__options_that_do_not_go_together(
+    arguments: tuple[object, ...], code: int, message: str, call: Call, logged: Logged
+) -> None:
+    done = call("evaluate", logged.model, logged.file("log.parquet"), *arguments)
+    assert done.exit_code == code
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [((), "Name a model and the data"), (("--policy",), "Name a model, or")]
+)
+def test_policy__no_model(arguments: tuple[object, ...], message: str, call: Call, logged: Logged) -> None:
+    done = call("evaluate", logged.file("log.parquet"), *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr

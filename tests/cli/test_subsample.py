@@ -1,0 +1,106 @@
+"""`protodask subsample`, and the step of that name."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protodask.cli.errors import WrongUseError
+from protodask.cli.subsample import parse_rates
+from protodask.data import Dataset, ingest
+from protodask.evaluation import balanced_rates
+from protodask.pipeline.definition import read_pipeline
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A thousand rows, a tenth of them "yes"."""
+    place = tmp_path_factory.mktemp("log") / "log.zarr"
+    features = np.random.default_rng(0).normal(size=(1000, 2))
+    ingest((features, np.where(np.arange(1000) % 10, "no", "yes")), place)
+    return place
+
+
+def test_subsample__says_what_was_kept_and_what_it_stands_for(call: Call, log: Path, tmp_path: Path) -> None:
+    done = call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.25", "--seed", 3)
+    assert done.exit_code == 0, done.output
+    found = Dataset.open(tmp_path / "part")
+    kept = int(found.summary.class_rows[0])
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert f"has {found.n_rows} rows, which stand for {100 + 4 * kept:,}." in done.stdout
+    assert ["no", "900", "0.25", f"{kept}", f"{4 * kept}"] in lines
+    assert ["yes", "100", "1", "100", "100"] in lines
+    assert "seed 3; rates by class: 'no' 0.25, 'yes' 1.0." in call("info", tmp_path / "part").stdout
+
+
+def test_subsample__prints_json(call: Call, log: Path, tmp_path: Path) -> None:
+    done = call("subsample", log, "--out", tmp_path / "part", "--budget", 150, "--json")
+    found = json.loads(done.stdout)
+    dataset = Dataset.open(tmp_path / "part")
+    assert found["kind"] == "subsample"
+    assert (found["rows"], found["effective_rows"]) == (dataset.n_rows, dataset.summary.weight)
+    assert [entry["rate"] for entry in found["classes"]] == balanced_rates([900, 100], 150).tolist()
+    assert [entry["source_rows"] for entry in found["classes"]] == [900, 100]
+    assert [entry["rows"] for entry in found["classes"]] == dataset.summary.class_rows.tolist()
+
+
+def test_subsample__is_the_same_again_and_as_a_step(call: Call, log: Path, tmp_path: Path) -> None:
+    assert call("subsample", log, "--out", tmp_path / "one", "--rate", "no=0.25", "--seed", 3).exit_code == 0
+    assert call("subsample", log, "--out", tmp_path / "two", "--rate", "no=0.25", "--seed", 4).exit_code == 0
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        f"steps:\n- subsample:\n    data: {log}\n    out: {tmp_path / 'three'}\n"
+        '    rate: {"no": 0.25}\n    seed: 3\n'
+        f"- subsample: {{data: {tmp_path / 'three'}, out: {tmp_path / 'four'}, budget: 100}}\n"
+    )
+    done = call("run", file)
+    assert done.exit_code == 0, done.output
+    assert "three" in done.stdout
+    assert "which stand for" in done.stdout
+    one, two, three = (Dataset.open(tmp_path / name).key for name in ("one", "two", "three"))
+    assert one == three != two
+    assert "seed" not in call("run", file).stdout, "it is there"
+    assert read_pipeline(str(file)).steps[0].overwrite is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Give rates by class, or a budget of rows."),
+        (("--rate", "no=0.5", "--budget", "100"), "Give one"),
+        (("--rate", "no=0"), "above 0 and up to 1"),
+        (("--rate", "no=2"), "above 0 and up to 1"),
+        (("--rate", "no=nan"), "above 0 and up to 1"),
+        (("--rate", "no"), "Write it like no=0.01."),
+        (("--rate", "=0.5"), "Write it like no=0.01."),
+        (("--rate", "no=half"), "Write it like no=0.01."),
+        (("--rate", "no=0.5", "--rate", "no=0.25"), "Give one."),
+        (("--budget", "0"), "--budget"),
+        (("--rate", "no=0.5", "--seed", "-1"), "--seed"),
+    ],
+)
+def test_subsample__wrong_use(arguments: tuple[str, ...], message: str, call: Call, log: Path, tmp_path: Path) -> None:
+    done = call("subsample", log, "--out", tmp_path / "part", *arguments)
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_subsample__of_classes_that_are_not_there_and_onto_what_is(call: Call, log: Path, tmp_path: Path) -> None:
+    done = call("subsample", log, "--out", tmp_path / "part", "--rate", "never=0.5")
+    assert (done.exit_code, "'no', 'yes'" in done.stderr) == (1, True)
+    assert call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.5").exit_code == 0
+    done = call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.5")
+    assert (done.exit_code, "--overwrite" in done.stderr) == (1, True)
+    assert call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.1", "--overwrite").exit_code == 0
+
+
+def test_parse_rates__leaves_labels_as_they_are() -> None:
+    assert parse_rates(["a=b=0.5", " c =1e-3"]) == {"a=b": 0.5, " c ": 0.001}
+    with pytest.raises(WrongUseError, match="Write it like"):
+        parse_rates(["0.5"])

@@ -1,0 +1,143 @@
+"""The deviation interval of the AUC: its formula, and how often it covers the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata
+
+from protodask.errors import InputError
+from protodask.evaluation.auc_interval import ClassTotals, class_totals, half_width, merge_totals, widened
+
+Floats = NDArray[np.float64]
+Sample = tuple[Floats, NDArray[np.bool_], Floats]
+"""Scores, whether they are of positives, and inclusion probabilities."""
+
+
+def test_half_width__is_that_of_the_theorem() -> None:
+    totals = class_totals(np.arange(50) < 20, None)
+    rho = 20 / 50
+    assert half_width(totals, 0.99) == pytest.approx(math.sqrt(math.log(2 / 0.01) / (2 * rho * (1 - rho) * 50)))
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 7.3])
+def test_half_width__counts_rows_where_weights_are_constant_in_each_class(weight: float) -> None:
+    positive = np.arange(50) < 20
+    weighted = class_totals(positive, np.where(positive, weight, 1 / weight))
+    assert half_width(weighted) == pytest.approx(half_width(class_totals(positive, None)), rel=1e-12)
+
+
+def test_half_width__grows_with_the_variation_of_weights() -> None:
+    positive = np.arange(100) < 50
+    found = [half_width(class_totals(positive, np.where(np.arange(100) % 10, 1.0, heavy))) for heavy in (1, 1.01, 2, 9)]
+    assert sorted(found) == found
+    assert found[1] < 1.1 * found[0]  # no jump
+    effective = (45 + 5 * 9) ** 2 / (45 + 5 * 81)  # of each class
+    assert found[-1] == pytest.approx(math.sqrt(2 * math.log(2 / 0.05) * 2 / effective))
+
+
+def test_half_width__needs_both_classes() -> None:
+    assert math.isnan(half_width(class_totals(np.ones(3, dtype=bool), None)))
+    assert math.isnan(half_width(class_totals(np.zeros(3, dtype=bool), np.ones(3))))
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, math.nan])
+def test_half_width__refuses_what_is_no_probability(confidence: float) -> None:
+    with pytest.raises(InputError, match="Give a probability between 0 and 1"):
+        half_width(class_totals(np.arange(3) < 1, None), confidence)
+
+
+def test_merge_totals__are_those_of_all_rows() -> None:
+    positive, weight = np.arange(9) % 3 == 0, np.arange(9) / 4
+    whole = class_totals(positive, weight)
+    none = ClassTotals(np.zeros(2, dtype=np.int64), np.zeros(2), np.zeros(2))
+    merged = merge_totals(class_totals(positive[:4], weight[:4]), class_totals(positive[4:], weight[4:]))
+    for found in (merged, merge_totals(whole, none), merge_totals(none, whole)):
+        for name in ("rows", "weight", "squares"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+
+
+def test_widened__stays_within_0_and_1() -> None:
+    assert widened(0.5, 0.25, 0.125) == widened(0.5, 0.375, 0.0)
+    assert (widened(0.9, 0.2, 0.0).high, widened(0.1, 0.2, 0.0).low) == (1.0, 0.0)
+    assert math.isnan(widened(math.nan, 0.1, 0.0).low)
+
+
+def weighted_area(score: Floats, positive: NDArray[np.bool_], weight: Floats) -> float:
+    """By sorted scores; equal ones count one half."""
+    order = rankdata(score, "dense") - 1
+    above = np.bincount(order[positive], weight[positive], minlength=order.max() + 1)
+    below = np.bincount(order[~positive], weight[~positive], minlength=order.max() + 1)
+    return float(above @ (np.cumsum(below) - below / 2) / (above.sum() * below.sum()))
+
+
+def normal(rate: Callable[[np.random.Generator, Floats, NDArray[np.bool_]], Any]) -> Callable[..., Sample]:
+    def draw(random: np.random.Generator) -> Sample:
+        positive = random.random(2000) < 0.2
+        score = random.normal(size=2000) + positive
+        return score, positive, np.broadcast_to(rate(random, score, positive), score.shape)
+
+    return draw
+
+
+def losing(share: float, rate: float) -> Callable[..., Sample]:
+    """Positives win against all negatives, but for some that lose against all and are rarely kept."""
+
+    def draw(random: np.random.Generator) -> Sample:
+        positive = random.random(20_000) < 0.5
+        low = positive & (random.random(20_000) < share)
+        return positive - 2.0 * low, positive, np.where(low, rate, 1.0)
+
+    return draw
+
+
+ONE_SIGMA = float(norm.cdf(1 / math.sqrt(2)))
+"""AUC of two normal distributions whose means are a standard deviation apart."""
+
+CASES: dict[str, tuple[Callable[..., Sample], float]] = {
+    "all rows": (normal(lambda random, score, positive: 1.0), ONE_SIGMA),
+    "a rate for each class": (normal(lambda random, score, positive: np.where(positive, 0.9, 0.05)), ONE_SIGMA),
+    "rates by chance": (
+        normal(lambda random, score, positive: np.where(random.random(2000) < 0.5, 1.0, 0.1)),
+        ONE_SIGMA,
+    ),
+    "low scores rarely kept": (normal(lambda random, score, positive: np.where(score < 0, 0.05, 1.0)), ONE_SIGMA),
+    "losers rarely kept": (losing(0.1, 0.01), 0.9),
+    "losers hardly ever kept": (losing(0.3, 0.004), 0.7),
+}
+
+
+@cache
+def deviations(case: str) -> list[tuple[float, ClassTotals]]:
+    """Errors of the AUC of samples, and the totals of each sample."""
+    draw, wanted = CASES[case]
+    random = np.random.default_rng(3)
+    found = []
+    for _ in range(400):
+        score, positive, rate = draw(random)
+        kept = random.random(len(score)) < rate
+        weight = 1 / rate[kept]
+        error = abs(weighted_area(score[kept], positive[kept], weight) - wanted)
+        found.append((error, class_totals(positive[kept], weight)))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_half_width__covers_at_least_as_often_as_it_says(case: str, confidence: float) -> None:
+    covered = [error <= half_width(totals, confidence) for error, totals in deviations(case)]
+    assert np.mean(covered) >= confidence
+
+
+def test_half_width__with_effective_numbers_alone_would_cover_too_little() -> None:
+    covered = [
+        error <= math.sqrt(math.log(2 / 0.05) / 2 * np.sum(totals.squares / np.square(totals.weight)))
+        for error, totals in deviations("losers rarely kept")
+    ]
+    assert np.mean(covered) < 0.94

@@ -1,0 +1,148 @@
+"""Calibration of models against that of their probabilities, which are scores like others."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from protodask.data.schema import Column
+from protodask.engine import array_source, thread_engine
+from protodask.errors import InputError
+from protodask.evaluation import Calibrator
+from protodask.evaluation.model_calibration import calibrate_model, fit_calibration
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.scoring import predict_features
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def make_model(n_classes: int) -> PrototypeSet:
+    rng = np.random.default_rng(n_classes)
+
+    def batch() -> Batch:
+        return Batch(
+            feature_index=np.arange(2),
+            feature_weight=np.ones(2),
+            center=np.zeros(2),
+            scale=np.ones(2),
+            prototypes=rng.normal(size=(8, 2)),
+            prototype_class=np.arange(8) % n_classes,
+            prototype_weight=np.full(8, 3.0),
+            row=np.arange(8),
+        )
+
+    return PrototypeSet(
+        marginals=np.full(n_classes, 1 / n_classes),
+        classes=tuple("abcd"[:n_classes]),
+        feature_names=("x", "y"),
+        columns=(Column("x"), Column("y")),
+        batches=(batch(), batch()),
+        precision="float64",
+    )
+
+
+def make_rows(model: PrototypeSet, n_rows: int = 3000) -> Arrays:
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(n_rows, 2))
+    ((p, _),) = predict_features(features, model, [2])
+    sharper = np.square(p) / np.square(p).sum(axis=1, keepdims=True)
+    target = (rng.random(n_rows)[:, None] > np.cumsum(sharper, axis=1)).sum(axis=1)
+    return {
+        "features": features,
+        "target": target.astype(np.int32),
+        "weight": rng.integers(1, 3, n_rows).astype(np.float64),
+        "inclusion": np.where(target == 0, 0.5, 1.0),
+    }
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("n_batches", [None, 1])
+@pytest.mark.parametrize("monotone", [False, True])
+def test_fit_calibration__is_that_of_the_probabilities(n_classes: int, n_batches: int | None, monotone: bool) -> None:
+    model = make_model(n_classes)
+    arrays = make_rows(model)
+    codes = np.arange(n_classes)
+    found = fit_calibration(model, array_source(arrays, 1024), codes, n_batches=n_batches, n_bins=10, monotone=monotone)
+    ((p, _),) = predict_features(arrays["features"], model, [n_batches or 2])
+    weight = arrays["weight"] / arrays["inclusion"]
+    expected = Calibrator(10, monotone).fit(p, arrays["target"], weight)
+    assert (found.n_batches, found.n_bins, found.monotone) == (n_batches or 2, 10, monotone)
+    assert (found.rows, found.weight) == (3000, weight.sum())
+    assert len(found.splines) == (1 if n_classes == 2 else n_classes)
+    for own, other in zip(found.splines, expected.splines_, strict=True):
+        np.testing.assert_allclose(own.score, other.score, rtol=1e-12)
+        np.testing.assert_allclose(own.outcome, other.outcome, rtol=1e-12)
+
+
+def test_fit_calibration__codes_name_the_classes_of_the_model() -> None:
+    model = make_model(3)
+    arrays = make_rows(model)
+    order = np.array([2, 0, 1])
+    expected = fit_calibration(model, array_source(arrays), np.arange(3))
+    turned = {**arrays, "target": np.argsort(order)[arrays["target"]].astype(np.int32)}
+    found = fit_calibration(model, array_source(turned), order)
+    for own, other in zip(found.splines, expected.splines, strict=True):
+        assert own.outcome.tobytes() == other.outcome.tobytes()
+
+
+def test_calibrate_model__replaces_what_there_was_and_starts_from_raw_probabilities() -> None:
+    model = make_model(2)
+    source = array_source(make_rows(model))
+    once = calibrate_model(model, source, np.arange(2))
+    twice = calibrate_model(once, source, np.arange(2))
+    assert once.calibration is not None
+    assert twice.calibration is not None
+    assert once.calibration.splines[0].outcome.tobytes() == twice.calibration.splines[0].outcome.tobytes()
+    assert model.calibration is None
+    assert replace(once, calibration=None) == model
+
+
+def test_calibrate_model__has_the_same_bits_for_any_number_of_threads() -> None:
+    model = make_model(3)
+    source = array_source(make_rows(model), 256)
+    found: list[bytes] = []
+    for threads in (1, 3):
+        with thread_engine(threads) as engine:
+            calibration = fit_calibration(model, source, np.arange(3), engine)
+        found.append(b"".join(own.score.tobytes() + own.outcome.tobytes() for own in calibration.splines))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "remedy"),
+    [
+        ({}, {"n_batches": 3}, "give a number from 0"),
+        ({}, {"n_bins": 0}, "Give a whole number from 1"),
+        ({"target": np.zeros(3000, dtype=np.int32)}, {}, "of two classes"),
+        ({"weight": np.zeros(3000)}, {}, "at least one row of positive weight"),
+        ({"weight": np.full(3000, np.nan)}, {}, "Give weights of zero or more"),
+    ],
+)
+def test_calibrate_model__refuses_what_it_cannot_use(change: Arrays, arguments: dict[str, Any], remedy: str) -> None:
+    model = make_model(2)
+    with pytest.raises(InputError, match=remedy):
+        calibrate_model(model, array_source({**make_rows(model), **change}), np.arange(2), **arguments)
+
+
+def test_calibrate_model__refuses_no_rows() -> None:
+    model = make_model(2)
+    arrays = {name: values[:0] for name, values in make_rows(model, 5).items()}
+    with pytest.raises(InputError, match="Give rows of at least two classes"):
+        calibrate_model(model, array_source(arrays), np.arange(2))
+
+
+def test_predict_features__calibrated_are_those_of_the_calibration() -> None:
+    model = make_model(3)
+    arrays = make_rows(model)
+    calibrated = calibrate_model(model, array_source(arrays), np.arange(3), n_batches=1)
+    assert calibrated.calibration is not None
+    ((raw, evidence),) = predict_features(arrays["features"], model, [1])
+    ((found, same),) = predict_features(arrays["features"], calibrated, [1], calibrated=True)
+    assert found.tobytes() == calibrated.calibration.apply(raw).tobytes()
+    assert same.tobytes() == evidence.tobytes()
+    ((plain, _),) = predict_features(arrays["features"], calibrated, [1])
+    assert plain.tobytes() == raw.tobytes()
+    with pytest.raises(ValueError, match="no calibration"):
+        predict_features(arrays["features"], calibrated, [2], calibrated=True)

@@ -1,0 +1,365 @@
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from protodask.engine import Block, array_source, thread_engine
+from protodask.errors import InputError
+from protodask.evaluation import policy_value
+from protodask.evaluation.interval import Interval
+from protodask.evaluation.policy import (
+    NO_POLICY_ROWS,
+    Estimator,
+    PolicyQuestion,
+    PolicySums,
+    finish_policy,
+    merge_policies,
+    policy_sums,
+)
+
+Arrays = dict[str, Any]
+
+Z = float(norm.ppf(0.975))
+
+
+def example(rows: int, seed: int = 0) -> Arrays:
+    """A log in which most rewards are zero, of which one in ten was kept."""
+    random = np.random.default_rng(seed)
+    reward = np.where(random.random(rows) < 0.3, random.normal(2.0, 1.0, rows), 0.0)
+    return {
+        "match": random.random(rows) < 0.4,
+        "reward": reward,
+        "propensity": random.choice([0.1, 0.25, 0.7, 1.0], rows),
+        "inclusion": np.where(reward == 0, 0.1, 1.0),
+    }
+
+
+def naive(log: Arrays, estimator: str, dropped_zeros: int | None = None) -> tuple[float, float]:
+    """Value and standard error, record by record as the formulas have them."""
+    stands_for = [1.0 if dropped_zeros is not None else 1 / inclusion for inclusion in log["inclusion"].tolist()]
+    rows = list(zip(log["match"].tolist(), log["reward"].tolist(), log["propensity"].tolist(), stands_for, strict=True))
+    earned = [s * r * m / p for m, r, p, s in rows]
+    if estimator == "snips":
+        divisor = [s * m / p for m, r, p, s in rows]
+    else:
+        divisor = [s for m, r, p, s in rows] + [1.0] * (dropped_zeros or 0)
+        earned += [0.0] * (dropped_zeros or 0)
+    value = sum(earned) / sum(divisor)
+    errors = [(top - value * below) ** 2 for top, below in zip(earned, divisor, strict=True) if below > 0]
+    return value, math.sqrt(len(errors) / (len(errors) - 1) * sum(errors)) / sum(divisor)
+
+
+@pytest.mark.parametrize(("estimator", "dropped_zeros"), [("ips", None), ("snips", None), ("ips", 0), ("ips", 1234)])
+def test_policy_value__is_the_formula(estimator: Estimator, dropped_zeros: int | None) -> None:
+    log = example(500)
+    value, error = naive(log, estimator, dropped_zeros)
+    found = policy_value(**log, estimator=estimator, dropped_zeros=dropped_zeros)
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert (found.low, found.high) == pytest.approx((value - Z * error, value + Z * error), rel=1e-10)
+
+
+def test_policy_value__by_hand() -> None:
+    match, reward, propensity = [1, 1, 0, 1], [1.0, 0.0, 5.0, 2.0], [0.5, 0.25, 0.5, 1.0]
+    # Each row earns 2, 0, 0 and 2; where the policy takes the action, it would have come 2, 4 and 1 times.
+    assert policy_value(match, reward, propensity).value == 1.0
+    assert policy_value(match, reward, propensity, estimator="snips").value == pytest.approx(4 / 7)
+    # Errors of 1 each: variance (4 * 1 / 3) / 4.
+    assert policy_value(match, reward, propensity).high == pytest.approx(1 + Z / math.sqrt(3))
+    # Rows that stand for 1, 4, 2 and 1 records.
+    inclusion = [1.0, 0.25, 0.5, 1.0]
+    assert policy_value(match, reward, propensity, inclusion).value == 0.5
+    assert policy_value(match, reward, propensity, inclusion, "snips").value == pytest.approx(4 / (2 + 16 + 1))
+
+
+def test_policy_value__more_confidence_is_a_wider_interval() -> None:
+    log = example(200)
+    narrow, wide = (policy_value(**log, confidence=confidence) for confidence in (0.8, 0.99))
+    assert narrow.value == wide.value
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(norm.ppf(0.995) / norm.ppf(0.9))
+
+
+@given(st.integers(0, 1000), st.integers(1, 60))
+def test_policy_value__zeros_that_were_dropped_and_counted_change_nothing(seed: int, rows: int) -> None:
+    log = example(rows, seed)
+    full = policy_value(log["match"], log["reward"], log["propensity"])
+    random = np.random.default_rng(seed + 1)
+    kept = (log["reward"] != 0) | (random.random(rows) < random.random())
+    if not kept.any():
+        kept[0] = True
+    left = {name: values[kept] for name, values in log.items()}
+    dropped = rows - int(kept.sum())
+    # Not near: the same.
+    assert policy_value(**left, dropped_zeros=dropped).value == full.value
+    without = policy_value(left["match"], left["reward"], left["propensity"], dropped_zeros=dropped)
+    assert without.value == full.value
+    assert (without.low, without.high) == pytest.approx((full.low, full.high), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+@given(seed=st.integers(0, 1000), block_rows=st.sampled_from([1, 2, 8, 64]))
+def test_policy_value__order_and_blocks_do_not_matter(estimator: Estimator, seed: int, block_rows: int) -> None:
+    log = example(50, seed)
+    log["match"][0] = True
+    order = np.random.default_rng(seed).permutation(50)
+    whole = policy_value(**log, estimator=estimator)
+    shuffled = array_source({name: values[order] for name, values in log.items()}, block_rows)
+    with thread_engine(2) as engine:
+        found = policy_value(shuffled, estimator=estimator, engine=engine)
+    assert found.value == whole.value
+    assert (found.low, found.high) == pytest.approx((whole.low, whole.high), rel=1e-9)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy_value__scales_with_the_rewards(estimator: Estimator) -> None:
+    log = example(100)
+    scaled = log | {"reward": -3.5 * log["reward"]}
+    found, wanted = policy_value(**scaled, estimator=estimator), policy_value(**log, estimator=estimator)
+    ends = (-3.5 * wanted.value, -3.5 * wanted.high, -3.5 * wanted.low)
+    assert (found.value, found.low, found.high) == pytest.approx(ends, rel=1e-12)
+
+
+def test_policy_value__self_normalised_shifts_with_the_rewards() -> None:
+    log = example(100)
+    shifted = log | {"reward": log["reward"] + 7}
+    assert policy_value(**shifted, estimator="snips").value == pytest.approx(
+        policy_value(**log, estimator="snips").value + 7, rel=1e-12
+    )
+
+
+def test_policy_value__of_the_policy_that_was_logged_is_its_mean_reward() -> None:
+    reward = np.random.default_rng(0).normal(size=100)
+    found = policy_value(np.ones(100), reward, np.ones(100))
+    assert found.value == pytest.approx(reward.mean(), rel=1e-13)
+
+
+def test_policy_value__of_a_policy_that_draws_its_actions() -> None:
+    log = example(300) | {"match": np.random.default_rng(1).random(300)}
+    for estimator in ("ips", "snips"):
+        assert policy_value(**log, estimator=estimator).value == pytest.approx(naive(log, estimator)[0], rel=1e-12)
+
+
+KINDS: dict[str, Callable[[NDArray[Any]], Any]] = {
+    "dask": lambda values: da.from_array(values, chunks=(700,)),
+    "pandas": pd.Series,
+    "nullable": lambda values: pd.Series(values).convert_dtypes(),
+    "list": lambda values: values.tolist(),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy_value__arrays_of_other_kinds(kind: str, estimator: Estimator) -> None:
+    log = example(3000)
+    found = policy_value(**{name: KINDS[kind](values) for name, values in log.items()}, estimator=estimator)
+    wanted = policy_value(**log, estimator=estimator)
+    assert found.value == wanted.value
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-12)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=3, max_size=3))
+def test_merge_policies__is_a_monoid(seeds: list[int]) -> None:
+    question = PolicyQuestion()
+    one, two, three = (policy_sums(Block(0, 0, example(9, seed)), question) for seed in seeds)
+    left = merge_policies(merge_policies(one, two), three)
+    right = merge_policies(one, merge_policies(two, three))
+    for first, second in (
+        (left, right),
+        (merge_policies(one, NO_POLICY_ROWS), one),
+        (merge_policies(NO_POLICY_ROWS, one), one),
+    ):
+        assert_alike(first, second)
+    whole = {name: np.concatenate([example(9, seed)[name] for seed in seeds]) for name in example(9)}
+    assert_alike(left, policy_sums(Block(0, 0, whole), question))
+
+
+def assert_alike(found: PolicySums, wanted: PolicySums) -> None:
+    assert (found.rows, found.matched, found.ratio.total) == (wanted.rows, wanted.matched, wanted.ratio.total)
+    assert found.records == pytest.approx(wanted.records)
+    assert (found.ratio.centre, found.ratio.spread) == pytest.approx((wanted.ratio.centre, wanted.ratio.spread))
+
+
+def test_finish_policy__says_what_it_rests_on() -> None:
+    log = example(400)
+    for dropped, records in ((None, (1 / log["inclusion"]).sum()), (600, 1000)):
+        question = PolicyQuestion(dropped_zeros=dropped)
+        found = finish_policy(policy_sums(Block(0, 0, log), question), question)
+        assert (found.rows, found.matched) == (400, log["match"].sum())
+        assert found.records == pytest.approx(records)
+
+
+def test_policy_value__where_no_reward_was_seen() -> None:
+    assert policy_value([0, 1], [3.0, 0.0], [0.5, 0.5]) == Interval(0.0, 0.0, 0.0)
+    with pytest.raises(InputError, match="use the estimator ips"):
+        policy_value([0, 0], [3.0, 0.0], [0.5, 0.5], estimator="snips")
+
+
+def test_policy_value__of_one_row_has_no_ends() -> None:
+    assert policy_value([1], [3.0], [0.5]) == Interval(6.0, -math.inf, math.inf)
+    assert policy_value([1, 0], [3.0, 1.0], [0.5, 0.5], estimator="snips") == Interval(3.0, -math.inf, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("propensity", 0.0, r"propensity of row 2 is 0\.0 .*above 0 and at most 1"),
+        ("propensity", 1.5, "above 0 and at most 1"),
+        ("propensity", -0.1, "above 0 and at most 1"),
+        ("propensity", math.nan, "above 0 and at most 1"),
+        ("propensity", 1e-320, "propensity of row 2 .* so small a probability"),
+        ("inclusion", 0.0, r"inclusion of row 2 is 0\.0 .*above 0 and at most 1"),
+        ("inclusion", 1.01, "above 0 and at most 1"),
+        ("inclusion", math.nan, "above 0 and at most 1"),
+        ("inclusion", 1e-320, "inclusion of row 2 .* so small a probability"),
+        ("reward", math.nan, "Give a finite reward"),
+        ("reward", math.inf, "Give a finite reward"),
+        ("match", math.nan, "with 0 or 1, or with a probability"),
+        ("match", 2.0, "with 0 or 1, or with a probability"),
+        ("match", -1.0, "with 0 or 1, or with a probability"),
+    ],
+)
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy_value__rows_that_cannot_be_used(name: str, value: float, message: str, estimator: Estimator) -> None:
+    log: dict[str, Any] = {
+        "match": np.ones(4), "reward": np.ones(4), "propensity": np.full(4, 0.5), "inclusion": np.ones(4),
+    }  # fmt: skip
+    log[name][2] = value
+    with pytest.raises(InputError, match=message):
+        policy_value(**log, estimator=estimator)
+
+
+def test_policy_value__errors_name_the_row_of_the_whole_log() -> None:
+    log = example(100)
+    log["propensity"][77] = 0
+    with pytest.raises(InputError, match="propensity of row 77 "):
+        policy_value(array_source(log, 8))
+
+
+def test_policy_value__rewards_that_may_have_been_dropped_though_only_zeros_were_counted() -> None:
+    with pytest.raises(InputError, match="leave out the number of dropped records"):
+        policy_value([1, 1], [1.0, 0.0], [0.5, 0.5], [0.5, 0.5], dropped_zeros=3)
+    assert policy_value([1, 1], [1.0, 0.0], [0.5, 0.5], [1.0, 0.5], dropped_zeros=2).value == 0.5
+
+
+@pytest.mark.parametrize("dropped", [-1, 2.5, math.nan, True, "3"])
+def test_policy_value__number_of_dropped_records_that_is_none(dropped: Any) -> None:
+    with pytest.raises(InputError, match="Give a whole number, 0 or more"):
+        policy_value([1, 1], [1.0, 0.0], [0.5, 0.5], dropped_zeros=dropped)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"estimator": "dr"}, '"ips" or "snips"'),
+        ({"estimator": "snips", "dropped_zeros": 0}, "use the estimator ips"),
+        ({"confidence": 95}, "between 0 and 1"),
+        ({"reward": None}, "Give one of each for each row"),
+        ({"propensity": None}, "Give one of each for each row"),
+        ({"reward": [1.0]}, "one value of each for each row"),
+        ({"reward": ["a", "b"]}, "Give numbers"),
+        ({"reward": [None, 1.0]}, "Give a finite reward"),
+        ({"match": [], "reward": [], "propensity": []}, "Give at least one row"),
+    ],
+)
+def test_policy_value__arguments_that_cannot_be_used(arguments: dict[str, Any], message: str) -> None:
+    fine: dict[str, Any] = {"match": [1, 0], "reward": [1.0, 0.0], "propensity": [0.5, 0.5]}
+    with pytest.raises(InputError, match=message):
+        policy_value(**fine | arguments)
+
+
+def test_policy_value__sources_that_cannot_be_used() -> None:
+    log = example(10)
+    source = array_source(log)
+    with pytest.raises(InputError, match="Let the source hold them all"):
+        policy_value(source, reward=log["reward"])
+    with pytest.raises(InputError, match='blocks hold "match"'):
+        policy_value(array_source({"match": log["match"], "reward": log["reward"]}))
+    with pytest.raises(InputError, match="without weights"):
+        policy_value(array_source(log | {"weight": np.ones(10)}))
+
+
+@dataclass(frozen=True)
+class World:
+    """Contexts that come by chance, three actions, and how often which action earns a reward in which context."""
+
+    context: NDArray[np.float64]
+    propensity: NDArray[np.float64]
+    """Of the policy that wrote the log (contexts, actions)."""
+    chance: NDArray[np.float64]
+    """Of a reward, evenly spread over 0.5 to 1.5 (contexts, actions)."""
+    action: NDArray[np.int64]
+    """What the policy does that is to be judged (contexts,)."""
+
+    @property
+    def value(self) -> float:
+        return float(np.sum(self.context * self.chance[np.arange(len(self.context)), self.action]))
+
+    def log(self, random: np.random.Generator, records: int, rate: float) -> tuple[Arrays, int]:
+        """A log of so many records, of which those without a reward were kept at a rate; and how many were dropped."""
+        taken = self.context[:, None] * self.propensity
+        outcomes = [taken * self.chance, taken * (1 - self.chance) * rate, taken * (1 - self.chance) * (1 - rate)]
+        chances = np.stack(outcomes)
+        counts = random.multinomial(records, chances.ravel() / chances.sum()).reshape(chances.shape)
+        outcome, context, action = (
+            np.repeat(index, counts[:2].ravel()) for index in np.indices(counts[:2].shape).reshape(3, -1)
+        )
+        rewarded = outcome == 0
+        log = {
+            "match": self.action[context] == action,
+            "reward": np.where(rewarded, random.uniform(0.5, 1.5, len(outcome)), 0.0),
+            "propensity": self.propensity[context, action],
+            "inclusion": np.where(rewarded, 1.0, rate),
+        }
+        return log, int(counts[2].sum())
+
+
+WORLD = World(
+    context=np.array([0.4, 0.3, 0.2, 0.1]),
+    propensity=np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.05, 0.25, 0.7]]),
+    chance=np.array([[0.010, 0.020, 0.005], [0.015, 0.005, 0.010], [0.025, 0.010, 0.005], [0.020, 0.015, 0.005]]),
+    action=np.array([1, 0, 0, 1]),
+)
+
+RECORDS = {1.0: 20_000, 0.1: 200_000, 0.01: 2_000_000}
+"""A ratio of sums is biased by about a share of one in the number of rows in its divisor, which is nothing beside its
+standard error for logs as large as are worth subsampling; these keep about 20,000 rows of reward zero."""
+
+
+def simulate(rate: float, repetitions: int) -> dict[str, NDArray[np.float64]]:
+    """Value, low and high end for each estimator and repetition."""
+    random = np.random.default_rng(0)
+    found: dict[str, list[tuple[float, float, float]]] = {"ips": [], "ips, counted": [], "snips": []}
+    for _ in range(repetitions):
+        log, dropped = WORLD.log(random, RECORDS[rate], rate)
+        questions = (PolicyQuestion(), PolicyQuestion(dropped_zeros=dropped), PolicyQuestion("snips"))
+        for name, question in zip(found, questions, strict=True):
+            interval = finish_policy(policy_sums(Block(0, 0, log), question), question).interval
+            found[name].append((interval.value, interval.low, interval.high))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def check_simulation(rate: float, repetitions: int, least: float, most: float) -> None:
+    for name, (value, low, high) in ((name, values.T) for name, values in simulate(rate, repetitions).items()):
+        bias, error = value.mean() - WORLD.value, value.std(ddof=1) / math.sqrt(repetitions)
+        covered = float(np.mean((low <= WORLD.value) & (WORLD.value <= high)))
+        assert abs(bias) <= 2 * error, f"{name}: bias {bias:.2e}, standard error {error:.2e}"
+        assert least <= covered <= most, f"{name}: {covered:.1%} of the intervals cover the truth"
+
+
+@pytest.mark.parametrize("rate", RECORDS)
+def test_policy_value__is_unbiased_and_its_intervals_cover(rate: float) -> None:
+    check_simulation(rate, 200, 0.91, 0.99)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", RECORDS)
+def test_policy_value__is_unbiased_and_its_intervals_cover_in_2000_repetitions(rate: float) -> None:
+    check_simulation(rate, 2000, 0.93, 0.97)
