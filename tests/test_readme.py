@@ -44,6 +44,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
     assert len(examples("report")) == 1
+    assert len(examples("decisions")) == 1
+    assert len(examples("decide")) == 1
     assert len(examples("auc")) == 1
     assert len(examples("policy")) == 1
     assert len(examples("policycli")) == 1
@@ -64,6 +66,13 @@ def test_readme__decisions_in_python_run(tmp_path: Path) -> None:
     done = run([sys.executable, "-c", examples("decisions")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("selecting probabilities of at least 0.5 would cost") == 3
+
+
+def test_readme__decisions_on_stored_predictions_are_written(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("decide")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("selecting probabilities of at least 0.5 would cost") == 2
+    assert (tmp_path / "selected.parquet").is_dir()
 
 
 def test_readme__areas_under_curves_are_printed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
+from protodask.cli.decide import decide
 from protodask.cli.evaluate import evaluate
 from protodask.cli.explain import explain
 from protodask.cli.export import export
@@ -66,6 +67,7 @@ app.command("tune")(tune)
 app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
+app.command("decide")(decide)
 app.command("explain")(explain)
 app.command("export")(export)
 app.command("report")(report)

@@ -36,6 +36,7 @@ def show_result(result: Result, as_json: bool) -> None:
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
+        DecisionsWritten,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
@@ -67,6 +68,10 @@ def show_result(result: Result, as_json: bool) -> None:
             say(summarize_result(result))
             for note in result.notes:
                 say(f"Note: {note}")
+        case DecisionsWritten():
+            from protodask.cli.show_decisions import show_decisions
+
+            show_decisions(result)
         case PolicyEvaluated():
             from protodask.cli.show_policy import show_policy
 
@@ -87,6 +92,7 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
+        DecisionsWritten,
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
@@ -119,6 +125,10 @@ def summarize_result(result: Result) -> str:
             return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
             return _summarize_scores(result.scores, result.data)
+        case DecisionsWritten():
+            from protodask.cli.show_decisions import summarize_decisions
+
+            return summarize_decisions(result)
         case PolicyEvaluated():
             from protodask.cli.show_policy import summarize_policy
 

@@ -27,6 +27,9 @@ MAX_JSON_ITEMS = 2**21
 MAX_JSON_DEPTH = 64
 """Far deeper than anything written here, and far from the depth at which Python gives up."""
 
+PIECE_BYTES = 2**20
+"""Read at once: Python sets aside as many bytes as are asked for, whatever the size of the file."""
+
 RESTORE = "Restore it from a copy, or make it again."
 
 _SAFELY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -98,10 +101,12 @@ def _as_regular(handle: int, path: str, mode: Literal["rb", "wb", "ab"]) -> Bina
 
 def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:
     """All of a file of at most so many bytes."""
-    content = file.read(most + 1)
+    content = bytearray()
+    while len(content) <= most and (piece := file.read(min(PIECE_BYTES, most + 1 - len(content)))):
+        content += piece
     if len(content) > most:
         raise FormatError(f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}")
-    return content
+    return bytes(content)
 
 
 def read_json(root: str, name: str) -> Any:

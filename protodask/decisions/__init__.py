@@ -8,19 +8,27 @@ it is to select the `k` most probable items, and `decide` finds the best `k`.
 from protodask.decisions.deciding import decide
 from protodask.decisions.decision import Cut, Decision
 from protodask.decisions.exact import expected_loss, expected_losses
+from protodask.decisions.group_tables import GroupDecisions
+from protodask.decisions.groups import decide_groups
+from protodask.decisions.large import decide_normal
 from protodask.decisions.losses import LOSS_NAMES, Loss, as_loss
 from protodask.decisions.sets import RowDecisions, decide_rows, decide_sets
+from protodask.decisions.stored import decide_stored
 
 __all__ = [
     "LOSS_NAMES",
     "Cut",
     "Decision",
+    "GroupDecisions",
     "Loss",
     "RowDecisions",
     "as_loss",
     "decide",
+    "decide_groups",
+    "decide_normal",
     "decide_rows",
     "decide_sets",
+    "decide_stored",
     "expected_loss",
     "expected_losses",
 ]

@@ -23,8 +23,11 @@ Integers = NDArray[np.int64]
 WINDOW = 256
 """Neighbouring integers on which a count of small variance is told apart: 12 deviations to either side and more."""
 
-STEP = 32
-"""Bins between two transforms that are kept."""
+MOST_KEPT = 2048
+"""Transforms that are kept, about: 4 MiB."""
+
+TOGETHER = 1024
+"""Bins whose transforms are computed at a time: 1 MiB for each array of them."""
 
 _ANGLES = 2 * np.pi * np.arange(WINDOW // 2 + 1) / WINDOW
 
@@ -75,14 +78,23 @@ class Rows:
         return _leading(np.where(self.mean > 0.5, self.rows, 0))
 
     @cached_property
+    def _step(self) -> int:
+        """Bins between two transforms that are kept."""
+        return max(1, len(self.rows) // MOST_KEPT)
+
+    @cached_property
     def _kept(self) -> tuple[Floats, Floats]:
-        """Transforms of the rows before every `STEP`-th bin, as far as the variance is small."""
-        last = int(np.searchsorted(self.sums[:, 1], self.small, side="right")) // STEP
+        """Transforms of the rows before every `_step`-th bin, as far as the variance is small."""
+        step = self._step
+        last = int(np.searchsorted(self.sums[:-1, 1], self.small, side="right") - 1) // step
         sizes, phases = np.zeros((last + 1, len(_ANGLES))), np.zeros((last + 1, len(_ANGLES)))
-        for place in range(last):
-            size, phase = self._transform(place * STEP, (place + 1) * STEP)
-            sizes[place + 1], phases[place + 1] = sizes[place] + size, phases[place] + phase
-        return sizes, phases
+        at_once = max(1, TOGETHER // step)
+        for place in range(0, last, at_once):
+            until = min(place + at_once, last)
+            size, phase = self._weighted_factors(place * step, until * step)
+            sizes[place + 1 : until + 1] = size.reshape(-1, step, len(_ANGLES)).sum(axis=1)
+            phases[place + 1 : until + 1] = phase.reshape(-1, step, len(_ANGLES)).sum(axis=1)
+        return np.cumsum(sizes, axis=0), np.cumsum(phases, axis=0)
 
     def leading(self, whole: int, more: int) -> Count:
         """The count of positives among the rows of the first `whole` bins and `more` rows of the next."""
@@ -93,9 +105,11 @@ class Rows:
         mean, variance, third, fourth = sums.tolist()
         if variance > self.small:
             return Count(most, mean, variance, third, fourth, certain)
-        place = whole // STEP
-        rest_size, rest_phase = self._transform(place * STEP, whole)
-        size, phase = self._kept[0][place] + rest_size, self._kept[1][place] + rest_phase
+        place = min(whole // self._step, len(self._kept[0]) - 1)
+        size, phase = self._kept[0][place], self._kept[1][place]
+        if place * self._step < whole:
+            rest_size, rest_phase = self._weighted_factors(place * self._step, whole)
+            size, phase = size + rest_size.sum(axis=0), phase + rest_phase.sum(axis=0)
         if more:
             own_size, own_phase = _log_factors(self.mean[whole : whole + 1], self.spread[whole : whole + 1])
             size, phase = size + more * own_size[0], phase + more * own_phase[0]
@@ -106,10 +120,10 @@ class Rows:
         """Rows before each bin (B + 1,)."""
         return _leading(self.rows)
 
-    def _transform(self, first: int, last: int) -> tuple[Floats, Floats]:
+    def _weighted_factors(self, first: int, last: int) -> tuple[Floats, Floats]:
         size, phase = _log_factors(self.mean[first:last], self.spread[first:last])
         rows = self.rows[first:last, None]
-        return (rows * size).sum(axis=0), (rows * phase).sum(axis=0)
+        return rows * size, rows * phase
 
 
 def _log_factors(mean: Floats, spread: Floats) -> tuple[Floats, Floats]:

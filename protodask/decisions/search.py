@@ -15,10 +15,10 @@ from protodask.decisions.ranked import Ranking
 
 Integers = NDArray[np.int64]
 
-EVEN = 96
+EVEN = 64
 """Places even in the rows, in the positives expected, and in their variance."""
 
-NEAR_ENDS = 48
+NEAR_ENDS = 32
 """Places whose distances from an end grow geometrically."""
 
 VALLEYS = 6
@@ -27,16 +27,19 @@ VALLEYS = 6
 FINER = 8
 """Parts into which the distance between two places is cut."""
 
+TIE = 1e-12
+"""Relative to the largest: values that are closer differ by rounding."""
 
-def best_number(ranking: Ranking, value: Callable[[int], float], also: Iterable[int] = ()) -> tuple[int, float]:
-    """The number of rows of least value, the first of several, and that value; `also` are numbers to look at."""
+
+def best_number(ranking: Ranking, value: Callable[[int], float], also: Iterable[int] = ()) -> int:
+    """The number of rows of least value, of several the smallest that was looked at; `also` are numbers to look at."""
     found: dict[int, float] = {}
     wanted = np.unique(np.concatenate([_places(ranking), np.array(list(also), dtype=np.int64)]))
     while len(wanted):
         found |= {k: value(k) for k in wanted.tolist()}
         wanted = _between(found)
-    best = min(found, key=lambda k: (found[k], k))
-    return best, found[best]
+    bound = min(found.values()) + TIE * max(map(abs, found.values()))
+    return min(k for k, least in found.items() if least <= bound)
 
 
 def _places(ranking: Ranking) -> Integers:

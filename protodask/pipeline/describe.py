@@ -13,6 +13,7 @@ from protodask.data.bounded import file_status
 from protodask.data.records import recognize, unseal
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
+from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
@@ -25,7 +26,7 @@ from protodask.prototypes.splines import SplineCalibration
 
 
 def describe_place(path: str) -> dict[str, Any]:
-    """A description of the dataset, model, run directory or predictions at `path`; `kind` says which of them."""
+    """A description of what lies at `path`: `kind` says whether it is a dataset, a model, a run or the like."""
     where = locate(path)
     if not is_url(where):
         if not os.path.lexists(where):
@@ -40,8 +41,10 @@ def describe_place(path: str) -> dict[str, Any]:
             return describe_model(load_model(where), where)
         case str(name) if name == PREDICTIONS.format and isinstance(record, dict):
             return _describe_predictions(record, where)
+        case str(name) if name == DECISIONS.format and isinstance(record, dict):
+            return describe_decisions(record, where)
     raise FormatError(
-        f"{path} is no dataset, model, run directory or predictions of protodask, or it is damaged.",
+        f"{path} is no dataset, model, run directory, predictions or decisions of protodask, or it is damaged.",
         "Give the path that --out or --run-dir named.",
     )
 

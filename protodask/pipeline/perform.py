@@ -12,6 +12,7 @@ from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
 from protodask.evaluation.subsampling import check_rates, class_rates, subsample
 from protodask.pipeline.calibrating import calibrate
+from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
@@ -30,6 +31,7 @@ from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
     CalibrateStep,
+    DecideStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -62,6 +64,8 @@ def check(step: Step) -> None:
             run_directory(step.out, step.run_dir)
         case TuneStep():
             check_tuning(step)
+        case DecideStep():
+            step_loss(step)
         case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
             if isinstance(step, CalibrateStep):
                 SplineSettings(step.bins, step.monotone)
@@ -95,6 +99,8 @@ def perform(
             return _predict(step, engine)
         case EvaluateStep():
             return _evaluate(step, engine)
+        case DecideStep():
+            return decide_step(step, engine)
         case ReportStep():
             return write_report(step, engine)
 

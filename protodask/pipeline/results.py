@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data import Dataset, Label
+from protodask.decisions.decision_store import plain_number
+from protodask.decisions.stored import Compared
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
@@ -190,6 +192,39 @@ class ModelEvaluated:
 
 
 @dataclass(frozen=True)
+class DecisionsWritten:
+    """Decisions on rows lie at the path."""
+
+    found: Compared
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        found = self.found
+        described = {
+            "kind": "decisions",
+            "path": mask(found.path),
+            "predictions": mask(found.source),
+            "of": found.what,
+            "decided": found.kind,
+            "loss": found.loss,
+            "rows": found.rows,
+            "decisions": found.decisions,
+            "selected": found.selected,
+            "expected_loss": found.expected_loss,
+            "loss_at_half": found.loss_at_half,
+        }
+        if found.decision is not None:
+            cut = found.decision.cut
+            described |= {
+                "method": found.decision.method,
+                "threshold": plain_number(cut.threshold),
+                "tied": cut.tied,
+                "taken": cut.taken,
+            }
+        return described
+
+
+@dataclass(frozen=True)
 class PolicyEvaluated:
     """The value of a policy on a log; it also lies at `path` if there is one."""
 
@@ -253,6 +288,7 @@ Result = (
     | ModelCalibrated
     | PredictionsWritten
     | ModelEvaluated
+    | DecisionsWritten
     | PolicyEvaluated
     | ReportWritten
 )

@@ -11,6 +11,7 @@ from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
 from protodask.pipeline.steps import (
     CalibrateStep,
+    DecideStep,
     EvaluateStep,
     FitStep,
     IngestStep,
@@ -90,5 +91,7 @@ def describe_step(step: Step) -> str:
         case EvaluateStep():
             judged = "a policy" if step.model is None else mask(step.model)
             return f"evaluate, {judged} on {mask(step.data)}"
+        case DecideStep():
+            return f"decide, on {mask(step.predictions)} into {mask(step.out)}"
         case ReportStep():
             return f"report, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"

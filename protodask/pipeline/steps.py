@@ -178,6 +178,23 @@ class EvaluateStep:
 
 
 @dataclass(frozen=True)
+class DecideStep:
+    """Select the rows of predictions that make an expected loss the least. `positive` names the class meant."""
+
+    predictions: str
+    out: str
+    loss: str | None = None
+    beta: float | None = None
+    coefficients: str | None = None
+    positive: str | None = None
+    probability: tuple[str, ...] = ()
+    group: str | None = None
+    per_row: Literal["classes", "labels"] | None = None
+    method: Literal["auto", "exact", "normal"] = "auto"
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class ReportStep:
     """Write a report on a model and rows of known classes: one HTML file."""
 
@@ -200,6 +217,7 @@ Step = (
     | CalibrateStep
     | PredictStep
     | EvaluateStep
+    | DecideStep
     | ReportStep
 )
 
@@ -212,6 +230,7 @@ STEPS: dict[str, type[Step]] = {
     "calibrate": CalibrateStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
+    "decide": DecideStep,
     "report": ReportStep,
 }
 """Steps by the names of their commands."""

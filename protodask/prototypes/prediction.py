@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.dataset import Dataset
 from protodask.data.records import RecordKind, seal
-from protodask.data.schema import Label
+from protodask.data.schema import GROUP, Label
 from protodask.data.storage import (
     MARKER,
     Kind,
@@ -58,8 +59,9 @@ def predict(
 
     A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `predicted`,
     `familiarity`, and `probability_<class>` for each class); any other becomes a Zarr group with the arrays
-    `probability` (N, K), `familiarity` (N,) and `predicted` (N,), indices into the attribute `classes`. Either appears
-    whole or not at all. In an object store the arrays lie in the group that the attribute `generation` names. The
+    `probability` (N, K), `familiarity` (N,) and `predicted` (N,), indices into the attribute `classes`. Where a
+    dataset says which group a row belongs to, its predictions have `group` (N,), too. Either appears whole or not at
+    all. In an object store the arrays lie in the group that the attribute `generation` names. The
     record, in the attributes or the file `_protodask.json`, has an `identity` of its own for each writing: who reads
     while others overwrite compares it before and after.
 
@@ -94,6 +96,7 @@ def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[
         ArraySpec(PROBABILITY, "float64", model.n_classes),
         ArraySpec(FAMILIARITY, "float64"),
         ArraySpec(PREDICTED, "int32"),
+        *((ArraySpec(GROUP.name, "int64"),) if isinstance(source, Dataset) and source.has_group else ()),
     )
     store = ArrayStore(place, source.layout, arrays, store_key())
     store.create(record)
@@ -121,6 +124,7 @@ class ParquetSink:
             "row": np.arange(start, start + len(probability), dtype=np.int64),
             PREDICTED: pyarrow.array(_labels(self.classes)).take(pyarrow.array(arrays[PREDICTED])),
             FAMILIARITY: arrays[FAMILIARITY],
+            **({GROUP.name: arrays[GROUP.name]} if GROUP.name in arrays else {}),
         }
         for position, label in enumerate(self.classes):
             columns[f"{PROBABILITY}_{label}"] = probability[:, position]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES
+from protodask.data.schema import FEATURES, GROUP
 from protodask.engine import Arrays, Block
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.model import Batch, PrototypeSet, familiarity, probabilities
@@ -48,6 +48,11 @@ PREDICTED = "predicted"
 
 
 def predict_block(block: Block, model: PrototypeSet, n_batches: int, calibrated: bool = False) -> Arrays:
-    """Probabilities, familiarity and index of the most probable class (the first, if several are) of a block."""
+    """Probabilities, familiarity and index of the most probable class (the first, if several are) of a block.
+
+    Where the block says what groups its rows belong to, so do its predictions.
+    """
     ((probability, evidence),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
-    return {PROBABILITY: probability, FAMILIARITY: evidence, PREDICTED: probability.argmax(axis=1).astype(np.int32)}
+    group = {GROUP.name: block[GROUP.name]} if GROUP.name in block else {}
+    predicted = probability.argmax(axis=1).astype(np.int32)
+    return {PROBABILITY: probability, FAMILIARITY: evidence, PREDICTED: predicted, **group}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from protodask.data.bounded import (
     open_named,
     open_to_append,
     parse_json,
+    read_bounded,
     read_json,
     read_object,
 )
@@ -201,3 +203,21 @@ def test_seal__of_the_most_that_is_sealed_can_be_read(tmp_path: Path) -> None:
     record = seal({"format": KIND.format, "version": 1, "values": ["x"] * (MAX_JSON_ITEMS - 2**11)}, KIND.name)
     (tmp_path / "zarr.json").write_text(json.dumps({"attributes": record}, indent=2))
     unseal(recognize(read_json(str(tmp_path), "zarr.json")["attributes"], KIND, "here"))
+
+
+def test_read_bounded__sets_aside_what_the_file_has_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(b"abc")
+    tracemalloc.start()
+    with open_named(str(path)) as file:
+        assert read_bounded(file, MAX_JSON_BYTES, "small") == b"abc"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < MAX_JSON_BYTES / 16
+    for size, most in (3, 3), (2**20 + 5, 2**20 + 5), (0, 0):
+        path.write_bytes(b"x" * size)
+        with open_named(str(path)) as file:
+            assert read_bounded(file, most, "small") == b"x" * size
+    path.write_bytes(b"x" * (2**20 + 6))
+    with open_named(str(path)) as file, pytest.raises(FormatError, match="has more than 1048581 bytes"):
+        read_bounded(file, 2**20 + 5, "small")

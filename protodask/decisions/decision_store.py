@@ -1,0 +1,163 @@
+"""Decisions in a store: a flag for each row, and what was decided in the record, whole or not at all."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.locations import inside
+from protodask.data.records import RecordKind, recognize, seal, unseal
+from protodask.data.storage import Kind, is_url, read_marker, storage_errors, write_marker
+from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
+from protodask.engine import Arrays, Layout, Sink
+from protodask.errors import InputError, StorageError
+from protodask.places import mask
+
+DECISIONS = Kind("decisions", "protodask-decisions")
+
+RECORD = RecordKind(
+    "decisions", DECISIONS.format, 1, "Make them with `protodask decide`.", "Decide again, or restore them from a copy."
+)
+
+SELECTED = "selected"
+EXPECTED_LOSS = "expected_loss"
+
+GROUPS = "groups"
+"""Where the table of groups lies: the Zarr group of this name, or the file `_groups.parquet`."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is written for each row."""
+
+    names: tuple[str, ...] = ()
+    """Of the classes of which some are selected; none where the row is selected or not."""
+    has_group: bool = False
+
+    @property
+    def per_row(self) -> bool:
+        return bool(self.names)
+
+
+def is_parquet(place: str) -> bool:
+    """Whether decisions are written there as Parquet."""
+    return place.endswith(".parquet")
+
+
+def check_place(where: str) -> None:
+    """Refuse a place that cannot be written as Parquet, before any work is done."""
+    if not is_parquet(where):
+        return
+    if is_url(where):
+        raise InputError(
+            "Decisions as Parquet are written to local folders only.",
+            "Write a Zarr store there, or use a local path.",
+        )
+    try:
+        import pyarrow.parquet  # noqa: F401 - asked for before any work is done
+    except ImportError as error:
+        raise InputError(
+            "Writing Parquet needs pyarrow, which is not installed.",
+            "Install protodask[tabular], or write a Zarr store by another suffix.",
+        ) from error
+
+
+def create_store(place: str, parquet: bool, layout: Layout, form: Form, record: Mapping[str, Any]) -> Sink:
+    """A place for the blocks of decisions; `record` says what was decided."""
+    identity = store_key()
+    sealed = seal(
+        {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": identity}, DECISIONS.name
+    )
+    if parquet:
+        with storage_errors(place, "writing"):
+            os.makedirs(place)
+            write_marker(place, sealed)
+        return DecisionFiles(place, form.names, identity)
+    if form.per_row:
+        arrays = (ArraySpec(SELECTED, "int8", len(form.names)), ArraySpec(EXPECTED_LOSS, "float64"))
+    else:
+        arrays = (ArraySpec(SELECTED, "int8"), ArraySpec(PROBABILITY, "float64"))
+    store = ArrayStore(place, layout, arrays, identity)
+    store.create(sealed)
+    return store
+
+
+@dataclass(frozen=True)
+class DecisionFiles:
+    """Writes each block as a Parquet file of its own."""
+
+    folder: str
+    names: tuple[str, ...]
+    identity: str
+
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        selected = arrays[SELECTED] != 0
+        columns: dict[str, Any] = {"row": np.arange(start, start + len(selected), dtype=np.int64)}
+        if GROUP in arrays:
+            columns[GROUP] = arrays[GROUP]
+        if self.names:
+            for position, name in enumerate(self.names):
+                columns[f"{SELECTED}_{name}"] = np.ascontiguousarray(selected[:, position])
+            columns[EXPECTED_LOSS] = arrays[EXPECTED_LOSS]
+        else:
+            columns |= {SELECTED: selected, PROBABILITY: arrays[PROBABILITY]}
+        if read_marker(self.folder) is None:
+            raise StorageError(
+                f"{self.folder} is gone while it was being written.", "Look for the error before this one, and repeat."
+            )
+        _write_table(os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet"), columns)
+
+
+def _write_table(path: str, columns: Mapping[str, Any]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    with storage_errors(path, "writing"):
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+
+
+def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
+    """Write a row for each group; into Zarr its label only where labels are numbers, and always its first row."""
+    columns: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in COLUMNS}
+    if parquet:
+        _write_table(os.path.join(place, f"_{GROUPS}.parquet"), columns)
+        return
+    if table.group.dtype.kind not in "iu":
+        del columns["group"]
+    columns = {name: values.astype(_stored_type(values)) for name, values in columns.items()}
+    specs = tuple(ArraySpec(name, str(values.dtype)) for name, values in columns.items())
+    block_rows = 1 << max(len(table) - 1, 0).bit_length()
+    store = ArrayStore(inside(place, GROUPS), Layout(len(table), block_rows), specs, store_key())
+    store.create({"rows": len(table)})
+    store.write(0, 0, columns)
+
+
+def _stored_type(values: NDArray[Any]) -> str:
+    return "float64" if values.dtype.kind == "f" else "int64"
+
+
+def describe_decisions(record: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """What a record of decisions says."""
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
+    own = {"format", "version", "identity", "checksum", "kind", "cut", "classes"}
+    cut = record.get("cut")
+    return {
+        "kind": "decisions",
+        "path": mask(path),
+        "decided": fields.text("kind"),
+        **{name: value for name, value in record.items() if name not in own and value is not None},
+        **(cut if isinstance(cut, Mapping) else {}),
+    }
+
+
+def plain_number(value: float) -> float | None:
+    """A number as records hold it; None for the threshold where nothing is selected."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,322 @@
+"""A decision for each group of rows, all groups in one pass where the rows of each lie together.
+
+A block is cut where the group changes. The groups that begin and end inside it are decided at once; the first and the
+last one may go on in the neighbouring blocks, so their probabilities are kept until they are complete. That is a
+monoid, whatever the blocks. A group of more than `LONG` rows keeps only its place: it is decided by passes of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from protodask.data.rows import read_rows
+from protodask.decisions.deciding import TIE
+from protodask.decisions.decision import HALF
+from protodask.decisions.group_tables import (
+    GROUP,
+    NO_GROUPS,
+    PROBABILITY,
+    GroupDecisions,
+    join_groups,
+    one_group,
+    pick_groups,
+    select_rows,
+)
+from protodask.decisions.large import check_probabilities, decide_ordered, decide_source
+from protodask.decisions.losses import Loss, as_loss
+from protodask.decisions.probabilities import read_probabilities
+from protodask.decisions.sets import row_losses
+from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
+from protodask.engine.memory import INTERPRETER_BYTES
+from protodask.errors import InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Method = Literal["auto", "exact", "normal"]
+
+EXACT_ROWS = 512
+"""Groups of up to so many rows are decided exactly by `auto`: that takes at most as long as the other way there."""
+
+MOST_EXACT_ROWS = 10_000
+"""Beyond which `exact` would take minutes for each group."""
+
+GROUP_BYTES = 300
+"""A decision, twice while two tables become one, and sorted in the end: 250 were measured for a million groups."""
+
+GROUPS_SHARE = 0.5
+"""Of what a process may hold besides the interpreter, for decisions."""
+
+LEAST_GROUPS = 100_000
+"""Are always taken on: 30 MB."""
+
+LONG = 2**17
+"""Rows of a group that are kept until its last one is seen: 1 MiB."""
+
+
+def decide_groups(
+    probability: ArrayLike,
+    group: ArrayLike,
+    loss: str | Loss | Callable[..., Any] = "f1",
+    method: Method = "auto",
+    *,
+    engine: EngineLike = None,
+) -> GroupDecisions:
+    """A decision for each group of the items of equal `group` (n,), in whatever order they are.
+
+    `auto` decides groups of up to 512 items exactly and larger ones as `decide_normal` does. Among items of one
+    probability the first are selected.
+    """
+    values = read_probabilities(probability)
+    labels = np.asarray(group)
+    if labels.shape != values.shape:
+        raise InputError(
+            f"The groups have the shape {labels.shape}, and the probabilities {values.shape}.",
+            "Give one group for each probability.",
+        )
+    if (labels.dtype.kind == "f" and np.isnan(labels).any()) or (
+        labels.dtype.kind == "O" and any(label is None for label in labels)
+    ):
+        raise InputError("An item has no group.", "Give each a group; an item of its own needs a group of its own.")
+    with open_engine(engine) as opened:
+        return decide_scattered(values, labels, loss, method, opened)
+
+
+def decide_scattered(
+    values: Floats, labels: NDArray[Any], loss: str | Loss | Callable[..., Any], method: Method, engine: Engine
+) -> GroupDecisions:
+    """The decisions for rows in memory, in any order, with a flag for each row."""
+    codes = np.unique(labels, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    ordered = values[order]
+    found = decide_together(array_source({PROBABILITY: ordered, GROUP: codes[order]}), loss, method, engine)
+    assert found is not None
+    selected = np.empty(len(order), dtype=np.bool_)
+    selected[order] = select_rows(found, ordered, 0)
+    first_row = order[found.first_row].astype(np.int64)
+    told = replace(found, group=labels[first_row], first_row=first_row)
+    return replace(pick_groups(told, np.argsort(first_row)), selected=selected)
+
+
+def decide_together(
+    source: Source, loss: str | Loss | Callable[..., Any], method: Method, engine: Engine
+) -> GroupDecisions | None:
+    """The decisions for a source whose groups lie together; None where a group comes back after another one."""
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
+    form = as_loss(loss)
+    runs = engine.reduce(source, _RUNS, Choice(form, method, _most_groups(engine)), label="decide the groups")
+    if runs is None:
+        return None
+    ends = [runs.left] if runs.right is None else [runs.left, runs.right]
+    closed = _close(ends, runs.choice)
+    passes = []
+    for run in (*runs.long_runs, *closed.long_runs):
+        own = RowsOf(source, run.start, run.rows)
+        passes.append(one_group(decide_source(own, form, engine), run.group, run.start))
+        engine.forget(own)
+    every = join_groups([runs.decided, closed.decided, *passes])
+    if len(np.unique(every.group)) < len(every):
+        return None
+    return replace(pick_groups(every, np.argsort(every.first_row)), loss=form.name)
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """Some neighbouring rows of a source, in blocks of their own."""
+
+    base: Source
+    start: int
+    n_rows: int
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.n_rows, self.base.layout.block_rows)
+
+    @property
+    def key(self) -> str:
+        return f"{self.base.key}[{self.start}:{self.start + self.n_rows}]"
+
+    @property
+    def resident(self) -> bool:
+        return self.base.resident
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, read_rows(self.base, self.start + start, self.start + stop))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How groups are decided."""
+
+    loss: Loss
+    method: Method
+    most_groups: int
+    """That fit into memory."""
+
+
+def _most_groups(engine: Engine) -> int:
+    found = engine.scheduler.processes()
+    usable = min(found.memory_bytes, found.driver_bytes) - INTERPRETER_BYTES
+    return max(LEAST_GROUPS, int(GROUPS_SHARE * usable) // GROUP_BYTES)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring rows of one group."""
+
+    group: NDArray[Any]
+    """(1,)."""
+    start: int
+    rows: int
+    values: Floats | None
+    """Probabilities (rows,); None of a run too long to keep."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Groups that are complete."""
+
+    decided: GroupDecisions = NO_GROUPS
+    long_runs: tuple[Run, ...] = ()
+    """Too long to have been kept."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What is known of some neighbouring rows: the complete groups, and the runs at both ends."""
+
+    choice: Choice
+    left: Run
+    right: Run | None
+    """None where the left run is all there is."""
+    decided: GroupDecisions
+    long_runs: tuple[Run, ...]
+
+
+def _map_runs(block: Block, choice: Choice) -> Runs | None:
+    values, labels = np.asarray(block[PROBABILITY], dtype=np.float64), block[GROUP]
+    check_probabilities(values, block.start)
+    starts = np.concatenate([[0], np.flatnonzero(labels[1:] != labels[:-1]) + 1])
+    if len(np.unique(labels)) < len(starts):
+        return None  # nothing that is decided here would count
+    rows = np.diff(starts, append=len(labels))
+
+    def run(place: int) -> Run:
+        first, last = int(starts[place]), int(starts[place] + rows[place])
+        kept = values[first:last].copy() if last - first <= LONG else None
+        return Run(labels[first : first + 1].copy(), block.start + first, last - first, kept)
+
+    inside = np.zeros(len(starts), dtype=np.bool_)
+    inside[1:-1] = True
+    short = np.flatnonzero(inside & (rows <= LONG))
+    long_runs = tuple(run(place) for place in np.flatnonzero(inside & (rows > LONG)).tolist())
+    decided = decide_runs(values, labels, starts[short], rows[short], block.start, choice)
+    return Runs(choice, run(0), run(len(starts) - 1) if len(starts) > 1 else None, decided, long_runs)
+
+
+def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
+    if left is None or right is None:
+        return None
+    last = left.left if left.right is None else left.right
+    first, final = left.left, right.left if right.right is None else right.right
+    if last.group[0] == right.left.group[0]:
+        joined = _join_runs(last, right.left)
+        first = joined if left.right is None else first
+        final = joined if right.right is None else final
+        ended = [joined]
+    else:
+        ended = [last, right.left]
+    closed = _close([run for run in ended if run is not first and run is not final], left.choice)
+    decided = join_groups([left.decided, right.decided, closed.decided])
+    if len(decided) > left.choice.most_groups:
+        raise InputError(
+            f"There are more than {left.choice.most_groups:,} groups, too many to keep a decision for each.",
+            "Decide on parts of the rows, one after the other, or give more memory with --memory-limit.",
+        )
+    return Runs(
+        left.choice,
+        first,
+        None if final is first else final,
+        decided,
+        (*left.long_runs, *right.long_runs, *closed.long_runs),
+    )
+
+
+def _join_runs(left: Run, right: Run) -> Run:
+    rows, values = left.rows + right.rows, None
+    if left.values is not None and right.values is not None and rows <= LONG:
+        values = np.concatenate([left.values, right.values])
+    return Run(left.group, left.start, rows, values)
+
+
+def _close(runs: Iterable[Run], choice: Choice) -> Closed:
+    tables: list[GroupDecisions] = []
+    long_runs: list[Run] = []
+    for run in runs:
+        if run.values is None:
+            long_runs.append(run)
+        else:
+            tables.append(decide_runs(run.values, run.group, _ZERO, _ZERO + run.rows, run.start, choice))
+    for run in long_runs:
+        _check_exact(run.rows, choice)
+    return Closed(join_groups(tables), tuple(long_runs))
+
+
+_ZERO = np.zeros(1, dtype=np.int64)
+_RUNS: Reduction[Runs | None, Runs | None] = Reduction(_map_runs, _merge_runs, identity)
+
+
+def decide_runs(
+    values: Floats, labels: NDArray[Any], starts: Integers, rows: Integers, first_row: int, choice: Choice
+) -> GroupDecisions:
+    """Decide the runs of so many `rows` from `starts` on; those of one length together."""
+    tables = []
+    for length in np.unique(rows).tolist():
+        own = starts[rows == length]
+        _check_exact(length, choice)
+        if choice.method == "exact" or (choice.method == "auto" and length <= EXACT_ROWS):
+            together = values[own[:, None] + np.arange(length)]
+            tables.append(_decide_equal(together, labels[own], own + first_row, choice.loss))
+        else:
+            for start in own.tolist():
+                decision = decide_ordered(values[start : start + length], choice.loss)
+                tables.append(one_group(decision, labels[start : start + 1], start + first_row))
+    return join_groups(tables)
+
+
+def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, loss: Loss) -> GroupDecisions:
+    """Decide groups of one length exactly: probabilities (G, n)."""
+    n_groups, n = values.shape
+    ordered = -np.sort(-values, axis=1)
+    losses = row_losses(ordered, loss)
+    bound = losses.min(axis=1) + TIE * np.abs(losses).max(axis=1)
+    k = np.argmax(losses <= bound[:, None], axis=1)
+    every = np.arange(n_groups)
+    threshold = np.where(k > 0, ordered[every, np.maximum(k, 1) - 1], np.inf)
+    above = np.count_nonzero(values > threshold[:, None], axis=1)
+    return GroupDecisions(
+        group=labels,
+        first_row=first_row,
+        n=np.full(n_groups, n),
+        k=k.astype(np.int64),
+        threshold=threshold,
+        tied=np.count_nonzero(values == threshold[:, None], axis=1),
+        taken=k - above,
+        expected_loss=losses[every, k],
+        loss_at_half=losses[every, np.count_nonzero(values >= HALF, axis=1)],
+        loss=loss.name,
+    )
+
+
+def _check_exact(rows: int, choice: Choice) -> None:
+    if choice.method == "exact" and rows > MOST_EXACT_ROWS:
+        raise InputError(
+            f"A group has {rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
+            "Use the method auto, which decides large groups by nearly normal counts.",
+        )

@@ -1,0 +1,376 @@
+"""Predictions in a store, or any Parquet files with probabilities, as rows to decide on.
+
+Nobody vouches for such files: what is no probability, or missing, is refused when it is read.
+"""
+
+from __future__ import annotations
+
+import bisect
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.ingest_frames import PARQUET_ENDINGS, find_files, is_table_path
+from protodask.data.records import Fields, recognize, unseal
+from protodask.data.row_arrays import ZarrRows
+from protodask.data.schema import Label
+from protodask.data.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
+from protodask.decisions.group_tables import GROUP, PROBABILITY
+from protodask.engine import Arrays, Block, Layout, choose_block_rows
+from protodask.errors import FormatError, InputError, StorageError
+from protodask.places import mask
+from protodask.prototypes.prediction import RECORD
+
+ROW_BYTES = 64
+"""About what a row takes while it is worked on: its blocks are chosen by that."""
+
+REPEAT = "Repeat once nobody writes to it."
+
+
+class RowReader(Protocol):
+    """Reads ranges of rows: "probability" (rows,) or (rows, K), and "group" (rows,) if there are groups."""
+
+    def rows(self, start: int, stop: int) -> Arrays: ...
+
+    def check_unchanged(self) -> None:
+        """Refuse what was read if it is of other rows by now than when it was opened."""
+        ...
+
+
+@dataclass(frozen=True)
+class PredictedRows:
+    """A source of rows with probabilities; small to pickle."""
+
+    reader: RowReader
+    layout: Layout
+    names: tuple[str, ...]
+    """What the columns of probabilities are of: classes, or the names of columns."""
+    has_group: bool
+    key: str
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def n_rows(self) -> int:
+        return self.layout.n_rows
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, self.rows(start, stop))
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        """Any range of rows."""
+        return self.reader.rows(start, stop)
+
+
+def open_rows(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    columns: Sequence[str] = (),
+    group: str | None = None,
+    every: bool = False,
+) -> PredictedRows:
+    """Open predictions or Parquet files: the probability of one class, or with `every` those of all.
+
+    `label` names the class (of two, the second by default); `columns` names columns of Parquet files in place of
+    those that predictions have; `group` the array or column of groups.
+    """
+    where = locate(path)
+    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
+        raise StorageError(f"There is nothing at {where}.", "Check the path.")
+    if not _is_zarr(where):
+        return _open_parquet(where, label, tuple(columns), group, every)
+    if columns:
+        raise InputError(
+            "Columns of probabilities are named, and the predictions are no Parquet files.",
+            "Leave --probability out; --class names a class.",
+        )
+    return read_stable(where, lambda: _open_zarr(where, label, group, every))
+
+
+def _is_zarr(where: str) -> bool:
+    if is_table_path(where):
+        return False
+    return is_url(where) or os.path.exists(os.path.join(where, "zarr.json")) or where.endswith(".zarr")
+
+
+@dataclass(frozen=True)
+class ZarrReader:
+    """The arrays of predictions in a Zarr store."""
+
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
+    identity: str
+    probability: ZarrRows
+    position: int | None
+    """Of the class; None for all."""
+    group: ZarrRows | None
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        values = self.probability.slice(start, stop)
+        if np.isnan(values).any():  # what a missing chunk reads as
+            raise self._damaged(PROBABILITY, start, stop)
+        chosen = values if self.position is None else np.ascontiguousarray(values[:, self.position])
+        found: dict[str, NDArray[Any]] = {PROBABILITY: chosen}
+        if self.group is not None:
+            found[GROUP] = self.group.slice(start, stop)
+            if found[GROUP].min() < 0:
+                raise self._damaged(GROUP, start, stop)
+        return found
+
+    def _damaged(self, name: str, start: int, stop: int) -> FormatError:
+        return FormatError(
+            f"The array {name!r} of the predictions {mask(self.path)} is damaged or incomplete in rows {start} to "
+            f"{stop}.",
+            RECORD.remedy,
+        )
+
+    def check_unchanged(self) -> None:
+        attributes = find_group(self.path)[1]
+        if not isinstance(attributes, dict) or attributes.get("identity") != self.identity:
+            raise StorageError(f"The predictions {mask(self.path)} were replaced while they were read.", REPEAT)
+
+
+def _open_zarr(where: str, label: str | None, group: str | None, every: bool) -> PredictedRows:
+    place, attributes = find_group(where)
+    if attributes is None or not isinstance(attributes, dict) or attributes.get("format") != RECORD.format:
+        raise InputError(
+            f"{mask(where)} is neither predictions nor Parquet files.",
+            "Make predictions with `protodask predict`, or give Parquet files with a column of probabilities.",
+        )
+    fields, classes = _record(attributes, where)
+    rows = fields.integer("rows", 0)
+    probability = ZarrRows.open(place, PROBABILITY)
+    if probability.shape != (rows, len(classes)) or probability.dtype.kind != "f":
+        fields.damaged(f"the array {PROBABILITY!r} has the shape {probability.shape} and type {probability.dtype}")
+    groups = None
+    if group is not None:
+        groups = _open_group(place, where, group, rows)
+    position = None if every else _position(classes, label, "class")
+    reader = ZarrReader(where, fields.text("identity"), probability, position, groups)
+    names = tuple(map(str, classes)) if position is None else (str(classes[position]),)
+    return _source(reader, rows, names, groups is not None, probability.token, len(classes))
+
+
+def _open_group(place: str, where: str, name: str, rows: int) -> ZarrRows:
+    try:
+        opened = ZarrRows.open(place, name)
+    except StorageError:
+        opened = None
+    if opened is None or opened.shape != (rows,) or opened.dtype.kind not in "iu":
+        raise InputError(
+            f"The predictions {mask(where)} have no array {name!r} of groups.",
+            f"Predict for a dataset that was ingested with --group: its predictions have one, {GROUP!r}.",
+        )
+    return opened
+
+
+def _record(attributes: object, where: str) -> tuple[Fields, tuple[Label, ...]]:
+    fields = recognize(attributes, RECORD, mask(where))
+    unseal(fields)
+    return fields, fields.labels("classes")
+
+
+def _position(names: Sequence[object], label: str | None, what: str) -> int:
+    """Which column of probabilities is meant."""
+    texts = [str(name) for name in names]
+    if label is None:
+        if len(texts) == 2:
+            return 1
+        raise InputError(
+            f"There are {len(texts)} classes: {_some(texts)}.",
+            "Say with --class which of them is to be told from the others, or decide on each row with --per-row.",
+        )
+    if label not in texts:
+        raise InputError(f"There is no {what} {label!r}.", f"Choose one of {_some(texts)}.")
+    return texts.index(label)
+
+
+def _some(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _source(
+    reader: RowReader, rows: int, names: tuple[str, ...], has_group: bool, key: str, width: int
+) -> PredictedRows:
+    if rows == 0:
+        raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
+    row_bytes = max(ROW_BYTES, 16 * width)  # all classes are read to have one
+    return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, has_group, key)
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """Columns of Parquet files, read by their row groups."""
+
+    files: tuple[str, ...] = field(repr=False)
+    edges: tuple[int, ...]
+    """First row of each row group, of all files in their order, and the number of all rows."""
+    groups: tuple[tuple[int, int], ...]
+    """File and number within it of each row group."""
+    columns: tuple[str, ...]
+    single: bool
+    group: str | None
+    key: str
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        parts: list[dict[str, NDArray[Any]]] = []
+        place = bisect.bisect_right(self.edges, start) - 1
+        while self.edges[place] < stop:
+            first, last = self.edges[place : place + 2]
+            low, high = max(first, start), min(last, stop)
+            if low < high:
+                whole = (low, high) == (first, last)
+                read = _read_row_group if whole else _read_recent_row_group
+                arrays = read(self, *self.groups[place])
+                if len(arrays[PROBABILITY]) != last - first:
+                    raise self._changed()
+                parts.append({name: values[low - first : high - first] for name, values in arrays.items()})
+            place += 1
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def check_unchanged(self) -> None:
+        if _version(self.files) != self.key:
+            raise self._changed()
+
+    def _changed(self) -> StorageError:
+        return StorageError("The Parquet files changed while they were read.", REPEAT)
+
+
+def _version(files: Sequence[str]) -> str:
+    if any(map(is_url, files)):
+        return ""
+    with storage_errors(files[0], "reading"):
+        found = [os.stat(file) for file in files]
+    return str(hash(tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in found)))
+
+
+def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, NDArray[Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    path = reader.files[file]
+    names = [*reader.columns, *([reader.group] if reader.group is not None else [])]
+    with storage_errors(path, "reading"):
+        try:
+            table = _parquet_file(path).read_row_group(number, columns=names)
+        except pyarrow.ArrowException as error:
+            raise FormatError(f"{mask(path)} could not be read ({error}).", "Write it again.") from error
+    values = np.stack([_numbers(table.column(name), name) for name in reader.columns], axis=1)
+    found: dict[str, NDArray[Any]] = {PROBABILITY: values[:, 0] if reader.single else values}
+    if reader.group is not None:
+        found[GROUP] = _groups(table.column(reader.group), reader.group)
+    return found
+
+
+@lru_cache(maxsize=4)  # of a row group longer than a block, the next blocks need the other rows
+def _read_recent_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, NDArray[Any]]:
+    return _read_row_group(reader, file, number)
+
+
+def _parquet_file(path: str) -> Any:
+    import pyarrow.parquet
+
+    if not is_url(path):
+        return pyarrow.parquet.ParquetFile(path)
+    import fsspec
+
+    files, _, (name,) = fsspec.get_fs_token_paths(path)
+    return pyarrow.parquet.ParquetFile(name, filesystem=files)
+
+
+def _numbers(column: Any, name: str) -> NDArray[np.float64]:
+    import pyarrow
+
+    kind = column.type
+    if not (pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)):
+        raise InputError(f"The column {name!r} holds {kind}.", "Name a column of numbers from 0 to 1.")
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def _groups(column: Any, name: str) -> NDArray[Any]:
+    import pyarrow
+
+    if column.null_count or (pyarrow.types.is_floating(column.type) and np.isnan(column.to_numpy()).any()):
+        raise InputError(
+            f"The column {name!r} has a missing value.",
+            "Fill in or remove such rows first; a row of its own needs a group of its own.",
+        )
+    if pyarrow.types.is_integer(column.type):
+        return np.asarray(column.to_numpy())
+    return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
+
+
+def _open_parquet(
+    where: str, label: str | None, columns: tuple[str, ...], group: str | None, every: bool
+) -> PredictedRows:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InputError(
+            "Reading Parquet needs pyarrow, which is not installed.",
+            "Install protodask[tabular], or write the predictions into a Zarr store.",
+        ) from error
+    files = tuple(find_files(where))
+    if others := [file for file in files if not file.lower().endswith(PARQUET_ENDINGS)]:
+        raise InputError(f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only.")
+    edges, groups, schema = [0], [], None
+    for number, file in enumerate(files):
+        with storage_errors(file, "reading"):
+            try:
+                opened = _parquet_file(file)
+            except pyarrow.ArrowException as error:
+                raise FormatError(f"{mask(file)} is no readable Parquet file ({error}).", "Write it again.") from error
+        schema = opened.schema_arrow if schema is None else schema
+        if missing := set(schema.names) - set(opened.schema_arrow.names):
+            raise InputError(
+                f"{mask(file)} has no column {min(missing)!r}, which others have.", "Give files of one table."
+            )
+        for row_group in range(opened.num_row_groups):
+            edges.append(edges[-1] + opened.metadata.row_group(row_group).num_rows)
+            groups.append((number, row_group))
+    assert schema is not None  # there is a file
+    chosen, names = _parquet_columns(where, schema.names, label, columns, every)
+    for name in (*chosen, *([group] if group is not None else [])):
+        if name not in schema.names:
+            raise InputError(f"There is no column {name!r}.", f"The columns are {_some(schema.names)}.")
+    version = _version(files)
+    reader = ParquetReader(files, tuple(edges), tuple(groups), chosen, not every, group, version)
+    key = f"parquet/{version}/{chosen}/{group}/{every}"
+    return _source(reader, edges[-1], names, group is not None, key, len(chosen))
+
+
+def _parquet_columns(
+    where: str, present: Sequence[str], label: str | None, columns: tuple[str, ...], every: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns of probabilities that are meant, and what they are of."""
+    if columns:
+        if label is not None:
+            raise InputError("Both a class and columns of probabilities are named.", "Name one of them.")
+        if len(columns) > 1 and not every:
+            raise InputError(
+                f"{len(columns)} columns of probabilities are named.",
+                "Name one, or decide on each row with --per-row.",
+            )
+        return columns, columns
+    record = read_marker(where)
+    if not isinstance(record, dict) or record.get("format") != RECORD.format:
+        raise InputError(
+            f"{mask(where)} does not say which of its columns has the probabilities.",
+            f"Name it with --probability; the columns are {_some(present)}.",
+        )
+    _, classes = _record(record, where)
+    every_name = tuple(f"{PROBABILITY}_{name}" for name in classes)
+    if every:
+        return every_name, tuple(map(str, classes))
+    position = _position(classes, label, "class")
+    return every_name[position : position + 1], (str(classes[position]),)

@@ -1,0 +1,285 @@
+"""Decisions on predictions in a store, written into another, block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from protodask.data.storage import check_free, locate, published
+from protodask.decisions.deciding import decide
+from protodask.decisions.decision import Decision
+from protodask.decisions.decision_store import (
+    DECISIONS,
+    EXPECTED_LOSS,
+    SELECTED,
+    Form,
+    check_place,
+    create_store,
+    is_parquet,
+    plain_number,
+    write_groups,
+)
+from protodask.decisions.group_tables import (
+    GROUP,
+    PROBABILITY,
+    GroupDecisions,
+    count_tied_before,
+    one_group,
+    select_rows,
+)
+from protodask.decisions.groups import MOST_EXACT_ROWS, Method, decide_scattered, decide_together
+from protodask.decisions.large import check_probabilities, decide_source
+from protodask.decisions.losses import Loss, as_loss
+from protodask.decisions.predicted_rows import PredictedRows, open_rows
+from protodask.decisions.sets import RowDecisions, decide_rows, decide_sets
+from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, identity, open_engine
+from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
+from protodask.errors import InputError
+from protodask.places import mask
+
+PerRow = Literal["classes", "labels"]
+
+FEW_ROWS = 2000
+"""Rows that are decided on exactly by `auto`."""
+
+SCATTERED_BYTES = 120
+"""Of memory for each row, where groups do not lie together and all rows are sorted: 5 times 8 bytes for probabilities,
+groups, their codes and orders, twice while they are put together, and text is larger than numbers."""
+
+SCATTERED_SHARE = 0.5
+"""Of what this process may hold besides the interpreter."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What was decided on all rows, summed up: one decision, one for each group, or one for each row."""
+
+    path: str
+    source: str
+    what: str
+    """The class, the column, or all of them."""
+    loss: str
+    rows: int
+    selected: int
+    """Rows, or classes of rows."""
+    decisions: int
+    expected_loss: float
+    """Mean over the decisions."""
+    loss_at_half: float
+    """The same for selecting all of probability at least 0.5."""
+    kind: Literal["all", "groups", "classes", "labels"]
+    decision: Decision | None
+    """The only one, if there is one."""
+
+
+def decide_stored(
+    predictions: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    loss: str | Loss | Callable[..., Any] = "f1",
+    *,
+    method: Method = "auto",
+    group: str | None = None,
+    label: str | None = None,
+    probability: Sequence[str] = (),
+    per_row: PerRow | None = None,
+    engine: EngineLike = None,
+    overwrite: bool = False,
+) -> Compared:
+    """Decide on the rows of `predictions`, and write to `out` which are selected.
+
+    Predictions are those of `protodask predict`, of which `label` names the class that is to be told from the others
+    (of two, the second by default), or Parquet files with a column of probabilities, which `probability` names. All
+    rows are one item set; with `group`, those that are equal in that column. With `per_row` each row has a decision of
+    its own: which `classes` to name, of which one is true, or which `labels`, true independently of each other.
+
+    A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `selected`,
+    `probability` and, with groups, `group`), and `_groups.parquet` with a row for each group; any other becomes a Zarr
+    group with the arrays `selected` (N,), 1 or 0, and `probability` (N,), and the Zarr group `groups`. Decisions for
+    each row have flags for each class, and `expected_loss` (N,). Either appears whole or not at all. Rows of one
+    probability at the threshold are selected by row number, the first ones.
+    """
+    form = as_loss(loss)
+    where = locate(out)
+    check_place(where)
+    if per_row is not None and (group is not None or label is not None or method != "auto"):
+        raise InputError(
+            "A decision for each row is asked for together with a group, a class or a method.",
+            "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
+        )
+    check_free(where, overwrite, DECISIONS)
+    rows = open_rows(predictions, label=label, columns=probability, group=group, every=per_row is not None)
+    task = _Task(rows, str(predictions), where, form, method, overwrite)
+    with open_engine(engine) as opened:
+        try:
+            return task.decide_each(per_row, opened) if per_row is not None else task.decide(group, opened)
+        finally:
+            opened.forget(rows)
+
+
+@dataclass(frozen=True)
+class _Task:
+    rows: PredictedRows
+    source: str
+    where: str
+    loss: Loss
+    method: Method
+    overwrite: bool
+
+    def decide(self, group: str | None, engine: Engine) -> Compared:
+        if group is None:
+            decision = self._decide_all(engine)
+            table = one_group(decision, np.zeros(1, dtype=np.int64), 0)
+            found, flags = self._compared(decision.k, "all", decision, table), None
+        else:
+            table = self._decide_groups(group, engine)
+            found, flags = self._compared(int(table.k.sum()), "groups", None, table), table.selected
+        record = {**self._record(found), "group": group}
+        if flags is None:
+            arguments = (engine.share(table), count_tied_before(self.rows, table, engine))
+            self._write(engine, record, Form(has_group=group is not None), table, _flag_rows, *arguments)
+        else:
+            self._write(engine, record, Form(has_group=True), table, _give_flags, engine.share(flags))
+        return found
+
+    def decide_each(self, per_row: PerRow, engine: Engine) -> Compared:
+        sums = engine.reduce(self.rows, _ROW_SUMS, self.loss, per_row, label="decide on the rows")
+        rows = self.rows.n_rows
+        found = Compared(
+            self.where, self.source, ", ".join(self.rows.names), self.loss.name, rows, sums.selected, rows,
+            sums.expected_loss / rows, sums.loss_at_half / rows, per_row, None,
+        )  # fmt: skip
+        record = {**self._record(found), "classes": list(self.rows.names)}
+        self._write(engine, record, Form(self.rows.names), None, _flag_classes, self.loss, per_row)
+        return found
+
+    def _decide_all(self, engine: Engine) -> Decision:
+        n_rows = self.rows.n_rows
+        if self.method == "exact" and n_rows > MOST_EXACT_ROWS:
+            raise InputError(
+                f"There are {n_rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
+                "Use the method auto, which decides on many rows by nearly normal counts.",
+            )
+        if self.method == "normal" or (self.method == "auto" and n_rows > FEW_ROWS):
+            return decide_source(self.rows, self.loss, engine)
+        values = engine.collect(self.rows, _checked, label="read the probabilities")[PROBABILITY]
+        return decide(values, self.loss, self.method)
+
+    def _decide_groups(self, group: str, engine: Engine) -> GroupDecisions:
+        found = decide_together(self.rows, self.loss, self.method, engine)
+        if found is not None:
+            return found
+        needed = SCATTERED_BYTES * self.rows.n_rows
+        usable = SCATTERED_SHARE * (engine.scheduler.processes().driver_bytes - INTERPRETER_BYTES)
+        if needed > min(usable, SCATTERED_SHARE * process_memory_limit()):
+            raise InputError(
+                f"The rows of a group in {group!r} do not lie together, and sorting {self.rows.n_rows:,} rows in "
+                f"memory takes about {needed / 2**20:,.0f} MiB.",
+                "Sort the rows by the group first, or give more memory with --memory-limit.",
+            )
+        values = engine.collect(self.rows, _checked, label="read the groups")
+        return decide_scattered(values[PROBABILITY], values[GROUP], self.loss, self.method, engine)
+
+    def _compared(
+        self, selected: int, kind: Literal["all", "groups"], decision: Decision | None, table: GroupDecisions
+    ) -> Compared:
+        return Compared(
+            path=self.where,
+            source=self.source,
+            what=self.rows.names[0],
+            loss=self.loss.name,
+            rows=self.rows.n_rows,
+            selected=selected,
+            decisions=len(table),
+            expected_loss=table.mean_expected_loss,
+            loss_at_half=table.mean_loss_at_half,
+            kind=kind,
+            decision=decision,
+        )
+
+    def _record(self, found: Compared) -> dict[str, Any]:
+        cut = None
+        if found.decision is not None:
+            own = found.decision.cut
+            cut = {"threshold": plain_number(own.threshold), "tied": own.tied, "taken": own.taken}
+        return {
+            "predictions": mask(self.source),
+            "of": found.what,
+            "kind": found.kind,
+            "loss": found.loss,
+            "method": self.method if found.decision is None else found.decision.method,
+            "rows": found.rows,
+            "selected": found.selected,
+            "decisions": found.decisions,
+            "expected_loss": found.expected_loss,
+            "loss_at_half": found.loss_at_half,
+            "cut": cut,
+        }
+
+    def _write(
+        self,
+        engine: Engine,
+        record: dict[str, Any],
+        form: Form,
+        table: GroupDecisions | None,
+        function: Callable[..., Arrays],
+        *args: Any,
+    ) -> None:
+        parquet = is_parquet(self.where)
+        with published(self.where, self.overwrite, DECISIONS) as place:
+            sink: Sink = create_store(place, parquet, self.rows.layout, form, record)
+            engine.map(self.rows, function, *args, sink=sink, label="write the decisions")
+            if form.has_group and table is not None:
+                write_groups(place, parquet, table)
+            self.rows.reader.check_unchanged()
+
+
+def _checked(block: Block) -> Arrays:
+    check_probabilities(block[PROBABILITY], block.start)
+    return block.arrays
+
+
+def _flag_rows(block: Block, table: GroupDecisions, tied_before: dict[int, int]) -> Arrays:
+    chosen = select_rows(table, block[PROBABILITY], block.start, tied_before.get(block.number, 0))
+    return {**block.arrays, SELECTED: chosen.astype(np.int8)}
+
+
+def _give_flags(block: Block, flags: Any) -> Arrays:
+    return {**block.arrays, SELECTED: flags[block.start : block.stop].astype(np.int8)}
+
+
+@dataclass(frozen=True)
+class _Sums:
+    selected: int
+    expected_loss: float
+    loss_at_half: float
+
+
+def _decide_block(block: Block, loss: Loss, per_row: PerRow) -> RowDecisions:
+    values = block[PROBABILITY]
+    check_probabilities(values, block.start)
+    return decide_sets(values, loss) if per_row == "classes" else decide_rows(values, loss)
+
+
+def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> _Sums:
+    found = _decide_block(block, loss, per_row)
+    return _Sums(int(found.k.sum()), float(found.expected_loss.sum()), float(found.loss_at_half.sum()))
+
+
+def _add(left: _Sums, right: _Sums) -> _Sums:
+    return _Sums(
+        left.selected + right.selected,
+        left.expected_loss + right.expected_loss,
+        left.loss_at_half + right.loss_at_half,
+    )
+
+
+_ROW_SUMS: Reduction[_Sums, _Sums] = Reduction(_sum_block, _add, identity)
+
+
+def _flag_classes(block: Block, loss: Loss, per_row: PerRow) -> Arrays:
+    found = _decide_block(block, loss, per_row)
+    return {SELECTED: found.selected.astype(np.int8), EXPECTED_LOSS: found.expected_loss}

@@ -1,0 +1,348 @@
+"""Decisions on stored predictions: those of arrays, in Zarr and Parquet, whole or not at all."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zarr
+from numpy.typing import NDArray
+
+from protodask.data.array_store import ArraySpec, ArrayStore
+from protodask.data.records import seal
+from protodask.data.storage import find_group, open_store
+from protodask.decisions import decide, decide_rows, decide_sets, predicted_rows, stored
+from protodask.decisions.decision_store import DecisionFiles
+from protodask.decisions.groups import decide_groups
+from protodask.decisions.large import decide_normal
+from protodask.decisions.stored import decide_stored
+from protodask.engine import Layout, thread_engine
+from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+
+Floats = NDArray[np.float64]
+Write = Callable[..., Path]
+
+RANDOM = np.random.default_rng(0)
+N = 2500
+ETA = np.round(RANDOM.beta(1, 3, size=N), 2)
+GROUPS = np.repeat(np.arange(N), RANDOM.integers(1, 30, size=N))[:N]
+
+
+def record_of(classes: list[Any], rows: int) -> dict[str, Any]:
+    found = {
+        "format": "protodask-predictions", "version": 1, "model": "none", "n_batches": 1, "classes": classes,
+        "rows": rows, "identity": "some",
+    }  # fmt: skip
+    return seal(found, "predictions")
+
+
+def write_zarr(
+    path: Path, probability: Floats, classes: list[Any] | None = None, group: NDArray[np.int64] | None = None
+) -> Path:
+    n_rows, n_classes = probability.shape
+    arrays = [
+        ArraySpec("probability", "float64", n_classes),
+        *([ArraySpec("group", "int64")] if group is not None else []),
+    ]
+    store = ArrayStore(str(path), Layout(n_rows, 1024), tuple(arrays), os.urandom(4).hex())
+    store.create(record_of(classes or list(range(n_classes)), n_rows))
+    for number in range(store.layout.n_blocks):
+        start, stop = store.layout.bounds(number)
+        own = {} if group is None else {"group": group[start:stop]}
+        store.write(number, start, {"probability": probability[start:stop], **own})
+    return path
+
+
+def write_parquet(path: Path, columns: dict[str, Any], files: int = 3, row_group: int = 700) -> Path:
+    path.mkdir()
+    n_rows = len(next(iter(columns.values())))
+    edges = np.linspace(0, n_rows, files + 1).astype(int)
+    for number in range(files):
+        own = {name: values[edges[number] : edges[number + 1]] for name, values in columns.items()}
+        pyarrow.parquet.write_table(pyarrow.table(own), path / f"part-{number}.parquet", row_group_size=row_group)
+    return path
+
+
+def of_two(eta: Floats) -> Floats:
+    return np.stack([1 - eta, eta], axis=1)
+
+
+def read_selected(path: Path) -> Any:
+    if path.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(path).sort_by("row").to_pydict()
+        assert table["row"] == list(range(len(table["row"])))
+        return np.array(table["selected"]), np.array(table["probability"])
+    group: Any = zarr.open_group(path, mode="r")
+    return group["selected"][...] == 1, group["probability"][...]
+
+
+def read_groups(path: Path) -> dict[str, Any]:
+    if path.suffix == ".parquet":
+        table = pyarrow.parquet.read_table(path / "_groups.parquet").to_pydict()
+        return {name: np.array(values) for name, values in table.items()}
+    group: Any = zarr.open_group(path / "groups", mode="r")
+    return {name: array[...] for name, array in group.arrays()}
+
+
+@pytest.mark.parametrize("out", ["out.zarr", "out.parquet"])
+@pytest.mark.parametrize("loss", ["f1", "am", "auc"])
+def test_decide_stored__is_the_decision_on_the_array(tmp_path: Path, out: str, loss: str) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA))
+    expected = decide_normal(ETA, loss)
+    found = decide_stored(data, tmp_path / out, loss)
+    selected, probability = read_selected(tmp_path / out)
+    np.testing.assert_array_equal(selected, expected.selected)
+    np.testing.assert_array_equal(probability, ETA)
+    assert found.decision is not None
+    assert (found.decision.k, found.decision.cut, found.what) == (expected.k, expected.cut, "1")
+    assert found.expected_loss == pytest.approx(expected.expected_loss, abs=1e-12)
+    assert found.loss_at_half == pytest.approx(expected.loss_at_half, abs=1e-12)
+
+
+def test_decide_stored__of_parquet_is_that_of_zarr(tmp_path: Path) -> None:
+    made = write_parquet(tmp_path / "table", {"id": np.arange(N), "eta": ETA})
+    decide_stored(write_zarr(tmp_path / "p.zarr", of_two(ETA)), tmp_path / "z.zarr", "f1")
+    decide_stored(made, tmp_path / "p.parquet", "f1", probability=["eta"])
+    np.testing.assert_array_equal(read_selected(tmp_path / "z.zarr")[0], read_selected(tmp_path / "p.parquet")[0])
+
+
+def test_decide_stored__splits_ties_by_row_number_across_blocks(tmp_path: Path) -> None:
+    tied = np.full(N, 0.3)
+    data = write_zarr(tmp_path / "p.zarr", of_two(tied))
+    found = decide_stored(data, tmp_path / "out.zarr", "g_mean")
+    selected, _ = read_selected(tmp_path / "out.zarr")
+    assert 0 < found.selected < N
+    np.testing.assert_array_equal(selected, np.arange(N) < found.selected)
+
+
+@pytest.mark.parametrize("out", ["out.zarr", "out.parquet"])
+def test_decide_stored__groups_are_those_of_the_arrays(tmp_path: Path, out: str) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=GROUPS)
+    expected = decide_groups(ETA, GROUPS, "f1")
+    found = decide_stored(data, tmp_path / out, "f1", group="group")
+    np.testing.assert_array_equal(read_selected(tmp_path / out)[0], expected.selected)
+    table = read_groups(tmp_path / out)
+    for name in ("group", "first_row", "n", "k", "threshold", "tied", "taken"):
+        np.testing.assert_array_equal(table[name], getattr(expected, name))
+    np.testing.assert_allclose(table["expected_loss"], expected.expected_loss, rtol=1e-12)
+    assert (found.decisions, found.kind, found.decision) == (len(expected), "groups", None)
+    assert found.expected_loss == pytest.approx(expected.mean_expected_loss)
+    if out.endswith("parquet"):
+        assert pyarrow.parquet.read_table(tmp_path / out).sort_by("row")["group"].to_pylist() == GROUPS.tolist()
+
+
+@pytest.mark.parametrize("out", ["out.zarr", "out.parquet"])
+def test_decide_stored__scattered_groups_of_text_are_sorted_in_memory(tmp_path: Path, out: str) -> None:
+    names = np.array([f"query {code}" for code in RANDOM.permutation(GROUPS)], dtype=object)
+    data = write_parquet(tmp_path / "table", {"eta": ETA, "query": names})
+    decide_stored(data, tmp_path / out, "am", group="query", probability=["eta"])
+    expected = decide_groups(ETA, names, "am")
+    np.testing.assert_array_equal(read_selected(tmp_path / out)[0], expected.selected)
+    table = read_groups(tmp_path / out)
+    assert table["first_row"].tolist() == expected.first_row.tolist()
+    assert table.get("group", expected.group).tolist() == expected.group.tolist()
+    assert ("group" in table) == out.endswith("parquet")
+
+
+def test_decide_stored__refuses_scattered_groups_that_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=RANDOM.permutation(GROUPS))
+    monkeypatch.setattr(stored, "SCATTERED_BYTES", 10**9)
+    with pytest.raises(InputError, match="Sort the rows by the group first"):
+        decide_stored(data, tmp_path / "out.zarr", "f1", group="group")
+    assert sorted(os.listdir(tmp_path)) == ["p.zarr"]
+
+
+@pytest.mark.parametrize(("per_row", "alone"), [("classes", decide_sets), ("labels", decide_rows)])
+@pytest.mark.parametrize("out", ["out.zarr", "out.parquet"])
+def test_decide_stored__each_row(tmp_path: Path, out: str, per_row: Any, alone: Callable[..., Any]) -> None:
+    probability = np.random.default_rng(0).dirichlet([1, 0.5, 0.2], size=3000)
+    data = write_zarr(tmp_path / "p.zarr", probability, ["red", "green", "blue"])
+    found = decide_stored(data, tmp_path / out, "f1", per_row=per_row)
+    expected = alone(probability, "f1")
+    if out.endswith("parquet"):
+        table = pyarrow.parquet.read_table(tmp_path / out).sort_by("row").to_pydict()
+        selected = np.stack([table[f"selected_{name}"] for name in ("red", "green", "blue")], axis=1)
+        losses = np.array(table["expected_loss"])
+    else:
+        group: Any = zarr.open_group(tmp_path / out, mode="r")
+        selected, losses = group["selected"][...] == 1, group["expected_loss"][...]
+        assert group.attrs["classes"] == ["red", "green", "blue"]
+    np.testing.assert_array_equal(selected, expected.selected)
+    np.testing.assert_allclose(losses, expected.expected_loss, rtol=1e-12)
+    assert (found.selected, found.decisions) == (expected.k.sum(), 3000)
+    assert found.expected_loss == pytest.approx(expected.expected_loss.mean())
+    assert found.loss_at_half == pytest.approx(expected.loss_at_half.mean())
+
+
+def test_decide_stored__one_class_against_the_rest(tmp_path: Path) -> None:
+    probability = np.random.default_rng(0).dirichlet([1, 0.5, 0.2], size=1000)
+    data = write_zarr(tmp_path / "p.zarr", probability, ["red", "green", "blue"])
+    decide_stored(data, tmp_path / "out.zarr", "f1", label="green")
+    expected = decide(probability[:, 1], "f1")
+    np.testing.assert_array_equal(read_selected(tmp_path / "out.zarr")[0], expected.selected)
+    for label, remedy in ((None, "--class"), ("violet", "Choose one of red, green, blue")):
+        with pytest.raises(InputError, match=remedy):
+            decide_stored(data, tmp_path / "other.zarr", "f1", label=label)
+
+
+def test_decide_stored__is_the_same_to_the_byte_for_any_threads(tmp_path: Path) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=GROUPS)
+    written = []
+    for threads in (1, 3):
+        out = tmp_path / f"out-{threads}.zarr"
+        with thread_engine(threads) as engine:
+            decide_stored(data, out, "f1", group="group", engine=engine)
+        written.append({str(path.relative_to(out)): path.read_bytes() for path in out.rglob("c/*")})
+    assert written[0] == written[1]
+    assert len(written[0]) > 10
+
+
+@pytest.mark.parametrize("method", ["exact", "normal", "auto"])
+def test_decide_stored__methods_agree(tmp_path: Path, method: Any) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA[:600]))
+    found = decide_stored(data, tmp_path / "out.zarr", "jaccard", method=method)
+    assert found.decision is not None
+    assert found.decision.method == ("normal" if method == "normal" else "quadratic")
+    assert found.selected == decide(ETA[:600], "jaccard").k
+
+
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("out", ["out.zarr", "out.parquet"])
+def test_decide_stored__that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, existing: bool
+) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA))
+    if existing:
+        decide_stored(data, tmp_path / out, "f1")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def torn(*arguments: object) -> None:
+        raise StorageError("The disk was full.", "Free some space.")
+
+    monkeypatch.setattr(DecisionFiles if out.endswith("parquet") else ArrayStore, "write", torn)
+    with pytest.raises(StorageError, match="Free some space"):
+        decide_stored(data, tmp_path / out, "am", overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_decide_stored__predictions_that_are_replaced_meanwhile_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA))
+    opened = predicted_rows.open_rows
+
+    def replaced(*arguments: Any, **settings: Any) -> Any:
+        rows = opened(*arguments, **settings)
+        record = json.loads((data / "zarr.json").read_text())
+        record["attributes"]["identity"] = "another"
+        (data / "zarr.json").write_text(json.dumps(record))
+        return rows
+
+    monkeypatch.setattr(stored, "open_rows", replaced)
+    with pytest.raises(StorageError, match="Repeat once nobody writes"):
+        decide_stored(data, tmp_path / "out.zarr", "f1")
+    assert sorted(os.listdir(tmp_path)) == ["p.zarr"]
+
+
+def test_decide_stored__needs_overwrite_and_overwrites_decisions_only(tmp_path: Path) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA))
+    decide_stored(data, tmp_path / "out.zarr", "f1")
+    with pytest.raises(OutputExistsError, match="overwrite"):
+        decide_stored(data, tmp_path / "out.zarr", "am")
+    decide_stored(data, tmp_path / "out.zarr", "am", overwrite=True)
+    assert dict(zarr.open_group(tmp_path / "out.zarr", mode="r").attrs)["loss"] == "am"
+    with pytest.raises(OutputExistsError, match="remove it yourself"):
+        decide_stored(data, data, "am", overwrite=True)
+
+
+def test_decide_stored__damaged_predictions_are_found(tmp_path: Path) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=GROUPS)
+    chunk = data / "probability" / "c" / "2" / "0"
+    content = chunk.read_bytes()
+    chunk.unlink()
+    with pytest.raises(FormatError, match="Predict again"):
+        decide_stored(data, tmp_path / "out.zarr", "f1")
+    chunk.write_bytes(content[:-8] + b"12345678")
+    with pytest.raises(FormatError, match="Write the array again"):
+        decide_stored(data, tmp_path / "out.zarr", "f1")
+    chunk.write_bytes(content)
+    (data / "group" / "c" / "1").unlink()
+    with pytest.raises(FormatError, match="'group' .* is damaged"):
+        decide_stored(data, tmp_path / "out.zarr", "f1", group="group")
+    record = json.loads((data / "zarr.json").read_text())
+    record["attributes"]["rows"] = 17
+    (data / "zarr.json").write_text(json.dumps(record))
+    with pytest.raises(FormatError, match="checksum"):
+        decide_stored(data, tmp_path / "out.zarr", "f1")
+    assert sorted(os.listdir(tmp_path)) == ["p.zarr"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({}, "Name it with --probability; the columns are eta, name, query, bad, float"),
+        ({"probability": ["other"]}, "The columns are eta"),
+        ({"probability": ["eta"], "group": "other"}, "The columns are eta"),
+        ({"probability": ["name"]}, "Name a column of numbers"),
+        ({"probability": ["bad"]}, "Give numbers from 0 to 1"),
+        ({"probability": ["eta"], "group": "query"}, "Fill in or remove such rows"),
+        ({"probability": ["eta"], "group": "float"}, "Fill in or remove such rows"),
+        ({"probability": ["eta", "bad"]}, "--per-row"),
+        ({"probability": ["eta"], "label": "1"}, "Name one of them"),
+        ({"probability": ["eta"], "per_row": "labels", "method": "exact"}, "Leave them out"),
+        ({"probability": ["eta"], "loss": "accuracy"}, "Choose one of am"),
+    ],
+)
+def test_decide_stored__refuses_what_it_cannot_do(tmp_path: Path, settings: dict[str, Any], remedy: str) -> None:
+    columns = {"eta": [0.1, 0.2, 0.3], "name": ["a", "b", "c"], "query": [1, None, 2], "bad": [0.1, 1.5, None]}
+    columns["float"] = [1.0, float("nan"), 2.0]
+    data = write_parquet(tmp_path / "table.parquet", columns, files=1)
+    with pytest.raises(InputError, match=remedy):
+        decide_stored(data, tmp_path / "out.zarr", **settings)
+    assert sorted(os.listdir(tmp_path)) == ["table.parquet"]
+
+
+def test_decide_stored__refuses_places_without_predictions(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Check the path"):
+        decide_stored(tmp_path / "nothing", tmp_path / "out.zarr")
+    zarr.create_group(tmp_path / "other.zarr")
+    with pytest.raises(InputError, match="Make predictions"):
+        decide_stored(tmp_path / "other.zarr", tmp_path / "out.zarr")
+    with pytest.raises(InputError, match="--group"):
+        decide_stored(write_zarr(tmp_path / "p.zarr", of_two(ETA)), tmp_path / "out.zarr", group="group")
+    pyarrow.parquet.write_table(pyarrow.table({"eta": np.zeros(0)}), tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match="at least one row"):
+        decide_stored(tmp_path / "empty.parquet", tmp_path / "out.zarr", probability=["eta"])
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(FormatError, match="Write it again"):
+        decide_stored(tmp_path / "torn.parquet", tmp_path / "out.zarr", probability=["eta"])
+
+
+def test_decide_stored__into_an_object_store(tmp_path: Path) -> None:
+    data = write_zarr(tmp_path / "p.zarr", of_two(ETA), group=GROUPS)
+    out = f"memory://{tmp_path.name}/out.zarr"
+    expected = decide_groups(ETA, GROUPS, "f1")
+    for overwrite in (False, True):
+        decide_stored(data, out, "f1", group="group", overwrite=overwrite)
+        place, _ = find_group(out)
+        group: Any = zarr.open_group(open_store(place, True), mode="r")
+        np.testing.assert_array_equal(group["selected"][...] == 1, expected.selected)
+        np.testing.assert_array_equal(group["groups/k"][...], expected.k)
+    with pytest.raises(InputError, match="use a local path"):
+        decide_stored(data, f"memory://{tmp_path.name}/out.parquet", "f1")
+
+
+def test_parquet_rows__of_any_range_are_those_rows(tmp_path: Path) -> None:
+    data = write_parquet(tmp_path / "table", {"eta": ETA, "query": GROUPS}, files=4, row_group=333)
+    rows = predicted_rows.open_rows(data, columns=["eta"], group="query")
+    for start, stop in ((0, N), (0, 1), (332, 334), (1249, 1251), (700, 2400), (N - 1, N)):
+        found = rows.rows(start, stop)
+        np.testing.assert_array_equal(found["probability"], ETA[start:stop])
+        np.testing.assert_array_equal(found["group"], GROUPS[start:stop])
