@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protodask.cli.computing import check_connection
-from protodask.cli.console import say, say_pairs, say_table
+from protodask.cli.console import MOST_LINES, say, say_pairs, say_table, show_json
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import NOTHING_SAID, Connection, Debug, Json, Overwrite, grouped
-from protodask.cli.show import MOST_LINES, count, shorten, show_json, size
+from protodask.cli.wording import count, shorten, size
 
 if TYPE_CHECKING:
     from protodask.engine.checkup import Report

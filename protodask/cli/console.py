@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
 from protodask.places import mask_text
+
+MOST_LINES = 20
+"""Lines of a list that are shown; --json has all."""
 
 
 def is_terminal() -> bool:
@@ -44,6 +48,20 @@ def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     columns = zip(*[tuple(map(plain, line)) for line in (header, *rows)], strict=True)
     for line in zip(*map(_aligned, columns), strict=True):
         say("  ".join(line).rstrip())
+
+
+def say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table, of many rows the first ones."""
+    say_table(header, rows[:MOST_LINES])
+    if len(rows) > MOST_LINES:
+        say(f"and {len(rows) - MOST_LINES:,} more")
+
+
+def show_json(value: Any) -> None:
+    """A value as JSON on standard output."""
+    from protodask.pipeline.json_file import to_json
+
+    typer.echo(to_json(value))
 
 
 def _aligned(column: Sequence[str]) -> list[str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from protodask.cli.computing import Computing
-from protodask.cli.console import say, say_pairs
+from protodask.cli.console import say, say_pairs, show_json
 from protodask.cli.errors import wrong_use
-from protodask.cli.show import show_json
 
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline

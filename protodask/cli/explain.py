@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.console import plain, say
+from protodask.cli.console import MOST_LINES, plain, say, show_json
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
-from protodask.cli.show import MOST_LINES, count, shorten, show_json
+from protodask.cli.wording import count, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console

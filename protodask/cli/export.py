@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.console import say
+from protodask.cli.console import say, show_json
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.predict import Model
-from protodask.cli.show import count, shorten, show_json
+from protodask.cli.wording import count, shorten
 
 
 @grouped

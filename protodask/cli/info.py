@@ -8,7 +8,7 @@ import typer
 
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json
-from protodask.cli.show import show_description
+from protodask.cli.show_description import show_description
 
 
 def info(

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.console import say, say_pairs, say_table
+from protodask.cli.console import say, say_pairs, say_table, show_json
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug, Json, grouped
-from protodask.cli.progress import describe_seconds
-from protodask.cli.show import count, shorten, show_json, size
 from protodask.cli.training import NOTHING_SAID, Data, TrainingOptions
+from protodask.cli.wording import count, describe_seconds, shorten, size
 
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import typer
 
 from protodask.cli.console import is_terminal, plain
+from protodask.cli.wording import describe_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -113,15 +114,6 @@ def describe_batch(record: BatchRecord) -> str:
         f"objective {record.value:.6g}  gradient {record.gradient_norm:.2g}  features {record.active_features}  "
         f"prototypes {record.prototypes}  {describe_seconds(record.seconds)}"
     )
-
-
-def describe_seconds(seconds: float) -> str:
-    """A duration to read."""
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 class LogReporter:

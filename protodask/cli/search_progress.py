@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from protodask.cli.wording import describe_seconds
+
 if TYPE_CHECKING:
     from protodask.pipeline.tuning import SearchStarted
     from protodask.selection.search import FoldStep, SearchEvent, SettingDone
@@ -89,8 +91,6 @@ class SearchTally:
 
     def describe(self) -> str:
         """Where the search is, in one line; what matters least stands last, where a narrow terminal cuts it off."""
-        from protodask.cli.progress import describe_seconds
-
         parts = [
             describe_seconds(self._clock() - self._began),
             f"{_stage(self.stage)}settings {self._done} of {self._of}",

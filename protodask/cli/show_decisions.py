@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from protodask.cli.console import say
-from protodask.cli.show import count, shorten
+from protodask.cli.wording import count, shorten
 
 if TYPE_CHECKING:
     from protodask.pipeline.results import DecisionsWritten

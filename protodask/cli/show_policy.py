@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, say_pairs
-from protodask.cli.show import number, shorten
+from protodask.cli.wording import number, shorten
 from protodask.places import mask
 
 if TYPE_CHECKING:

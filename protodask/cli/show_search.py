@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from protodask.cli.console import say, say_pairs
-from protodask.cli.show import count, progress_pairs, recorded_pairs, say_some, shorten, summarize_fit, value_text
+from protodask.cli.console import say, say_pairs, say_some
+from protodask.cli.show_models import summarize_fit
+from protodask.cli.wording import count, progress_pairs, recorded_pairs, shorten, value_text
 
 if TYPE_CHECKING:
     from protodask.pipeline.results import ModelTuned

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from protodask.cli.console import say
-from protodask.cli.show import number, say_some, shorten
-from protodask.pipeline.results import DatasetSubsampled
+from typing import TYPE_CHECKING
+
+from protodask.cli.console import say, say_some
+from protodask.cli.wording import number, shorten
+
+if TYPE_CHECKING:
+    from protodask.pipeline.results import DatasetSubsampled
 
 
 def summarize_subsample(result: DatasetSubsampled) -> str:

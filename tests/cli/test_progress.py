@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from protodask.cli.progress import LogReporter, TerminalReporter, describe_seconds, reporting
+from protodask.cli.progress import LogReporter, TerminalReporter, reporting
 from protodask.cli.search_progress import MOST_LOSSES, SearchTally
 from protodask.engine.progress import Progress
 from protodask.pipeline.tuning import SearchStarted
@@ -117,14 +117,6 @@ def test_reporting__warnings_become_lines(capsys: pytest.CaptureFixture[str]) ->
 def test_reporting__other_warnings_stay_as_they_are() -> None:
     with pytest.raises(DeprecationWarning), reporting():
         warnings.warn("soon gone", DeprecationWarning, stacklevel=1)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.04, "0.0 s"), (99.9, "99.9 s"), (100, "1 min 40 s"), (3600, "1 h 0 min"), (7325, "2 h 2 min")],
-)
-def test_describe_seconds__is_short(seconds: float, text: str) -> None:
-    assert describe_seconds(seconds) == text
 
 
 ONE, TWO = Setting(1e-3, 1e-8), Setting(1e-2, 1e-8)
