@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.column_source import column_source
-from protodask.data.schema import INCLUSION, WEIGHT, row_weights
+from protodask.data.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (
     ClassTotals,
-    check_confidence,
     class_totals,
     half_width,
     merge_totals,
     widened,
 )
-from protodask.evaluation.interval import Interval
+from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
+from protodask.evaluation.interval import Interval, check_confidence
 from protodask.evaluation.rank_cells import (
     SUM_BYTES,
     Grid,
@@ -127,7 +126,8 @@ def auc(
     if not 0 <= most_error < 1:
         raise InputError(f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6.")
     check_confidence(confidence)
-    source, own = _as_source(score, label, weight, inclusion)
+    given = {SCORE: score, LABEL: label, WEIGHT.name: weight, INCLUSION.name: inclusion}
+    source = check_rows(source_of(given, {LABEL: "Give 1 for each positive and 0 for each negative."}))
     with open_engine(engine) as opened:
         if curve_bytes(source.layout.n_rows, 2) <= opened.scheduler.memory_bytes:
             exact = opened.reduce(source, SORTED, label="auc")
@@ -135,7 +135,7 @@ def auc(
             value, error, passes = area(exact.runs), 0.0, 1
         else:
             totals, value, error, passes = _area_in_passes(opened, source, most_error)
-        if own:
+        if source is not score:
             opened.forget(source)
     negatives, positives = totals.rows.tolist()
     half = half_width(totals, confidence)
@@ -175,27 +175,6 @@ def _area_in_passes(engine: Engine, source: Source, most_error: float) -> tuple[
     return totals, value, error, passes
 
 
-def _as_source(
-    score: ArrayLike | Source, label: ArrayLike | None, weight: ArrayLike | None, inclusion: ArrayLike | None
-) -> tuple[Source, bool]:
-    """The rows, and whether their source was made here."""
-    own = not isinstance(score, Source)
-    if isinstance(score, Source):
-        if label is not None or weight is not None or inclusion is not None:
-            raise InputError(
-                "A source was given together with labels or weights.", "Let the source hold them, or give arrays only."
-            )
-        source = score
-    elif label is None:
-        raise InputError("Scores were given without labels.", "Give 1 for each positive and 0 for each negative.")
-    else:
-        given = {SCORE: score, LABEL: label, WEIGHT.name: weight, INCLUSION.name: inclusion}
-        source = column_source({name: array for name, array in given.items() if array is not None})
-    if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
-    return source, own
-
-
 def read_labelled(block: Block) -> Labelled:
     """What a block says of its rows, or an error that names the first row that cannot be used."""
     if SCORE not in block or LABEL not in block:
@@ -208,40 +187,21 @@ def read_labelled(block: Block) -> Labelled:
         )
     if score.dtype.kind != "f" or score.dtype.itemsize > 8:
         score = score.astype(np.float64)
-    _refuse(block, np.isnan(score), "The score of row {row} is missing.", "Give a number for each row.")
+    require(block, ~np.isnan(score), "The score of row {row} is missing.", "Give a number for each row.")
     if label.dtype.kind not in "fiub":
         raise InputError(f"The labels are of type {label.dtype}.", "Give 1 for each positive and 0 for each negative.")
     positive = np.asarray(label == 1)
-    _refuse(
+    require(
         block,
-        ~(positive | np.asarray(label == 0)),
+        positive | np.asarray(label == 0),
         "The label of row {row} is neither 0 nor 1.",
         "Give 1 for each positive and 0 for each negative.",
     )
-    if INCLUSION.name in block:
-        inclusion = block[INCLUSION.name]
-        _refuse(
-            block,
-            ~((inclusion > 0) & (inclusion <= 1)),
-            "The inclusion probability of row {row} is not above 0 and at most 1.",
-            "Give the probability with which each row was kept.",
-        )
-    weight = row_weights(block)
+    weight = usable_weights(block)
     if weight is None:
         return Labelled(score, positive, None)
-    _refuse(
-        block,
-        ~((weight >= 0) & (weight < np.inf)),
-        "The weight of row {row} is missing, infinite or negative.",
-        "Give weights of zero or more, and inclusion probabilities above zero.",
-    )
     kept = weight > 0
     return Labelled(score, positive, weight) if kept.all() else Labelled(score[kept], positive[kept], weight[kept])
-
-
-def _refuse(block: Block, wrong: NDArray[np.bool_], seen: str, remedy: str) -> None:
-    if wrong.any():
-        raise InputError(seen.format(row=block.start + int(np.argmax(wrong))), remedy)
 
 
 def _sort_block(block: Block) -> SortedPart:

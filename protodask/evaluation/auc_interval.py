@@ -28,8 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError
-from protodask.evaluation.interval import Interval
+from protodask.evaluation.interval import Interval, check_confidence
 from protodask.evaluation.score_bins import Floats, Integers
 
 ROUNDING = 1e-10
@@ -60,12 +59,6 @@ def class_totals(positive: NDArray[np.bool_], weight: Floats | None) -> ClassTot
 def merge_totals(left: ClassTotals, right: ClassTotals) -> ClassTotals:
     """The totals of the rows of both."""
     return ClassTotals(left.rows + right.rows, left.weight + right.weight, left.squares + right.squares)
-
-
-def check_confidence(confidence: float) -> None:
-    """Refuse what is no probability between 0 and 1."""
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
 
 
 def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:

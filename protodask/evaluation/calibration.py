@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, Label
+from protodask.data.schema import FEATURES, Label
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
-from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
+from protodask.evaluation.given_rows import check_rows
+from protodask.evaluation.interval import normal_quantile
+from protodask.evaluation.outcomes import Outcomes, predicted_outcomes
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
@@ -118,8 +119,6 @@ def merge_calibrations(left: CalibrationSums, right: CalibrationSums) -> Calibra
 
 def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confidence: float = 0.95) -> CalibrationCurve:
     """The curve that the sums amount to."""
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
     n_bins = sums.weight.shape[1]
     present = sums.weight > 0
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -142,7 +141,7 @@ def finish_calibration(sums: CalibrationSums, classes: Sequence[Label], confiden
 
 def wilson_interval(share: Floats, count: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
     """Low and high end of Wilson's interval for shares of `count` draws each; NaN where either is."""
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = normal_quantile(confidence)
     middle = share + z**2 / (2 * count)
     half = z * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     scale = 1 + z**2 / count
@@ -166,8 +165,7 @@ def calibration_curve(
     if n_bins not in range(1, MOST_BINS + 1):
         raise InputError(f"n_bins is {n_bins!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
     (count,) = model.batch_counts(n_batches)
-    if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+    check_rows(source)
     with open_engine(engine) as opened:
         sums = opened.reduce(source, CALIBRATION, opened.share(model), codes, count, int(n_bins), label="calibration")
     return finish_calibration(sums, model.classes, confidence)
@@ -177,9 +175,7 @@ def _sum_block(
     block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int, n_bins: int
 ) -> CalibrationSums:
     ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
-    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
-    arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
-    return calibration_sums(read_outcomes(Block(block.number, block.start, arrays)), n_bins)
+    return calibration_sums(predicted_outcomes(block, probability, codes), n_bins)
 
 
 CALIBRATION: Reduction[CalibrationSums, CalibrationSums] = Reduction(_sum_block, merge_calibrations, identity)

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from protodask.data.column_source import column_source
 from protodask.data.rows import FILL_IN
-from protodask.data.schema import TARGET, WEIGHT, row_weights
+from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
+from protodask.evaluation.given_rows import require, source_of, usable_weights
 from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
@@ -152,23 +152,17 @@ def id_of(calibrator: Calibrator) -> str:
 
 def read_plain(block: Block) -> ScoredRows:
     """Scores and outcomes as they are, or an error that names the first row that cannot be used."""
-    score, outcome, weight = block[SCORE], block[OUTCOME], row_weights(block)
+    score, outcome, weight = block[SCORE], block[OUTCOME], usable_weights(block)
     for name, values in ((SCORE, score), (OUTCOME, outcome)):
         if values.ndim != 1 or values.dtype.kind not in "fiub":
             raise InputError(
                 f"The {name} is an array of shape {values.shape} and type {values.dtype}.",
                 f"Give one number for each row as its {name}.",
             )
-        _check_rows(block, np.isfinite(values), f"The {name} of row {{row}} is missing or infinite.", FILL_IN)
+        require(block, np.isfinite(values), f"The {name} of row {{row}} is missing or infinite.", FILL_IN)
     x, y = np.asarray(score, dtype=np.float64), np.asarray(outcome, dtype=np.float64)
     if weight is None:
         return ScoredRows((x,), (y,), np.ones(len(x)))
-    _check_rows(
-        block,
-        (weight >= 0) & (weight < np.inf),
-        "The weight of row {row} is missing, infinite or negative.",
-        "Give weights of zero or more, and inclusion probabilities above zero.",
-    )
     kept = weight > 0
     return ScoredRows((x[kept],), (y[kept],), weight[kept])
 
@@ -189,25 +183,10 @@ def class_rows(outcomes: Outcomes) -> ScoredRows:
     )
 
 
-def _check_rows(block: Block, usable: NDArray[np.bool_], seen: str, remedy: str) -> None:
-    if not usable.all():
-        raise InputError(seen.format(row=block.start + int(np.argmin(usable))), remedy)
-
-
 def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
-    if isinstance(score, Source):
-        if outcome is not None or weight is not None:
-            raise InputError(
-                "A source was given together with outcomes or weights.",
-                "Let the source hold them, or give arrays only.",
-            )
-        return score
-    if outcome is None:
-        raise InputError("Scores were given without outcomes.", "Give what each row came to as outcome.")
-    as_classes = np.ndim(score) == 2
-    names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
-    columns = {names[0]: score, names[1]: outcome} | ({} if weight is None else {WEIGHT.name: weight})
-    return column_source(columns, tables=[PROBABILITY])
+    names = (PROBABILITY, TARGET.name) if not isinstance(score, Source) and np.ndim(score) == 2 else (SCORE, OUTCOME)
+    given = {names[0]: score, names[1]: outcome, WEIGHT.name: weight}
+    return source_of(given, {names[1]: "Give what each row came to as outcome."}, tables=[PROBABILITY])
 
 
 def _width_of_block(block: Block) -> int | None:

@@ -17,11 +17,16 @@ class Interval:
     high: float
 
 
-def normal_quantile(confidence: float) -> float:
-    """`z` of the two-sided interval `value -+ z * standard error` that a normal estimate has with this confidence."""
+def check_confidence(confidence: float) -> float:
+    """The confidence, if it is a probability between 0 and 1."""
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
-    return NormalDist().inv_cdf(0.5 + confidence / 2)
+    return confidence
+
+
+def normal_quantile(confidence: float) -> float:
+    """`z` of the two-sided interval `value -+ z * standard error` that a normal estimate has with this confidence."""
+    return NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
 
 
 def normal_interval(value: float, standard_error: float, confidence: float = 0.95) -> Interval:

@@ -1,8 +1,8 @@
 """Metrics of class probabilities: exact, global, weighted, one pass each; of the ROC AUC of very many rows, a bound.
 
-Every metric takes NumPy arrays, or a source whose blocks hold `probability` (N, K), `target` (N,) and, if rows are
-weighted, `weight` or `inclusion` (N,): the weight of a row is then `s = weight / inclusion`. A row of weight 2 counts
-as the same row twice, a row of weight 0 not at all.
+Every metric takes arrays of NumPy, dask or Zarr, or a source whose blocks hold `probability` (N, K), `target` (N,) and,
+if rows are weighted, `weight` or `inclusion` (N,): the weight of a row is then `s = weight / inclusion`. A row of
+weight 2 counts as the same row twice, a row of weight 0 not at all.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+import zarr
 from numpy.typing import ArrayLike
 
 from protodask.data.schema import TARGET, WEIGHT
-from protodask.engine import Block, EngineLike, Reduction, Source, array_source, open_engine
+from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
+from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, half_width, widened
+from protodask.evaluation.given_rows import check_rows, source_of
 from protodask.evaluation.outcomes import (
     PROBABILITY,
     Floats,
@@ -149,7 +152,7 @@ def evaluate(
     `roc_auc=False` leaves it out. `clip`: see `log_loss`.
     """
     with open_engine(engine) as opened:
-        _check_rows(source)
+        check_rows(source)
         bins = curve_bins(opened, source, n_classes)
         return opened.reduce(source, EVALUATION, n_classes, roc_auc, _check_clip(clip), bins, label="evaluate")
 
@@ -230,6 +233,8 @@ def roc_auc(
     with open_engine(engine) as opened:
         n_classes = opened.take(source, np.array([0]), (PROBABILITY,), label="columns")[PROBABILITY].shape[1]
         areas = opened.reduce(source, AREAS, curve_bins(opened, source, n_classes), label="roc auc")
+        if source is not probability:
+            opened.forget(source)
     return areas.macro if average == "macro" else areas.weighted
 
 
@@ -242,7 +247,10 @@ def _outcomes(
 ) -> OutcomeSums:
     source = _as_source(probability, target, weight)
     with open_engine(engine) as opened:
-        return opened.reduce(source, OUTCOMES, _check_clip(clip), label="evaluate")
+        sums = opened.reduce(source, OUTCOMES, _check_clip(clip), label="evaluate")
+        if source is not probability:
+            opened.forget(source)
+    return sums
 
 
 def _check_clip(clip: float) -> float:
@@ -251,44 +259,29 @@ def _check_clip(clip: float) -> float:
     return clip
 
 
-def _check_rows(source: Source) -> None:
-    if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
-
-
 def _as_source(probability: ArrayLike | Source, target: ArrayLike | None, weight: ArrayLike | None) -> Source:
-    if isinstance(probability, Source):
-        if target is not None or weight is not None:
-            raise InputError(
-                "A source was given together with targets or weights.", "Let the source hold them, or give arrays only."
-            )
-        _check_rows(probability)
-        return probability
-    if target is None:
-        raise InputError("Probabilities were given without targets.", "Give the true class of each row as target.")
-    arrays = {PROBABILITY: np.asarray(probability), TARGET.name: np.asarray(target)}
-    if weight is not None:
-        arrays[WEIGHT.name] = np.asarray(weight, dtype=np.float64)
-    _check_arrays(arrays)
-    source = array_source(arrays)
-    _check_rows(source)
-    return source
+    given: dict[str, Any] = {PROBABILITY: probability, TARGET.name: target, WEIGHT.name: weight}
+    if not isinstance(probability, Source):
+        given = {name: None if array is None else _as_array(array) for name, array in given.items()}
+        _check_types(given[PROBABILITY], given[TARGET.name])
+    needed = {TARGET.name: "Give the true class of each row as target."}
+    return check_rows(source_of(given, needed, tables=[PROBABILITY]))
 
 
-def _check_arrays(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    probability, target = arrays[PROBABILITY], arrays[TARGET.name]
+def _as_array(values: Any) -> Any:
+    """What has a shape and a type: a dask or Zarr array as it is."""
+    if hasattr(values, "to_dask_array"):
+        return values.to_dask_array(lengths=True)
+    return values if is_lazy(values) or isinstance(values, zarr.Array) else np.asarray(values)
+
+
+def _check_types(probability: Any, target: Any) -> None:
     if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
         raise InputError(
             f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
             "Give floating-point numbers in one row for each sample and one column for each class.",
         )
-    if target.dtype.kind not in "iub":
+    if target is not None and target.dtype.kind not in "iub":
         raise InputError(
             f"The targets are of type {target.dtype}.", "Give each target as the index of its class, an integer from 0."
         )
-    for name, array in arrays.items():
-        if name != PROBABILITY and array.shape != probability.shape[:1]:
-            raise InputError(
-                f"The {name} has shape {array.shape}, and there are {len(probability)} rows of probabilities.",
-                f"Give one {name} for each row.",
-            )

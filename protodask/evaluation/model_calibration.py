@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.schema import FEATURES
 from protodask.engine import Block, EngineLike, Source, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.calibrator import class_rows
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
-from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
+from protodask.evaluation.outcomes import predicted_outcomes
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.splines import SplineCalibration
@@ -69,6 +69,4 @@ def calibrate_model(
 
 def _read_model_rows(block: Block, model: PrototypeSet, codes: NDArray[np.int64], n_batches: int) -> ScoredRows:
     ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches])
-    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
-    arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
-    return class_rows(read_outcomes(Block(block.number, block.start, arrays)))
+    return class_rows(predicted_outcomes(block, probability, codes))

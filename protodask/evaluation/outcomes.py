@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import TARGET, row_weights
+from protodask.data.schema import INCLUSION, TARGET, WEIGHT
 from protodask.engine import Block
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, merge_totals
+from protodask.evaluation.given_rows import require, usable_weights
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +80,7 @@ class OutcomeSums:
 def read_outcomes(block: Block) -> Outcomes:
     """What a block says of its rows, or an error that names the first row that cannot be evaluated."""
     probability, target = block[PROBABILITY], block[TARGET.name]
-    weights = row_weights(block)
+    weights = usable_weights(block)
     n_classes = probability.shape[1]
     # `initial` covers blocks without rows; NaN makes either comparison false.
     if not (probability.min(initial=np.inf) >= 0 and probability.max(initial=0.0) < np.inf):
@@ -89,35 +90,34 @@ def read_outcomes(block: Block) -> Outcomes:
             "Give the probabilities that predict_proba returns.",
         )
     total: Floats = probability.sum(axis=1, dtype=np.float64)
-    wrong = np.asarray(np.abs(total - 1) > SUM_TOLERANCE)
-    if wrong.any():
-        raise InputError(
-            f"The probabilities of row {_first(block, wrong)} do not add up to one.",
-            "Give one column for each class, scaled so that every row adds up to one.",
-        )
-    wrong = (target < 0) | (target >= n_classes)
-    if wrong.any():
-        raise InputError(
-            f"The target of row {_first(block, wrong)} is not among the codes 0 to {n_classes - 1}.",
-            "Give each target as the index of its class, and one column of probabilities for each class.",
-        )
+    require(
+        block,
+        np.asarray(np.abs(total - 1) <= SUM_TOLERANCE),
+        "The probabilities of row {row} do not add up to one.",
+        "Give one column for each class, scaled so that every row adds up to one.",
+    )
+    require(
+        block,
+        (target >= 0) & (target < n_classes),
+        f"The target of row {{row}} is not among the codes 0 to {n_classes - 1}.",
+        "Give each target as the index of its class, and one column of probabilities for each class.",
+    )
     codes = target.astype(np.intp, copy=False)
     if weights is None:
         return Outcomes(probability, codes, np.ones(block.n_rows))
-    wrong = ~((weights >= 0) & (weights < np.inf))
-    if wrong.any():
-        raise InputError(
-            f"The weight of row {_first(block, wrong)} is missing, infinite or negative.",
-            "Give weights of zero or more, and inclusion probabilities above zero.",
-        )
     kept = weights > 0
     if kept.all():
         return Outcomes(probability, codes, weights)
     return Outcomes(probability[kept], codes[kept], weights[kept])
 
 
-def _first(block: Block, wrong: NDArray[np.bool_]) -> int:
-    return block.start + int(np.argmax(wrong))
+def predicted_outcomes(block: Block, probability: NDArray[np.floating[Any]], codes: NDArray[np.int64]) -> Outcomes:
+    """The same for a block of features and targets and what a model makes of it, whose classes of the targets are
+    `codes`.
+    """
+    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
+    arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
+    return read_outcomes(Block(block.number, block.start, arrays))
 
 
 def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:

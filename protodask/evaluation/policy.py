@@ -20,15 +20,15 @@ whole log says to ips: the sum is the same to the last bit, and it is divided by
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.column_source import column_source
 from protodask.data.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
+from protodask.evaluation.given_rows import check_rows, source_of
 from protodask.evaluation.interval import Interval, normal_quantile
 from protodask.evaluation.ratio import NO_ROWS, Floats, RatioSums, finish_ratio, merge_ratios, ratio_sums, zero_rows
 
@@ -37,6 +37,8 @@ Estimator = Literal["ips", "snips"]
 MATCH = "match"
 REWARD = "reward"
 PROPENSITY = "propensity"
+
+NEEDED = "Give one of each for each row, or a source that holds them."
 
 
 @dataclass(frozen=True)
@@ -119,33 +121,13 @@ def policy_value(
     and its interval is 0 wide: no reward was seen, so nothing is known of their size.
     """
     question = PolicyQuestion(estimator, dropped_zeros, confidence)
-    source = _as_source(match, reward, propensity, inclusion)
+    given = {MATCH: match, REWARD: reward, PROPENSITY: propensity, INCLUSION.name: inclusion}
+    source = check_rows(source_of(given, dict.fromkeys((REWARD, PROPENSITY), NEEDED)))
     with open_engine(engine) as opened:
         sums = opened.reduce(source, POLICY, question, label="policy value")
         if source is not match:
             opened.forget(source)
     return finish_policy(sums, question).interval
-
-
-def _as_source(
-    match: ArrayLike | Source, reward: ArrayLike | None, propensity: ArrayLike | None, inclusion: ArrayLike | None
-) -> Source:
-    if isinstance(match, Source):
-        if not (reward is None and propensity is None and inclusion is None):
-            raise InputError(
-                "A source was given together with arrays.", "Let the source hold them all, or give arrays only."
-            )
-        source: Source = match
-    elif reward is None or propensity is None:
-        raise InputError(
-            "A log needs rewards and propensities.", "Give one of each for each row, or a source that holds them."
-        )
-    else:
-        arrays: dict[str, Any] = {MATCH: match, REWARD: reward, PROPENSITY: propensity}
-        source = column_source(arrays if inclusion is None else arrays | {INCLUSION.name: inclusion})
-    if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
-    return source
 
 
 def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:

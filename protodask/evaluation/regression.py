@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.column_source import column_source
-from protodask.data.schema import TARGET, WEIGHT, row_weights
+from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.errors import InputError
+from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
 
 PREDICTION = "prediction"
 """Name of the array (N,) that holds a model's predictions."""
@@ -40,7 +39,8 @@ def squared_error(
     "prediction", "target" and, if rows are weighted, "weight" or "inclusion"; then `s = weight / inclusion`. A row of
     weight 0 does not count, whatever its numbers are.
     """
-    source = _as_source(prediction, target, weight)
+    given = {PREDICTION: prediction, TARGET.name: target, WEIGHT.name: weight}
+    source = check_rows(source_of(given, {TARGET.name: "Give the true value of each row as target."}))
     with open_engine(engine) as opened:
         error = opened.reduce(source, SQUARED_ERROR, label="squared error")
         if source is not prediction:
@@ -48,35 +48,16 @@ def squared_error(
     return error
 
 
-def _as_source(prediction: ArrayLike | Source, target: ArrayLike | None, weight: ArrayLike | None) -> Source:
-    if isinstance(prediction, Source):
-        if target is not None or weight is not None:
-            raise InputError(
-                "A source was given together with targets or weights.", "Let the source hold them, or give arrays only."
-            )
-        source: Source = prediction
-    elif target is None:
-        raise InputError("Predictions were given without targets.", "Give the true value of each row as target.")
-    else:
-        arrays: dict[str, Any] = {PREDICTION: prediction, TARGET.name: target}
-        source = column_source(arrays if weight is None else arrays | {WEIGHT.name: weight})
-    if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
-    return source
-
-
 def error_sums(block: Block) -> ErrorSums:
     """The sums over the rows of a block."""
     predicted, true = (_numbers(block, name) for name in (PREDICTION, TARGET.name))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        weights = row_weights(block)
+    weights = usable_weights(block)
     if weights is not None:
-        usable = (weights >= 0) & (weights < np.inf)
-        _require(block, usable, "weight", "Give weights of zero or more, and inclusion probabilities above zero.")
         kept = weights > 0
         predicted, true = np.where(kept, predicted, 0.0), np.where(kept, true, 0.0)
-    _require(block, np.isfinite(predicted), PREDICTION, "Give a finite number for every row.")
-    _require(block, np.isfinite(true), TARGET.name, "Give a finite number for every row.")
+    for name, values in ((PREDICTION, predicted), (TARGET.name, true)):
+        seen = f"The {name} of row {{row}} is missing or infinite."
+        require(block, np.isfinite(values), seen, "Give a finite number for every row.")
     with np.errstate(over="ignore"):
         squares = np.square(true - predicted)
         if weights is None:
@@ -91,12 +72,6 @@ def _numbers(block: Block, name: str) -> NDArray[np.float64]:
             f"The {name} has the shape {values.shape} and the type {values.dtype}.", "Give numbers, one for each row."
         )
     return values.astype(np.float64, copy=False)
-
-
-def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> None:
-    if not fits.all():
-        row = block.start + int(np.argmin(fits))
-        raise InputError(f"The {name} of row {row} (counted from 0) is missing, infinite or out of range.", remedy)
 
 
 def merge_errors(left: ErrorSums, right: ErrorSums) -> ErrorSums:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Label
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.schema import FEATURES
 from protodask.engine import Block, Engine, Reduction, Source
 from protodask.evaluation.metrics import (
     EvaluationPartial,
@@ -19,7 +19,7 @@ from protodask.evaluation.metrics import (
     finish_evaluation,
     merge_evaluations,
 )
-from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
+from protodask.evaluation.outcomes import predicted_outcomes
 from protodask.evaluation.roc import curve_bins
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -58,9 +58,7 @@ def _evaluate_rows(
     calibrated: bool,
 ) -> EvaluationPartial:
     ((probability, _),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
-    arrays = {name: block[name] for name in (WEIGHT.name, INCLUSION.name) if name in block}
-    arrays |= {PROBABILITY: probability, TARGET.name: codes[block[TARGET.name]]}
-    return evaluation_partial(read_outcomes(Block(block.number, block.start, arrays)), roc_auc, most_bins=most_bins)
+    return evaluation_partial(predicted_outcomes(block, probability, codes), roc_auc, most_bins=most_bins)
 
 
 MODEL_SCORES: Reduction[EvaluationPartial, Scores] = Reduction(_evaluate_rows, merge_evaluations, finish_evaluation)

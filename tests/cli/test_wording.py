@@ -13,7 +13,7 @@ def test_describe_seconds__is_short(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (2.0, "2"), (0.12345, "0.1234"), (999.96, "1,000"), (20_176.4, "20,176"), (1e9 + 0.5, "1,000,000,000")],
+    [(0, "0"), (2.0, "2"), (0.12344, "0.1234"), (999.96, "1,000"), (20_176.4, "20,176"), (1e9 + 0.5, "1,000,000,000")],
 )
 def test_number__never_has_an_exponent_of_what_may_be_counted(value: float, text: str) -> None:
     assert number(value) == text

@@ -309,7 +309,7 @@ def _source(**arrays: Any) -> Source:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((GOOD,), "without labels.*Give 1 for each positive"),
+        ((GOOD,), "no label.*Give 1 for each positive"),
         ((np.array([0.1, np.nan, 0.2]), LABELS), "score of row 1 is missing.*Give a number for each row"),
         ((np.array(["a", "b", "c"]), LABELS), "type <U1.*Give one number for each row"),
         ((GOOD, np.array([0, 1, 2])), "label of row 2 is neither 0 nor 1.*Give 1 for each positive"),
@@ -322,7 +322,7 @@ def _source(**arrays: Any) -> Source:
         ((GOOD, LABELS, np.full(3, 1e308)), "add up to more than can be counted.*Divide all weights"),
         ((GOOD, LABELS, np.zeros(3)), "no row has a positive weight.*Give at least one"),
         ((GOOD[:0], LABELS[:0]), "no rows to evaluate.*Give at least one row"),
-        ((_source(score=GOOD, label=LABELS), LABELS), "together with labels.*Let the source hold"),
+        ((_source(score=GOOD, label=LABELS), LABELS), "together with arrays: label.*Let the source hold"),
         ((_source(score=GOOD, target=LABELS),), 'has the arrays score, target.*"score" and "label"'),
     ],
 )

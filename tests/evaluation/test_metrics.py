@@ -3,10 +3,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -353,7 +356,7 @@ def test_evaluate__bins_of_the_roc_auc_are_the_same_to_the_last_bit_for_any_numb
 
 def broken(name: str, row: int, value: float) -> Source:
     arrays = {name: array.copy() for name, array in random_sample(100, 3, seed=12).arrays.items()}
-    arrays[name][row] = value
+    arrays.setdefault(name, np.ones(100))[row] = value
     return array_source(arrays, 16)
 
 
@@ -367,6 +370,7 @@ def broken(name: str, row: int, value: float) -> Source:
         (broken("target", 20, 3), "row 20 is not among the codes 0 to 2.*the index of its class"),
         (broken("target", 20, -1), "row 20 is not among the codes 0 to 2.*the index of its class"),
         (broken("weight", 0, -1.0), "weight of row 0 is missing.*Give weights of zero or more"),
+        (broken("inclusion", 15, 2.0), "inclusion probability of row 15 is not above 0 and at most 1.*was kept"),
         (broken("weight", 15, np.nan), "weight of row 15 is missing.*Give weights of zero or more"),
     ],
 )
@@ -399,19 +403,34 @@ CODES = np.array([0, 1])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TWO,), "without targets.*Give the true class of each row"),
+        ((TWO,), "no target.*Give the true class of each row"),
         ((TWO[:, 1], CODES), "shape \\(2,\\).*one column for each class"),
         ((TWO.astype(int), CODES), "type int64.*Give floating-point numbers"),
         ((TWO, np.array(["a", "b"])), "type <U1.*the index of its class"),
-        ((TWO, CODES[:1]), "target has shape \\(1,\\).*Give one target for each row"),
-        ((TWO, CODES, np.ones(3)), "weight has shape \\(3,\\).*Give one weight for each row"),
+        ((TWO, CODES[:1]), "target has the shape \\(1,\\).*Give one value of each for each row"),
+        ((TWO, CODES, np.ones(3)), "weight has the shape \\(3,\\).*Give one value of each for each row"),
         ((TWO[:0], CODES[:0]), "no rows to evaluate.*Give at least one row"),
-        ((array_source({"probability": TWO, "target": CODES}), CODES), "together with targets.*Let the source hold"),
+        (
+            (array_source({"probability": TWO, "target": CODES}), CODES),
+            "together with arrays: target.*Let the source",
+        ),
     ],
 )
 def test_accuracy__says_what_is_wrong_with_its_arguments(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
         accuracy(*arguments)
+
+
+def test_metrics__of_arrays_outside_memory_are_those_in_memory(tmp_path: Path) -> None:
+    sample = random_sample(1000, 3, seed=15)
+    arrays: list[Any] = list(sample.arrays.values())
+    lazy: list[Any] = [da.from_array(array, chunks=(300, *array.shape[1:])) for array in arrays]
+    stored: list[Any] = []
+    for name, array in sample.arrays.items():
+        stored.append(zarr.create_array(tmp_path / f"{name}.zarr", data=array, chunks=(256, *array.shape[1:])))
+    for metric in (log_loss, accuracy, balanced_accuracy, brier_score, roc_auc):
+        assert metric(*lazy) == pytest.approx(metric(*arrays), rel=1e-12)
+        assert metric(*stored) == pytest.approx(metric(*arrays), rel=1e-12)
 
 
 def test_log_loss__refuses_a_clip_that_is_no_probability() -> None:

@@ -84,7 +84,7 @@ def test_squared_error__arguments_that_cannot_be_used(arguments: dict[str, Any],
 
 def test_squared_error__inclusion_of_zero() -> None:
     source = array_source({"prediction": np.ones(2), "target": np.ones(2), "inclusion": np.array([1.0, 0.0])})
-    with pytest.raises(InputError, match="inclusion probabilities above zero"):
+    with pytest.raises(InputError, match="inclusion probability of row 1 .* with which each row was kept"):
         squared_error(source)
 
 

@@ -1,0 +1,69 @@
+"""Rows as callers give them, arrays or a source of blocks, and what every statistic asks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.column_source import column_source
+from protodask.data.schema import INCLUSION, row_weights
+from protodask.engine import Block, Source
+from protodask.errors import InputError
+
+
+def source_of(given: Mapping[str, Any], needed: Mapping[str, str], *, tables: Collection[str] = ()) -> Source:
+    """The arrays that are not None, of one value a row, as a source; or the source that the first of them is.
+
+    `needed` says of those that must not be None what to do; `tables` are (N, K).
+    """
+    (name, first), *rest = given.items()
+    others = {other: array for other, array in rest if array is not None}
+    if isinstance(first, Source):
+        if others:
+            raise InputError(
+                f"A source was given together with arrays: {', '.join(others)}.",
+                "Let the source hold them all, or give arrays only.",
+            )
+        return first
+    for other, remedy in needed.items():
+        if other not in others:
+            raise InputError(f"There is a {name} of each row, and no {other}.", remedy)
+    return column_source({name: first, **others}, tables=tables)
+
+
+def check_rows(source: Source) -> Source:
+    """The source, if it has any rows."""
+    if source.layout.n_rows == 0:
+        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+    return source
+
+
+def require(block: Block, fits: NDArray[np.bool_], seen: str, remedy: str) -> None:
+    """Refuse a block unless every row fits; `{row}` in what was seen is the number of the first that does not."""
+    if not fits.all():
+        raise InputError(seen.format(row=block.start + int(np.argmin(fits))), remedy)
+
+
+def usable_weights(block: Block) -> NDArray[np.float64] | None:
+    """The weights of the rows of a block (see `row_weights`), or an error that names the first that is none."""
+    if INCLUSION.name in block:
+        inclusion = block[INCLUSION.name]
+        require(
+            block,
+            (inclusion > 0) & (inclusion <= 1),
+            "The inclusion probability of row {row} is not above 0 and at most 1.",
+            "Give the probability with which each row was kept.",
+        )
+    with np.errstate(over="ignore"):
+        weight = row_weights(block)
+    if weight is not None:
+        require(
+            block,
+            (weight >= 0) & (weight < np.inf),
+            "The weight of row {row} is missing, infinite or negative.",
+            "Give weights of zero or more, and inclusion probabilities that can be divided by.",
+        )
+    return weight
