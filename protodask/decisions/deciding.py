@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from protodask.decisions.counts import Floats
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
@@ -89,14 +89,14 @@ def decide(
         at_half = expected_loss(ordered, half, found)
     else:
         losses = general_losses(ordered, found) if quick is None else quick
-        k = fewest_of_least(losses)
+        k = int(fewest_of_least(losses))
         least, at_half = float(losses[k]), float(losses[half])
     selected = np.zeros(len(values), dtype=np.bool_)
     selected[order[:k]] = True
     return Decision(len(values), k, cut_at(ordered, k), least, at_half, found.name, how, selected)
 
 
-def check_method(method: Method, first_minimum: bool) -> None:
+def check_method(method: Method, first_minimum: bool = False) -> None:
     """Refuse a method that there is not."""
     if method not in METHODS:
         raise InputError(f"The method is {method!r}.", f"Choose one of {', '.join(METHODS)}.")
@@ -107,9 +107,10 @@ def check_method(method: Method, first_minimum: bool) -> None:
         )
 
 
-def fewest_of_least(losses: Floats) -> int:
-    """The smallest `k` whose expected loss is the least but for rounding."""
-    return int(np.argmax(losses <= losses.min() + TIE * np.abs(losses).max()))
+def fewest_of_least(losses: Floats) -> NDArray[np.int64]:
+    """The smallest `k` whose expected loss is the least but for rounding: of each row (.., n + 1)."""
+    bound = losses.min(axis=-1) + TIE * np.abs(losses).max(axis=-1)
+    return np.asarray(np.argmax(losses <= bound[..., None], axis=-1), dtype=np.int64)
 
 
 def first_minimum_of(losses: Iterable[float]) -> tuple[int, float]:

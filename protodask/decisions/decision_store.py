@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.locations import inside
+from protodask.data.parquet_folder import create_folder, write_part, write_table
 from protodask.data.records import RecordKind, recognize, seal, unseal
-from protodask.data.storage import Kind, is_url, read_marker, storage_errors, write_marker
+from protodask.data.storage import Kind
 from protodask.decisions.group_tables import COLUMNS, GROUP, PROBABILITY, GroupDecisions
 from protodask.engine import Arrays, Layout, Sink
-from protodask.errors import InputError, StorageError
 from protodask.places import mask
 
 DECISIONS = Kind("decisions", "protodask-decisions")
@@ -46,29 +46,6 @@ class Form:
         return bool(self.names)
 
 
-def is_parquet(place: str) -> bool:
-    """Whether decisions are written there as Parquet."""
-    return place.endswith(".parquet")
-
-
-def check_place(where: str) -> None:
-    """Refuse a place that cannot be written as Parquet, before any work is done."""
-    if not is_parquet(where):
-        return
-    if is_url(where):
-        raise InputError(
-            "Decisions as Parquet are written to local folders only.",
-            "Write a Zarr store there, or use a local path.",
-        )
-    try:
-        import pyarrow.parquet  # noqa: F401 - asked for before any work is done
-    except ImportError as error:
-        raise InputError(
-            "Writing Parquet needs pyarrow, which is not installed.",
-            "Install protodask[tabular], or write a Zarr store by another suffix.",
-        ) from error
-
-
 def create_store(place: str, parquet: bool, layout: Layout, form: Form, record: Mapping[str, Any]) -> Sink:
     """A place for the blocks of decisions; `record` says what was decided."""
     identity = store_key()
@@ -76,9 +53,7 @@ def create_store(place: str, parquet: bool, layout: Layout, form: Form, record: 
         {"format": DECISIONS.format, "version": RECORD.version, **record, "identity": identity}, DECISIONS.name
     )
     if parquet:
-        with storage_errors(place, "writing"):
-            os.makedirs(place)
-            write_marker(place, sealed)
+        create_folder(place, sealed)
         return DecisionFiles(place, form.names, identity)
     if form.per_row:
         arrays = (ArraySpec(SELECTED, "int8", len(form.names)), ArraySpec(EXPECTED_LOSS, "float64"))
@@ -108,26 +83,14 @@ class DecisionFiles:
             columns[EXPECTED_LOSS] = arrays[EXPECTED_LOSS]
         else:
             columns |= {SELECTED: selected, PROBABILITY: arrays[PROBABILITY]}
-        if read_marker(self.folder) is None:
-            raise StorageError(
-                f"{self.folder} is gone while it was being written.", "Look for the error before this one, and repeat."
-            )
-        _write_table(os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet"), columns)
-
-
-def _write_table(path: str, columns: Mapping[str, Any]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    with storage_errors(path, "writing"):
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+        write_part(self.folder, number, self.identity, columns)
 
 
 def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
     """Write a row for each group; into Zarr its label only where labels are numbers, and always its first row."""
     columns: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in COLUMNS}
     if parquet:
-        _write_table(os.path.join(place, f"_{GROUPS}.parquet"), columns)
+        write_table(os.path.join(place, f"_{GROUPS}.parquet"), columns)
         return
     if table.group.dtype.kind not in "iu":
         del columns["group"]

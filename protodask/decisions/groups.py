@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.data.rows import read_rows
-from protodask.decisions.deciding import TIE
+from protodask.decisions.deciding import Method, check_method, fewest_of_least
 from protodask.decisions.decision import HALF
 from protodask.decisions.group_tables import (
     GROUP,
@@ -27,9 +27,9 @@ from protodask.decisions.group_tables import (
     pick_groups,
     select_rows,
 )
-from protodask.decisions.large import check_probabilities, decide_ordered, decide_source
+from protodask.decisions.large import decide_ordered, decide_source
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.probabilities import read_probabilities
+from protodask.decisions.probabilities import check_probabilities, read_probabilities
 from protodask.decisions.sets import row_losses
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES
@@ -37,7 +37,6 @@ from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Method = Literal["auto", "exact", "normal"]
 
 EXACT_ROWS = 512
 """Groups of up to so many rows are decided exactly by `auto`: that takes at most as long as the other way there."""
@@ -71,6 +70,7 @@ def decide_groups(
     `auto` decides groups of up to 512 items exactly and larger ones as `decide_normal` does. Among items of one
     probability the first are selected.
     """
+    check_method(method)
     values = read_probabilities(probability)
     labels = np.asarray(group)
     if labels.shape != values.shape:
@@ -295,8 +295,7 @@ def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, los
     n_groups, n = values.shape
     ordered = -np.sort(-values, axis=1)
     losses = row_losses(ordered, loss)
-    bound = losses.min(axis=1) + TIE * np.abs(losses).max(axis=1)
-    k = np.argmax(losses <= bound[:, None], axis=1)
+    k = fewest_of_least(losses)
     every = np.arange(n_groups)
     threshold = np.where(k > 0, ordered[every, np.maximum(k, 1) - 1], np.inf)
     above = np.count_nonzero(values > threshold[:, None], axis=1)
@@ -304,7 +303,7 @@ def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, los
         group=labels,
         first_row=first_row,
         n=np.full(n_groups, n),
-        k=k.astype(np.int64),
+        k=k,
         threshold=threshold,
         tied=np.count_nonzero(values == threshold[:, None], axis=1),
         taken=k - above,

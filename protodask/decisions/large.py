@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.decisions.decision import HALF, NOTHING, Cut, Decision
 from protodask.decisions.group_tables import PROBABILITY
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.probabilities import read_probabilities
+from protodask.decisions.probabilities import check_probabilities, read_probabilities
 from protodask.decisions.quadrature import SMALL, expected_loss
 from protodask.decisions.ranked import Ranking
 from protodask.decisions.search import best_number
@@ -65,17 +65,6 @@ def decide_normal(
         values = read_probabilities(probability)
         decision = decide_source(array_source({PROBABILITY: values}), loss, opened)
     return Decision(**{**vars(decision), "selected": decision.cut.select(values)})
-
-
-def check_probabilities(values: NDArray[np.floating[Any]], first_row: int) -> None:
-    """Refuse what is no probability; `first_row` is the number of the first value's row."""
-    wrong = ~((values >= 0) & (values <= 1))
-    if wrong.any():
-        place = np.argwhere(wrong)[0]
-        raise InputError(
-            f"Row {first_row + int(place[0])} (counted from 0) has {values[tuple(place)]} for a probability.",
-            "Give numbers from 0 to 1, none missing; scores become probabilities by calibration.",
-        )
 
 
 def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine: Engine) -> Decision:

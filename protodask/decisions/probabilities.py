@@ -56,10 +56,24 @@ def _check_numbers(dtype: np.dtype[Any]) -> None:
 
 
 def _within(values: Floats) -> Floats:
-    for place in np.argwhere(~((values >= 0) & (values <= 1)))[:1]:
+    for place in _places_of_others(values):
         at = ", ".join(map(str, place))
         raise InputError(
             f"Probability [{at}] is {values[tuple(place)]:g}.",
-            "Give probabilities between 0 and 1, none missing; scores must be calibrated first.",
+            "Give probabilities between 0 and 1, none missing; scores become probabilities by calibration.",
         )
     return values
+
+
+def check_probabilities(values: NDArray[np.floating[Any]], first_row: int) -> None:
+    """Refuse what is no probability; `first_row` is the number of the first value's row."""
+    for place in _places_of_others(values):
+        raise InputError(
+            f"Row {first_row + int(place[0])} (counted from 0) has {values[tuple(place)]} for a probability.",
+            "Give numbers from 0 to 1, none missing; scores become probabilities by calibration.",
+        )
+
+
+def _places_of_others(values: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
+    """Where the first value is that is no probability, if there is one."""
+    return np.argwhere(~((values >= 0) & (values <= 1)))[:1]

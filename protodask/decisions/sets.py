@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.decisions.counts import Floats
-from protodask.decisions.deciding import TIE
+from protodask.decisions.deciding import fewest_of_least
 from protodask.decisions.decision import HALF, Flags
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.probabilities import read_rows
@@ -142,8 +142,7 @@ def _choose(values: Floats, order: NDArray[np.intp], losses: Floats, loss: Loss)
     """For each row the fewest of least expected loss, as `decide` chooses."""
     n_rows, n_columns = values.shape
     rows = np.arange(n_rows)
-    bound = losses.min(axis=1) + TIE * np.abs(losses).max(axis=1)
-    k = np.argmax(losses <= bound[:, None], axis=1)
+    k = fewest_of_least(losses)
     selected = np.zeros(values.shape, dtype=np.bool_)
     np.put_along_axis(selected, order, np.arange(n_columns) < k[:, None], axis=1)
     return RowDecisions(

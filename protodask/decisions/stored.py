@@ -9,17 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
+from protodask.data.parquet_folder import check_parquet, is_parquet
 from protodask.data.storage import check_free, locate, published
-from protodask.decisions.deciding import decide
+from protodask.decisions.deciding import Method, check_method, decide
 from protodask.decisions.decision import Decision
 from protodask.decisions.decision_store import (
     DECISIONS,
     EXPECTED_LOSS,
     SELECTED,
     Form,
-    check_place,
     create_store,
-    is_parquet,
     plain_number,
     write_groups,
 )
@@ -31,10 +30,11 @@ from protodask.decisions.group_tables import (
     one_group,
     select_rows,
 )
-from protodask.decisions.groups import MOST_EXACT_ROWS, Method, decide_scattered, decide_together
-from protodask.decisions.large import check_probabilities, decide_source
+from protodask.decisions.groups import MOST_EXACT_ROWS, decide_scattered, decide_together
+from protodask.decisions.large import decide_source
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
+from protodask.decisions.probabilities import check_probabilities
 from protodask.decisions.sets import RowDecisions, decide_rows, decide_sets
 from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
@@ -103,8 +103,10 @@ def decide_stored(
     probability at the threshold are selected by row number, the first ones.
     """
     form = as_loss(loss)
+    check_method(method)
     where = locate(out)
-    check_place(where)
+    if is_parquet(where):
+        check_parquet(where, "Decisions")
     if per_row is not None and (group is not None or label is not None or method != "auto"):
         raise InputError(
             "A decision for each row is asked for together with a group, a class or a method.",

@@ -79,7 +79,7 @@ def evaluate_model(
     The ROC AUC needs memory for each row; where that may not fit it is known up to an error whose bound is among the
     scores (see `protodask.evaluation.evaluate`).
     """
-    count = model.calibrated_batches(n_batches) if calibrated else model.batch_counts(n_batches)[0]
+    count = model.scored_batches(n_batches, calibrated)
     bins = curve_bins(engine, source, model.n_classes)
     scores = engine.reduce(
         source, MODEL_SCORES, engine.share(model), codes, count, roc_auc, bins, calibrated, label="metrics"

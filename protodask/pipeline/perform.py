@@ -163,7 +163,7 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
 
 def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     model = load_model(step.model)
-    count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
+    count = model.scored_batches(step.batches, step.calibrated)
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
     source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
@@ -178,7 +178,7 @@ def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEval
     if step.policy or step.model is None:
         return evaluate_policy(step, engine)
     model = load_model(step.model)
-    count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
+    count = model.scored_batches(step.batches, step.calibrated)
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     source, codes = rows_to_evaluate(

@@ -68,9 +68,7 @@ def evaluate_policy(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:
     """The value that a step asks for, in one pass over the rows."""
     question = PolicyQuestion(step.estimator, step.dropped_zeros, step.confidence)
     model = None if step.model is None else load_model(step.model)
-    count = 0
-    if model is not None:
-        count = model.calibrated_batches(step.batches) if step.calibrated else model.batch_counts(step.batches)[0]
+    count = 0 if model is None else model.scored_batches(step.batches, step.calibrated)
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     columns = LogColumns(step.reward, step.propensity, step.action, step.inclusion, step.match)

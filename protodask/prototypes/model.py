@@ -138,6 +138,10 @@ class PrototypeSet:
             )
         return own
 
+    def scored_batches(self, n_batches: int | None = None, calibrated: bool = False) -> int:
+        """The number of batches whose probabilities are asked for, raw or calibrated, checked."""
+        return self.calibrated_batches(n_batches) if calibrated else self.batch_counts(n_batches)[0]
+
     def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:
         """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""
         wanted = set(n_batches)

@@ -12,20 +12,11 @@ from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.dataset import Dataset
+from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, write_part
 from protodask.data.records import RecordKind, seal
 from protodask.data.schema import GROUP, Label
-from protodask.data.storage import (
-    MARKER,
-    Kind,
-    is_url,
-    locate,
-    published,
-    read_marker,
-    storage_errors,
-    write_marker,
-)
+from protodask.data.storage import MARKER, Kind, locate, published
 from protodask.engine import Arrays, EngineLike, Sink, Source, open_engine
-from protodask.errors import InputError, StorageError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY, predict_block
@@ -68,7 +59,7 @@ def predict(
     `calibrated` predictions are those of the model's calibration, the predicted class too; `calibrated` in the record
     says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """
-    count = model.calibrated_batches(n_batches) if calibrated else model.batch_counts(n_batches)[0]
+    count = model.scored_batches(n_batches, calibrated)
     where = locate(out)
     record: dict[str, Any] = {
         "format": PREDICTIONS.format,
@@ -81,9 +72,9 @@ def predict(
         **({CALIBRATED: True} if calibrated else {}),
     }
     record = seal(record, RECORD.name)
-    as_parquet = where.endswith(".parquet")
+    as_parquet = is_parquet(where)
     if as_parquet:
-        _check_parquet(where)
+        check_parquet(where, "Predictions")
     with open_engine(engine) as opened, published(where, overwrite, PREDICTIONS) as place:
         sink = _parquet_sink(place, model, record) if as_parquet else _zarr_sink(place, model, source, record)
         rows = opened.map(source, predict_block, opened.share(model), count, calibrated, sink=sink, label="predict")
@@ -105,10 +96,7 @@ def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """Writes each block as a file of its own.
-
-    The identity is part of the names: who lists the folder of one writing finds none of the files of another.
-    """
+    """Writes each block as a file of its own."""
 
     folder: str
     classes: tuple[Label, ...]
@@ -117,7 +105,6 @@ class ParquetSink:
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         import pyarrow
-        import pyarrow.parquet
 
         probability = arrays[PROBABILITY]
         columns: dict[str, Any] = {
@@ -128,14 +115,7 @@ class ParquetSink:
         }
         for position, label in enumerate(self.classes):
             columns[f"{PROBABILITY}_{label}"] = probability[:, position]
-        with storage_errors(self.folder, "writing"):
-            if read_marker(self.folder) is None:
-                raise StorageError(
-                    f"{self.folder} is gone while it was being written.",
-                    "Look for the error before this one, and repeat.",
-                )
-            path = os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet")
-            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+        write_part(self.folder, number, self.identity, columns)
 
 
 def _labels(classes: tuple[Label, ...]) -> list[Label] | NDArray[Any]:
@@ -144,25 +124,8 @@ def _labels(classes: tuple[Label, ...]) -> list[Label] | NDArray[Any]:
     return list(classes) if len(kinds) == 1 else [str(label) for label in classes]
 
 
-def _check_parquet(where: str) -> None:
-    if is_url(where):
-        raise InputError(
-            "Predictions as Parquet are written to local folders only.",
-            "Write a Zarr store there, or use a local path.",
-        )
-    try:
-        import pyarrow.parquet  # noqa: F401 - asked for before any work is done
-    except ImportError as error:
-        raise InputError(
-            "Writing Parquet needs pyarrow, which is not installed.",
-            "Install protodask[tabular], or write a Zarr store by another suffix.",
-        ) from error
-
-
 def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) -> Sink:
-    with storage_errors(place, "writing"):
-        os.makedirs(place)
-        write_marker(place, record)
+    create_folder(place, record)
     return ParquetSink(place, model.classes, record["identity"])
 
 

@@ -155,6 +155,8 @@ def test_decide_groups__refuses_what_it_cannot_do(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(InputError, match="needs a group of its own"):
             decide_groups([0.1, 0.2], missing, "f1")
     monkeypatch.setattr(groups, "MOST_EXACT_ROWS", 10)
+    with pytest.raises(InputError, match="Choose one of auto, exact, normal"):
+        decide_groups([0.5], [1], method="quick")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Use the method auto"):
         decide_groups(np.full(11, 0.3), np.zeros(11), "f1", "exact")
     with thread_engine(1) as engine, pytest.raises(InputError, match="at least one row"):

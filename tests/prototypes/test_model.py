@@ -133,3 +133,6 @@ def test_with_batch__leaves_a_calibration_behind(
     assert model.calibrated_batches(2) == 2
     with pytest.raises(InputError, match="give a number from 0"):
         model.calibrated_batches(7)
+    assert model.scored_batches() == model.n_batches
+    assert model.scored_batches(1) == 1
+    assert model.scored_batches(calibrated=True) == 2

@@ -1,0 +1,59 @@
+"""Folders of Parquet files, one for each block of rows, with a record beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from protodask.data.storage import is_url, read_marker, storage_errors, write_marker
+from protodask.errors import InputError, StorageError
+
+
+def is_parquet(place: str) -> bool:
+    """Whether what is written there becomes such a folder."""
+    return place.endswith(".parquet")
+
+
+def check_parquet(where: str, what: str) -> None:
+    """Refuse to write `what` there as Parquet where that cannot work, before any work is done."""
+    if is_url(where):
+        raise InputError(
+            f"{what} as Parquet are written to local folders only.", "Write a Zarr store there, or use a local path."
+        )
+    try:
+        import pyarrow.parquet  # noqa: F401 - asked for before any work is done
+    except ImportError as error:
+        raise InputError(
+            "Writing Parquet needs pyarrow, which is not installed.",
+            "Install protodask[tabular], or write a Zarr store by another suffix.",
+        ) from error
+
+
+def create_folder(place: str, record: Mapping[str, Any]) -> None:
+    """Make the folder, with its record."""
+    with storage_errors(place, "writing"):
+        os.makedirs(place)
+        write_marker(place, record)
+
+
+def write_part(folder: str, number: int, identity: str, columns: Mapping[str, Any]) -> None:
+    """Write the file of a block.
+
+    The identity is part of its name: who lists the folder of one writing finds none of the files of another.
+    """
+    with storage_errors(folder, "writing"):
+        if read_marker(folder) is None:
+            raise StorageError(
+                f"{folder} is gone while it was being written.", "Look for the error before this one, and repeat."
+            )
+    write_table(os.path.join(folder, f"part-{number:06d}-{identity}.parquet"), columns)
+
+
+def write_table(path: str, columns: Mapping[str, Any]) -> None:
+    """Write one file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    with storage_errors(path, "writing"):
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
