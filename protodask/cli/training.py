@@ -36,6 +36,14 @@ Precision = Annotated[
     Literal["float32", "float64"] | None,
     _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
 ]
+Weighted = Annotated[
+    bool | None,
+    _setting(
+        "--weighted/--unweighted",
+        "weighted",
+        "Whether rows count by their weights and inclusions, or once each; then calibrate the model with weights.",
+    ),
+]
 MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
 Config = Annotated[
     str | None,
@@ -67,6 +75,7 @@ class TrainingOptions:
     alpha_v: AlphaV = None
     alpha_w: AlphaW = None
     standardize: Standardize = None
+    weighted: Weighted = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,
