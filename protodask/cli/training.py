@@ -41,7 +41,7 @@ Weighted = Annotated[
     _setting(
         "--weighted/--unweighted",
         "weighted",
-        "Whether rows count by their weights and inclusions, or once each; then calibrate the model with weights.",
+        "Rows count by the weights and inclusions of the dataset, or once each.",
     ),
 ]
 MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
