@@ -56,7 +56,6 @@ def decide(
         str | None,
         typer.Option(
             "--positive",
-            "--class",
             metavar="LABEL",
             help="Class that is told from the others; of two, the second by default.",
             rich_help_panel=ROWS,

@@ -29,7 +29,10 @@ def subsample(
     budget: Annotated[
         int | None,
         typer.Option(
-            "--budget", min=1, metavar="ROWS", help="Keep about so many rows in all, of the classes as even as can be."
+            "--budget",
+            min=1,
+            metavar="ROWS",
+            help="Keep about so many rows in all, in place of --rate: of the classes as evenly as can be.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Other seeds keep other rows.")] = 0,

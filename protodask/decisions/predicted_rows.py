@@ -92,7 +92,7 @@ def open_rows(
     if columns:
         raise InputError(
             "Columns of probabilities are named, and the predictions are no Parquet files.",
-            "Leave --probability out; --class names a class.",
+            "Leave --probability out; --positive names a class.",
         )
     return read_stable(where, lambda: _open_zarr(where, label, group, every))
 
@@ -187,7 +187,7 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
             return 1
         raise InputError(
             f"There are {len(texts)} classes: {_some(texts)}.",
-            "Say with --class which of them is to be told from the others, or decide on each row with --per-row.",
+            "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
     if label not in texts:
         raise InputError(f"There is no {what} {label!r}.", f"Choose one of {_some(texts)}.")

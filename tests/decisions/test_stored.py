@@ -187,7 +187,7 @@ def test_decide_stored__one_class_against_the_rest(tmp_path: Path) -> None:
     decide_stored(data, tmp_path / "out.zarr", "f1", label="green")
     expected = decide(probability[:, 1], "f1")
     np.testing.assert_array_equal(read_selected(tmp_path / "out.zarr")[0], expected.selected)
-    for label, remedy in ((None, "--class"), ("violet", "Choose one of red, green, blue")):
+    for label, remedy in ((None, "--positive"), ("violet", "Choose one of red, green, blue")):
         with pytest.raises(InputError, match=remedy):
             decide_stored(data, tmp_path / "other.zarr", "f1", label=label)
 
