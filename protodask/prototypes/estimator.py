@@ -5,34 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from protodask.data.dataset import Dataset
-from protodask.data.encoding import encode_group
-from protodask.data.row_arrays import ZarrRows, row_array
 from protodask.data.rows import FILL_IN, first_unusable
 from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column
 from protodask.data.summary import summarize
-from protodask.data.zarr_arrays import ZarrArraysSource
 from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import dataset_for_training, score_keeper
-from protodask.prototypes.footprint import scores_stored, shape_of
+from protodask.prototypes.estimator_rows import (
+    TrainingRows,
+    codes_among,
+    feature_dtype,
+    group_codes,
+    is_out_of_memory,
+    naming_values,
+    plain_label,
+    stored_rows,
+)
+from protodask.prototypes.fitting import dataset_for_training
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData, warn_of_large_weights
@@ -41,27 +45,6 @@ if TYPE_CHECKING:
     from protodask.explain import Explanation
 
 Batches = int | Sequence[int] | None
-
-
-@dataclass(frozen=True)
-class TrainingRows:
-    """What an estimator trains on."""
-
-    data: TrainingData
-    labels: NDArray[Any]
-    grouped: bool
-    """Whether the rows say which of them belong together."""
-    folder: str | None = None
-    """Where scores may be stored, for rows that are not in memory."""
-    dataset: Dataset | None = None
-    """That they were written to, unless they are in memory."""
-
-    def score_keeper(self, config: FitConfig, engine: Engine, started: bool) -> ScoreKeeper:
-        """What keeps the scores between batches; `started` where there are batches already."""
-        if self.dataset is None or self.folder is None:
-            return MemoryScores()
-        shape = shape_of(self.dataset, config, started)
-        return score_keeper(self.dataset, self.folder, scores_stored(shape, engine.scheduler.processes()))
 
 
 class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -201,7 +184,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         groups: Any = None,
     ) -> Iterator[TrainingRows]:
         """Rows to train on, from whatever they were given as; `groups` say which of them belong together."""
-        if not _is_out_of_memory(X):
+        if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
         from protodask.data.ingest import ingest_arrays
@@ -209,7 +192,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         with temporary_folder() as folder:
             given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
             dataset = ingest_arrays(
-                X, y, f"{folder}/data.zarr", weight=sample_weight, group=groups, dtype=_feature_dtype(X), engine=engine
+                X, y, f"{folder}/data.zarr", weight=sample_weight, group=groups, dtype=feature_dtype(X), engine=engine
             )
             self.n_features_in_ = dataset.n_features
             if given is not None:
@@ -224,7 +207,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
     ) -> TrainingRows:
-        with _naming_values(X):
+        with naming_values(X):
             X, y = validate_data(self, X, y, dtype=[np.float32, np.float64], ensure_min_samples=2, reset=start is None)
         check_classification_targets(y)
         arrays = {FEATURES.name: X}
@@ -232,14 +215,14 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             arrays[WEIGHT.name] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         labels, codes = np.unique(y, return_inverse=True)
         if start is not None:
-            codes = _codes_among(labels, self._checked_classes(), codes)
+            codes = codes_among(labels, self._checked_classes(), codes)
             labels = self._checked_classes()
         arrays[TARGET.name] = codes.astype(np.int32)
         names = tuple(arrays)
         if groups is not None:
-            arrays[GROUP.name] = _group_codes(groups, len(X))
+            arrays[GROUP.name] = group_codes(groups, len(X))
         source = array_source(arrays)
-        classes = tuple(_plain(label) for label in labels)
+        classes = tuple(plain_label(label) for label in labels)
         summary = summarize(engine, source, len(classes))
         features = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
         columns = tuple(Column(name) for name in features)
@@ -295,11 +278,11 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.evaluation.model_calibration import calibrate_model
 
         known, model = self._checked_classes(), self.model_
-        if _is_out_of_memory(X):
+        if is_out_of_memory(X):
             self._check_columns(X)
         reader = copy(self)  # reading rows to train on takes note of their names and number, which stay those of `fit`
         with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, model) as rows:
-            codes = _codes_among(rows.labels, known, np.arange(len(rows.labels)))
+            codes = codes_among(rows.labels, known, np.arange(len(rows.labels)))
             self.model_ = calibrate_model(
                 model, rows.data.source, codes, engine, n_batches=n_batches, n_bins=n_bins, monotone=monotone
             )
@@ -319,13 +302,13 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.explain import explain_rows
 
         self._checked_classes()
-        if _is_out_of_memory(X):
+        if is_out_of_memory(X):
             raise InputError(
                 "The rows to explain are not in memory.", "Give a few of them as an array, such as X[:5].compute()."
             )
         if np.ndim(X) == 1:
             X = X.to_frame().T if hasattr(X, "to_frame") else np.reshape(np.asarray(X), (1, -1))
-        with _naming_values(X):
+        with naming_values(X):
             X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
         found = explain_rows(self.model_, X, n_batches=n_batches, most=most)
         return found[0] if len(found) == 1 else found
@@ -350,11 +333,11 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             step = 1 if n_columns is None else n_columns
             parts = [joined[:, first : first + step] for first in range(0, width, step)]
             results = [part[:, 0] if n_columns is None else part for part in parts]
-        elif _is_out_of_memory(X):
+        elif is_out_of_memory(X):
             self._check_columns(X)
-            results = self._map_source(_stored_rows(X), counts, select, calibrated)
+            results = self._map_source(stored_rows(X), counts, select, calibrated)
         else:
-            with _naming_values(X):
+            with naming_values(X):
                 X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
             results = self._map_source(array_source({FEATURES.name: X}), counts, select, calibrated)
         return results[0] if n_batches is None or isinstance(n_batches, int | np.integer) else results
@@ -380,33 +363,6 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 f"The columns of X are {list(X.columns)}, those of the training data were {list(known)}.",
                 "Give the same columns in the same order.",
             )
-
-
-@contextmanager
-def _naming_values(X: Any) -> Iterator[None]:
-    """Add column and row to what scikit-learn says of missing and infinite values."""
-    try:
-        yield
-    except ValueError as error:
-        said = str(error).partition("\n")[0]
-        place = _named_place(X) if said.startswith("Input X contains") else None
-        if place is None:
-            raise
-        raise InputError(
-            f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
-        ) from error
-
-
-def _named_place(X: Any) -> tuple[int, str] | None:
-    try:
-        features = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    place = first_unusable(features) if features.ndim == 2 else None
-    if place is None:
-        return None
-    row, column = place
-    return row, str(X.columns[column]) if hasattr(X, "columns") else f"x{column}"
 
 
 def _most_probable(classes: NDArray[Any], probability: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
@@ -441,50 +397,3 @@ def _select_rows(
     found = predict_features(features, model, counts, calibrated)
     selected = [select(*pair) for pair in found]
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)
-
-
-def _feature_dtype(X: Any) -> str:
-    """float32 where that loses nothing, else float64."""
-    kinds = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
-    exact = all(isinstance(kind, np.dtype) and np.result_type(kind, np.float32) == np.float32 for kind in kinds)
-    return "float32" if exact else "float64"
-
-
-def _stored_rows(X: Any) -> Source:
-    rows = row_array(X)
-    if isinstance(rows, ZarrRows):
-        return ZarrArraysSource.of(rows)
-    return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32])})
-
-
-def _is_out_of_memory(value: object) -> bool:
-    return is_lazy(value) or type(value).__module__.partition(".")[0] == "zarr"
-
-
-def _plain(label: Any) -> Any:
-    value = label.item() if hasattr(label, "item") else label
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
-    shape = np.shape(groups)
-    if len(shape) != 1 and shape[1:] != (1,):
-        raise InputError(f"The groups have the shape {shape}.", "Give one value for each row.")
-    values = column_or_1d(groups)
-    check_consistent_length(values, np.empty(n_rows))
-    codes, problem = encode_group(values, "groups")
-    if problem is not None:
-        raise problem.error()
-    return codes
-
-
-def _codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
-    position = {label: index for index, label in enumerate(known.tolist())}
-    unknown = [label for label in labels.tolist() if label not in position]
-    if unknown:
-        raise InputError(
-            f"The labels {unknown} did not occur when the model was first fitted.",
-            "Give rows of the classes it was fitted to, or fit a new model.",
-        )
-    found: NDArray[Any] = np.array([position[label] for label in labels.tolist()])[codes]
-    return found

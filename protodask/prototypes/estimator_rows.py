@@ -1,0 +1,127 @@
+"""Rows as the estimator is given them, in memory or not, and what is wrong with them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+
+from protodask.data.dataset import Dataset
+from protodask.data.encoding import encode_group
+from protodask.data.row_arrays import ZarrRows, row_array
+from protodask.data.rows import FILL_IN, first_unusable
+from protodask.data.schema import FEATURES
+from protodask.data.zarr_arrays import ZarrArraysSource
+from protodask.engine import Engine, Source, array_source
+from protodask.engine.lazy import is_lazy
+from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitting import score_keeper
+from protodask.prototypes.footprint import scores_stored, shape_of
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper
+from protodask.prototypes.training import TrainingData
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What an estimator trains on."""
+
+    data: TrainingData
+    labels: NDArray[Any]
+    grouped: bool
+    """Whether the rows say which of them belong together."""
+    folder: str | None = None
+    """Where scores may be stored, for rows that are not in memory."""
+    dataset: Dataset | None = None
+    """That they were written to, unless they are in memory."""
+
+    def score_keeper(self, config: FitConfig, engine: Engine, started: bool) -> ScoreKeeper:
+        """What keeps the scores between batches; `started` where there are batches already."""
+        if self.dataset is None or self.folder is None:
+            return MemoryScores()
+        shape = shape_of(self.dataset, config, started)
+        return score_keeper(self.dataset, self.folder, scores_stored(shape, engine.scheduler.processes()))
+
+
+def is_out_of_memory(value: object) -> bool:
+    """Whether rows have to be computed, or read from a store."""
+    return is_lazy(value) or type(value).__module__.partition(".")[0] == "zarr"
+
+
+def stored_rows(X: Any) -> Source:
+    """Zarr arrays as a source of features."""
+    rows = row_array(X)
+    if isinstance(rows, ZarrRows):
+        return ZarrArraysSource.of(rows)
+    return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32])})
+
+
+def feature_dtype(X: Any) -> str:
+    """float32 where that loses nothing, else float64."""
+    kinds = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
+    exact = all(isinstance(kind, np.dtype) and np.result_type(kind, np.float32) == np.float32 for kind in kinds)
+    return "float32" if exact else "float64"
+
+
+def group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
+    """Which rows belong together, as codes (N,)."""
+    shape = np.shape(groups)
+    if len(shape) != 1 and shape[1:] != (1,):
+        raise InputError(f"The groups have the shape {shape}.", "Give one value for each row.")
+    values = column_or_1d(groups)
+    check_consistent_length(values, np.empty(n_rows))
+    codes, problem = encode_group(values, "groups")
+    if problem is not None:
+        raise problem.error()
+    return codes
+
+
+def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
+    """Codes of `labels` as those of the same labels among `known`, which have to include them."""
+    position = {label: index for index, label in enumerate(known.tolist())}
+    unknown = [label for label in labels.tolist() if label not in position]
+    if unknown:
+        raise InputError(
+            f"The labels {unknown} did not occur when the model was first fitted.",
+            "Give rows of the classes it was fitted to, or fit a new model.",
+        )
+    found: NDArray[Any] = np.array([position[label] for label in labels.tolist()])[codes]
+    return found
+
+
+def plain_label(label: Any) -> Any:
+    """A label as models and files hold it."""
+    value = label.item() if hasattr(label, "item") else label
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@contextmanager
+def naming_values(X: Any) -> Iterator[None]:
+    """Add column and row to what scikit-learn says of missing and infinite values."""
+    try:
+        yield
+    except ValueError as error:
+        said = str(error).partition("\n")[0]
+        place = _named_place(X) if said.startswith("Input X contains") else None
+        if place is None:
+            raise
+        raise InputError(
+            f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
+        ) from error
+
+
+def _named_place(X: Any) -> tuple[int, str] | None:
+    try:
+        features = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    place = first_unusable(features) if features.ndim == 2 else None
+    if place is None:
+        return None
+    row, column = place
+    return row, str(X.columns[column]) if hasattr(X, "columns") else f"x{column}"

@@ -1,0 +1,62 @@
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from protodask.errors import InputError
+from protodask.prototypes.estimator_rows import (
+    codes_among,
+    feature_dtype,
+    group_codes,
+    is_out_of_memory,
+    naming_values,
+    plain_label,
+    stored_rows,
+)
+
+
+def test_is_out_of_memory__of_dask_and_zarr() -> None:
+    rows = np.zeros((4, 2), dtype=np.float32)
+    stored = zarr.array(rows)
+    assert is_out_of_memory(da.from_array(rows))
+    assert is_out_of_memory(stored)
+    assert not is_out_of_memory(rows)
+    assert np.array_equal(stored_rows(stored).read(0)["features"], rows)
+
+
+@pytest.mark.parametrize(("dtype", "wanted"), [("float32", "float32"), ("int16", "float32"), ("int64", "float64")])
+def test_feature_dtype__is_the_smaller_one_where_that_loses_nothing(dtype: str, wanted: str) -> None:
+    assert feature_dtype(np.zeros((1, 2), dtype=dtype)) == wanted
+
+
+def test_codes_among__are_those_of_the_known_labels() -> None:
+    known, labels = np.array(["a", "b", "c"]), np.array(["b", "c"])
+    assert codes_among(labels, known, np.array([1, 0, 1])).tolist() == [2, 1, 2]
+    with pytest.raises(InputError, match=r"\['d'\] did not occur .*or fit a new model"):
+        codes_among(np.array(["b", "d"]), known, np.array([0, 1]))
+
+
+def test_group_codes__are_equal_where_groups_are() -> None:
+    first, second, third = group_codes(["x", "y", "x"], 3)
+    assert first == third != second
+    with pytest.raises(InputError, match="Give one value for each row"):
+        group_codes(np.zeros((3, 2)), 3)
+
+
+@pytest.mark.parametrize(("label", "wanted"), [(np.float64(2.0), 2), (np.float64(2.5), 2.5), (np.str_("a"), "a")])
+def test_plain_label__is_of_python(label: Any, wanted: Any) -> None:
+    found = plain_label(label)
+    assert found == wanted
+    assert type(found) is type(wanted)
+
+
+def test_naming_values__adds_row_and_column() -> None:
+    with (
+        pytest.raises(InputError, match=r"Input X contains NaN. The first is in column 'x1', row 0 \(counted from 0\)"),
+        naming_values([[1.0, np.nan]]),
+    ):
+        raise ValueError("Input X contains NaN.\nAnd more.")
+    with pytest.raises(ValueError, match="something else"), naming_values([[1.0]]):
+        raise ValueError("something else")
