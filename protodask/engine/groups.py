@@ -101,3 +101,25 @@ def split_blocks(numbers: Sequence[int], n_tasks: int) -> list[Sequence[int]]:
     n_tasks = max(1, min(n_tasks, len(numbers)))
     edges = [len(numbers) * task // n_tasks for task in range(n_tasks + 1)]
     return [numbers[first:last] for first, last in pairwise(edges)]
+
+
+def partials_held(n_blocks: int, n_tasks: int, n_threads: int) -> int:
+    """Partials of a pass that are alive at the same time at most.
+
+    Those that tasks have returned, one for each whole subtree of their blocks, and either their merging or what the
+    tasks at work have so far.
+    """
+    groups = split_blocks(range(n_blocks), n_tasks)
+    returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in groups)
+    at_work = min(n_threads, len(groups)) * (max(map(len, groups)).bit_length() + 2)
+    return returned + max(returned // 2, at_work) + 1
+
+
+def _n_subtrees(first: int, last: int) -> int:
+    """Largest aligned subtrees of the binary tree over block numbers that the blocks `first .. last` fall into."""
+    count = 0
+    while first < last:
+        fits = 1 << ((last - first).bit_length() - 1)
+        first += min(first & -first, fits) if first else fits
+        count += 1
+    return count

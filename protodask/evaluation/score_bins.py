@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity
-from protodask.engine.groups import split_blocks
+from protodask.engine.groups import partials_held
 from protodask.engine.sources import leaves
 
 Floats = NDArray[np.float64]
@@ -216,28 +216,6 @@ def _with_free(bins: ScoreBins, free: int) -> ScoreBins:
         return bins
     bits = np.uint64(free)
     return _join(bins, bins.key >> bits << bits, np.full(len(bins.key), free, dtype=np.uint8))
-
-
-def partials_held(n_blocks: int, n_tasks: int, n_threads: int) -> int:
-    """Partials of a pass that are alive at the same time at most.
-
-    Those that tasks have returned, one for each whole subtree of their blocks, and either their merging or what the
-    tasks at work have so far.
-    """
-    groups = split_blocks(range(n_blocks), n_tasks)
-    returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in groups)
-    at_work = min(n_threads, len(groups)) * (max(map(len, groups)).bit_length() + 2)
-    return returned + max(returned // 2, at_work) + 1
-
-
-def _n_subtrees(first: int, last: int) -> int:
-    """Largest aligned subtrees of the binary tree over block numbers that the blocks `first .. last` fall into."""
-    count = 0
-    while first < last:
-        fits = 1 << ((last - first).bit_length() - 1)
-        first += min(first & -first, fits) if first else fits
-        count += 1
-    return count
 
 
 def affordable_bins(engine: Engine, source: Source, bin_bytes: int) -> int:

@@ -12,7 +12,8 @@ from reference.passes import add, refuse_block, sum_looked_up, sum_products, sum
 
 from protodask.engine import Block, Layout, array_source, zip_sources
 from protodask.engine.cache import BlockCache
-from protodask.engine.groups import Pass, Reader, run_group, split_blocks
+from protodask.engine.groups import Pass, Reader, partials_held, run_group, split_blocks
+from protodask.engine.reduction import GroupFold
 from protodask.errors import InputError
 
 N_BLOCKS, BLOCK_ROWS = 9, 16
@@ -148,3 +149,17 @@ def test_run_group__that_fails_waits_for_the_block_it_reads_ahead(executor: Exec
     assert read in ([0, 1, 2], [0, 1, 2, 3])
     executor.submit(int).result()  # whatever was queued has run by now
     assert source.reads == read
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 8))
+def test_partials_held__is_no_fewer_than_tasks_return_and_work_with(n_blocks: int, n_tasks: int, threads: int) -> None:
+    returned, at_work = 0, 0
+    for group in split_blocks(range(n_blocks), n_tasks):
+        fold = GroupFold(lambda left, right: None)
+        for number in group:
+            fold.add(number, None)
+            at_work = max(at_work, len(fold.nodes) + 1)
+        returned += len(fold.nodes)
+    held = partials_held(n_blocks, n_tasks, threads)
+    assert returned + max(returned // 2, at_work) <= held
+    assert held <= 2 * returned + threads * (at_work + 9)

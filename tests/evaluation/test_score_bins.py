@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from protodask.engine import Engine, array_source
 from protodask.engine.blocks import Block
-from protodask.engine.groups import split_blocks
-from protodask.engine.reduction import GroupFold
 from protodask.evaluation.score_bins import (
     FIRST_FREE,
     Cuts,
@@ -25,7 +23,6 @@ from protodask.evaluation.score_bins import (
     merge_bins,
     merge_within,
     no_bins,
-    partials_held,
     refine_bins,
     score_keys,
 )
@@ -166,17 +163,3 @@ def test_coarsen__frees_no_more_bits_than_it_must(score: NDArray[np.float64], mo
     free = int(found.free[0])
     assert same(found, bin_scores(score, columns(score), free=free))
     assert len(bin_scores(score, columns(score), free=free - 1).key) > most
-
-
-@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 8))
-def test_partials_held__is_no_fewer_than_tasks_return_and_work_with(n_blocks: int, n_tasks: int, threads: int) -> None:
-    returned, at_work = 0, 0
-    for group in split_blocks(range(n_blocks), n_tasks):
-        fold = GroupFold(lambda left, right: None)
-        for number in group:
-            fold.add(number, None)
-            at_work = max(at_work, len(fold.nodes) + 1)
-        returned += len(fold.nodes)
-    held = partials_held(n_blocks, n_tasks, threads)
-    assert returned + max(returned // 2, at_work) <= held
-    assert held <= 2 * returned + threads * (at_work + 9)
