@@ -87,7 +87,8 @@ class Decision:
         return f"Selected {self.k:,} of {self.n:,} items: {how}."
 
     def _compared(self) -> str:
+        how = "nearly normal counts" if self.method == "normal" else "exact"
         return (
-            f"Expected {self.loss} loss {self.expected_loss:.6g} ({self.method}); selecting probabilities of at least "
+            f"Expected {self.loss} loss {self.expected_loss:.6g} ({how}); selecting probabilities of at least "
             f"0.5 would cost {self.loss_at_half:.6g}, {self.loss_at_half - self.expected_loss:.3g} more."
         )

@@ -46,14 +46,15 @@ def test_decision__explains_itself() -> None:
     decision = Decision(1000, 20, Cut(0.125, 1, 1), 0.5, 0.75, "f1", "quadratic")
     assert str(decision).splitlines() == [
         "Selected 20 of 1,000 items: probability at least 0.125.",
-        "Expected f1 loss 0.5 (quadratic); selecting probabilities of at least 0.5 would cost 0.75, 0.25 more.",
+        "Expected f1 loss 0.5 (exact); selecting probabilities of at least 0.5 would cost 0.75, 0.25 more.",
     ]
     assert decision.threshold == 0.125
     assert "selected" not in repr(decision)
 
 
 def test_decision__explains_split_ties_and_nothing() -> None:
-    tied = Decision(1000, 20, Cut(0.125, 4, 1), 0.5, 0.5, "f1", "general")
+    tied = Decision(1000, 20, Cut(0.125, 4, 1), 0.5, 0.5, "f1", "normal")
     assert tied.explain().startswith("Selected 20 of 1,000 items: 1 of the 4 items at 0.125, all above.\n")
+    assert "loss 0.5 (nearly normal counts); selecting" in tied.explain()
     nothing = Decision(1000, 0, NOTHING, 0.0, 0.5, "auc", "general")
     assert nothing.explain().startswith("Selected none of 1,000 items.\n")
