@@ -56,4 +56,4 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
     import pyarrow.parquet
 
     with storage_errors(path, "writing"):
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path, write_page_checksum=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protodask.data.parquet_folder import check_parquet, is_parquet
-from protodask.data.storage import check_free, locate, published
+from protodask.data.storage import check_free, check_outside, locate, published
 from protodask.decisions.deciding import Method, check_method, decide
 from protodask.decisions.decision import Decision
 from protodask.decisions.decision_store import (
@@ -35,7 +35,7 @@ from protodask.decisions.large import decide_source
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
 from protodask.decisions.probabilities import check_probabilities
-from protodask.decisions.sets import RowDecisions, decide_rows, decide_sets
+from protodask.decisions.sets import RowDecisions, check_totals, decide_rows, decide_sets
 from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
 from protodask.errors import InputError
@@ -112,6 +112,7 @@ def decide_stored(
             "A decision for each row is asked for together with a group, a class or a method.",
             "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
         )
+    check_outside(where, predictions)
     check_free(where, overwrite, DECISIONS)
     rows = open_rows(predictions, label=label, columns=probability, group=group, every=per_row is not None)
     task = _Task(rows, str(predictions), where, form, method, overwrite)
@@ -263,7 +264,10 @@ class _Sums:
 def _decide_block(block: Block, loss: Loss, per_row: PerRow) -> RowDecisions:
     values = block[PROBABILITY]
     check_probabilities(values, block.start)
-    return decide_sets(values, loss) if per_row == "classes" else decide_rows(values, loss)
+    if per_row == "labels":
+        return decide_rows(values, loss)
+    check_totals(values, block.start)
+    return decide_sets(values, loss)
 
 
 def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> _Sums:

@@ -34,6 +34,9 @@ from protodask.evaluation.score_bins import Floats, Integers
 ROUNDING = 1e-10
 """By how much, relatively, `n sum s^2` may exceed `(sum s)^2` where weights do not vary."""
 
+LEAST_SQUARES = 1e-280
+"""Smaller sums of squared weights have lost too many of their digits to tell how much the weights vary."""
+
 
 @dataclass(frozen=True)
 class ClassTotals:
@@ -66,6 +69,8 @@ def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:
     check_confidence(confidence)
     if not totals.rows.all():
         return math.nan
+    if (totals.squares < LEAST_SQUARES).any():
+        return math.inf
     rows = 1 / totals.rows
     effective = totals.squares / totals.weight / totals.weight
     varies = effective > rows * (1 + ROUNDING)

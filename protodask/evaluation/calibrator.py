@@ -184,7 +184,11 @@ def class_rows(outcomes: Outcomes) -> ScoredRows:
 
 
 def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
-    names = (PROBABILITY, TARGET.name) if not isinstance(score, Source) and np.ndim(score) == 2 else (SCORE, OUTCOME)
+    try:
+        as_classes = not isinstance(score, Source) and np.ndim(score) == 2
+    except ValueError as error:
+        raise InputError(f"The scores are no array ({error}).", "Give rows of one length.") from error
+    names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
     given = {names[0]: score, names[1]: outcome, WEIGHT.name: weight}
     return source_of(given, {names[1]: "Give what each row came to as outcome."}, tables=[PROBABILITY])
 

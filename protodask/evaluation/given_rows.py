@@ -57,8 +57,7 @@ def usable_weights(block: Block) -> NDArray[np.float64] | None:
             "The inclusion probability of row {row} is not above 0 and at most 1.",
             "Give the probability with which each row was kept.",
         )
-    with np.errstate(over="ignore"):
-        weight = row_weights(block)
+    weight = row_weights(block)
     if weight is not None:
         require(
             block,

@@ -272,7 +272,7 @@ def _as_array(values: Any) -> Any:
     """What has a shape and a type: a dask or Zarr array as it is."""
     if hasattr(values, "to_dask_array"):
         return values.to_dask_array(lengths=True)
-    return values if is_lazy(values) or isinstance(values, zarr.Array) else np.asarray(values)
+    return values if is_lazy(values) or isinstance(values, zarr.Array) else np.asanyarray(values)
 
 
 def _check_types(probability: Any, target: Any) -> None:

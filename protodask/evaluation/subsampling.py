@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import bisect
-import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from protodask.data.encoding import label_codes
 from protodask.data.keyed import keyed_draws, stream_key
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import INCLUSION, TARGET, Label
-from protodask.data.storage import check_free, locate
+from protodask.data.storage import check_free, check_outside, locate
 from protodask.data.writer import write_dataset
 from protodask.engine import (
     Arrays,
@@ -83,7 +83,7 @@ def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
 
 def _check_budget(budget: object) -> None:
     numeric = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
-    if not numeric or not math.isfinite(budget) or budget <= 0:  # type: ignore[arg-type,operator]
+    if not numeric or not 0 < budget <= sys.float_info.max:  # type: ignore[operator]
         raise InputError(f"The budget is {budget!r}.", "Give a number of rows above 0.")
 
 
@@ -186,6 +186,7 @@ def subsample(
     where = locate(out)
     check_rates(rates, budget)
     seed = _checked_seed(seed)
+    check_outside(where, dataset.path)
     check_free(where, overwrite)
     known = dataset.metadata
     with open_engine(engine) as opened:

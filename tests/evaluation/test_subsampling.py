@@ -446,3 +446,8 @@ def test_subsample__reads_twice_and_only_blocks_with_rows_to_keep(
     assert 0 < kept < 6
     assert sorted(read[:16]) == list(range(16))
     assert len(read[16:]) <= kept + 4
+
+
+def test_balanced_rates__refuses_a_budget_beyond_all_numbers() -> None:
+    with pytest.raises(InputError, match="Give a number of rows above 0"):
+        balanced_rates([10, 10], 10**400)
