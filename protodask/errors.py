@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protodask.places import mask_text
 
 
@@ -40,3 +42,9 @@ class StorageError(ProtodaskError, OSError):
 
 class ClusterError(ProtodaskError, RuntimeError):
     """The cluster cannot be reached, or it lost the work."""
+
+
+def some(names: Sequence[object], most: int = 10) -> str:
+    """The first of many names, for an error to list, and how many there are besides."""
+    shown = ", ".join(map(str, names[:most]))
+    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"

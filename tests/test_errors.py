@@ -2,7 +2,15 @@ import pickle
 
 import pytest
 
-from protodask.errors import ClusterError, FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
+from protodask.errors import (
+    ClusterError,
+    FormatError,
+    InputError,
+    OutputExistsError,
+    ProtodaskError,
+    StorageError,
+    some,
+)
 
 BUILT_IN = {
     InputError: ValueError,
@@ -36,3 +44,9 @@ def test_error__that_is_an_os_error_has_no_wrong_number() -> None:
         error = kind("The disk is full.", "Free some space.")
         assert "Errno" not in str(error)
         assert error.errno is None
+
+
+def test_some__names_the_first_of_many() -> None:
+    assert some(["a", 2]) == "a, 2"
+    assert some("abcde", most=3) == "a, b, c and 2 more"
+    assert some([]) == ""

@@ -29,7 +29,7 @@ from protodask.data.storage import (
 )
 from protodask.data.summary import Summary
 from protodask.engine import Block, Layout
-from protodask.errors import FormatError, ProtodaskError, StorageError
+from protodask.errors import FormatError, ProtodaskError, StorageError, some
 from protodask.places import mask, mask_text
 
 
@@ -145,8 +145,7 @@ class Dataset:
         names = [name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant]
         if not names:
             return self.metadata.notes
-        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return (*self.metadata.notes, f"Constant features, kept with scale 1: {shown}.")
+        return (*self.metadata.notes, f"Constant features, kept with scale 1: {some(names)}.")
 
     def read(self, number: int) -> Block:
         """One block: "features" (rows, D), "target", and "weight", "inclusion" and "group" where the dataset has them.

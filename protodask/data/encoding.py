@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 
 Values = NDArray[Any]
 Table = Mapping[str, Values]
@@ -401,14 +401,9 @@ def check_column_names(
     extra = [name for name in present if name not in allowed]
     if not missing and not extra:
         return
-    said = [f"lacks {_listed(missing)}"] if missing else []
-    said += [f"has {_listed(extra)} besides"] if extra else []
+    said = [f"lacks {some(list(map(repr, missing)))}"] if missing else []
+    said += [f"has {some(list(map(repr, extra)))} besides"] if extra else []
     raise InputError(
         f"{where} has other columns than expected: it {' and '.join(said)}.",
         "Give tables with the columns of the ingest; leave further ones out with --drop.",
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:10]))
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"

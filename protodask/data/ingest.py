@@ -41,7 +41,7 @@ from protodask.engine import (
     thread_engine,
 )
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 
 MAX_LABELS = 10_000
 """Distinct values of a nominal column or a target: more are an identifier or a measurement, not categories."""
@@ -418,9 +418,9 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
     names = set(table.names)
     for what, name in roles.items():
         if name is not None and name not in names:
-            raise InputError(f"There is no column {name!r} for the {what}.", f"The columns are {_some(table.names)}.")
+            raise InputError(f"There is no column {name!r} for the {what}.", f"The columns are {some(table.names)}.")
     if absent := [name for name in declared if name not in names]:
-        raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {_some(table.names)}.")
+        raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}.")
     taken = [name for name in roles.values() if name is not None]
     if len(set(taken)) != len(taken):
         raise InputError(
@@ -434,7 +434,7 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
         raise InputError("There are no rows.", "Give a table with rows.")
     if wrong:
         raise InputError(
-            f"These columns are not numbers: {_some(wrong)}.",
+            f"These columns are not numbers: {some(wrong)}.",
             f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
         )
     return features
@@ -472,7 +472,3 @@ def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
             raise InputError(
                 f"The order of {name!r} has too few or repeated categories.", "Give each category once, lowest first."
             )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

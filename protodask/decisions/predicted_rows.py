@@ -23,7 +23,7 @@ from protodask.data.schema import Label
 from protodask.data.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
-from protodask.errors import FormatError, InputError, StorageError
+from protodask.errors import FormatError, InputError, StorageError, some
 from protodask.places import mask
 from protodask.prototypes.prediction import RECORD
 
@@ -186,16 +186,12 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
         if len(texts) == 2:
             return 1
         raise InputError(
-            f"There are {len(texts)} classes: {_some(texts)}.",
+            f"There are {len(texts)} classes: {some(texts)}.",
             "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
     if label not in texts:
-        raise InputError(f"There is no {what} {label!r}.", f"Choose one of {_some(texts)}.")
+        raise InputError(f"There is no {what} {label!r}.", f"Choose one of {some(texts)}.")
     return texts.index(label)
-
-
-def _some(names: Sequence[str], most: int = 20) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _source(
@@ -352,7 +348,7 @@ def _open_parquet(
     chosen, names = _parquet_columns(where, schema.names, label, columns, every)
     for name in (*chosen, *([group] if group is not None else [])):
         if name not in schema.names:
-            raise InputError(f"There is no column {name!r}.", f"The columns are {_some(schema.names)}.")
+            raise InputError(f"There is no column {name!r}.", f"The columns are {some(schema.names)}.")
         if schema.names.count(name) > 1:
             raise InputError(f"There are several columns {name!r}.", "Give each column a name of its own.")
     version = _version(files)
@@ -392,7 +388,7 @@ def _parquet_columns(
     if not isinstance(record, dict) or record.get("format") != RECORD.format:
         raise InputError(
             f"{mask(where)} does not say which of its columns has the probabilities.",
-            f"Name it with --probability; the columns are {_some(present)}.",
+            f"Name it with --probability; the columns are {some(present)}.",
         )
     _, classes = _record(record, where)
     every_name = tuple(f"{PROBABILITY}_{name}" for name in classes)

@@ -33,7 +33,7 @@ from protodask.engine import (
     identity,
     open_engine,
 )
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,9 +45,6 @@ _STREAM = 0x73756273
 
 SLAB_ROWS = 2**16
 """Rows drawn together: what is needed to draw is a few times eight bytes a row, and a block may have millions."""
-
-MOST_NAMED = 10
-"""Classes that a note names."""
 
 
 def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
@@ -145,9 +142,8 @@ def _rates_by_label(rates: Mapping[Any, float], classes: Sequence[Label]) -> Flo
     given: set[int] = set()
     for label, code, rate in zip(rates, codes, rates.values(), strict=True):
         if code < 0:
-            shown = ", ".join(repr(known) for known in classes[:MOST_NAMED])
-            more = f" and {len(classes) - MOST_NAMED} more" if len(classes) > MOST_NAMED else ""
-            raise InputError(f"The dataset has no class {label!r}.", f"Its classes are {shown}{more}.")
+            known = some(list(map(repr, classes)))
+            raise InputError(f"The dataset has no class {label!r}.", f"Its classes are {known}.")
         if code in given:
             raise InputError(f"The class {classes[code]!r} has two rates.", "Give one.")
         given.add(code)
@@ -230,8 +226,9 @@ def _free_name(dataset: Dataset) -> str:
 
 def _note(dataset: Dataset, rates: Floats, seed: int) -> str:
     named = [f"{label!r} {rate!r}" for label, rate in zip(dataset.classes, rates.tolist(), strict=True)]
-    shown = ", ".join(named[:MOST_NAMED]) + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")
-    return f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {seed}; rates by class: {shown}."
+    return (
+        f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {seed}; rates by class: {some(named)}."
+    )
 
 
 @dataclass(frozen=True)

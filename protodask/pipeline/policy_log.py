@@ -14,9 +14,9 @@ from protodask.data.ingest_sources import open_table
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.evaluation.policy import MATCH, PROPENSITY, REWARD
-from protodask.pipeline.scoring_data import check_orders, check_present, is_dataset, some
+from protodask.pipeline.scoring_data import check_orders, check_present, is_dataset
 from protodask.prototypes.model import PrototypeSet
 
 Codes = NDArray[np.int64]

@@ -15,7 +15,7 @@ from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError, StorageError, some
 from protodask.prototypes.model import PrototypeSet
 
 Codes = NDArray[np.int64]
@@ -110,11 +110,6 @@ def _difference(model: PrototypeSet, dataset: Dataset) -> str:
     said = [f"it lacks {some(lacking)}"] if lacking else []
     said += [f"it has {some(besides)} besides"] if besides else []
     return " and ".join(said) or "they are in another order"
-
-
-def some(names: Sequence[str]) -> str:
-    """The first names of many."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _codes_in_model(model: PrototypeSet, classes: Sequence[Label], path: str) -> Codes:
