@@ -120,7 +120,7 @@ def _write_table(path: str, columns: Mapping[str, Any]) -> None:
     import pyarrow.parquet
 
     with storage_errors(path, "writing"):
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path, write_page_checksum=True)
 
 
 def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:

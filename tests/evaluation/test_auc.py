@@ -373,4 +373,4 @@ def test_auc__refuses_what_is_no_number(settings: dict[str, Any], remedy: str) -
 
 def test_auc__refuses_scores_of_several_lengths() -> None:
     with pytest.raises(InputError, match="Give rows of one length"):
-        auc([[1.0], [1.0, 2.0]], [0, 1])  # type: ignore[list-item]
+        auc([[1.0], [1.0, 2.0]], [0, 1])
