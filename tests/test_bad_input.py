@@ -408,8 +408,18 @@ def test_fit__refuses_settings_before_anything_is_done(
         ("steps:\n- {}", ("step 1 is not one step", "Begin it with the name")),
         ("", ("has no steps", "Add a list")),
         ("steps:\n- sample-data: {kind: xor, rows: -1, out: MARK}", ("-1 rows", "at least one")),
+        (
+            "steps:\n- sample-data: {kind: xor, rows: 9, out: MARK}\n"
+            "- subsample: {data: MARK, out: y, budget: 5, seed: -1}",
+            ("The seed is -1", "Give a whole number from 0"),
+        ),
+        (
+            "steps:\n- sample-data: {kind: xor, rows: 9, out: MARK}\n"
+            "- decide: {predictions: MARK, out: y, per-row: classes, group: g}",
+            ("A decision for each row", "Leave them out"),
+        ),
     ],
-    ids=["tag", "key", "top", "cycle", "variable", "loop", "lacking", "nothing", "empty", "rows"],
+    ids=["tag", "key", "top", "cycle", "variable", "loop", "lacking", "nothing", "empty", "rows", "seed", "per-row"],
 )
 def test_run__of_a_pipeline_that_makes_no_sense(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "loop.yaml"

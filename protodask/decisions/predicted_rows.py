@@ -278,11 +278,11 @@ def _parquet_file(path: str) -> Any:
     import pyarrow.parquet
 
     if not is_url(path):
-        return pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     import fsspec
 
     files, _, (name,) = fsspec.get_fs_token_paths(path)
-    return pyarrow.parquet.ParquetFile(name, filesystem=files)
+    return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
 
 
 def _numbers(column: Any, name: str) -> NDArray[np.float64]:

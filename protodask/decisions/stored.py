@@ -107,11 +107,7 @@ def decide_stored(
     where = locate(out)
     if is_parquet(where):
         check_parquet(where, "Decisions")
-    if per_row is not None and (group is not None or label is not None or method != "auto"):
-        raise InputError(
-            "A decision for each row is asked for together with a group, a class or a method.",
-            "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
-        )
+    check_per_row(per_row, group, label, method)
     check_outside(where, predictions)
     check_free(where, overwrite, DECISIONS)
     rows = open_rows(predictions, label=label, columns=probability, group=group, every=per_row is not None)
@@ -121,6 +117,15 @@ def decide_stored(
             return task.decide_each(per_row, opened) if per_row is not None else task.decide(group, opened)
         finally:
             opened.forget(rows)
+
+
+def check_per_row(per_row: PerRow | None, group: str | None, label: str | None, method: Method) -> None:
+    """Refuse what has no place beside a decision for each row."""
+    if per_row is not None and (group is not None or label is not None or method != "auto"):
+        raise InputError(
+            "A decision for each row is asked for together with a group, a class or a method.",
+            "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
+        )
 
 
 @dataclass(frozen=True)

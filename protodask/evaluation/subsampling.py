@@ -107,7 +107,8 @@ def _check_rate(label: object, rate: object) -> None:
         )
 
 
-def _checked_seed(seed: object) -> int:
+def checked_seed(seed: object) -> int:
+    """The seed of a draw, refused if it is none."""
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
         raise InputError(f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
     return int(seed)
@@ -181,7 +182,7 @@ def subsample(
     """
     where = locate(out)
     check_rates(rates, budget)
-    seed = _checked_seed(seed)
+    seed = checked_seed(seed)
     check_outside(where, dataset.path)
     check_free(where, overwrite)
     known = dataset.metadata

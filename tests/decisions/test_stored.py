@@ -420,11 +420,12 @@ def test_decide_stored__refuses_a_place_inside_of_the_predictions(tmp_path: Path
 
 def test_decide_stored__says_that_a_file_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "in.parquet"
-    pyarrow.parquet.write_table(pyarrow.table({"p": ETA}), path, compression="snappy", use_dictionary=False)
+    table = pyarrow.table({"p": ETA})
+    pyarrow.parquet.write_table(table, path, compression=None, use_dictionary=False, write_page_checksum=True)
     content = bytearray(path.read_bytes())
-    content[30:200] = b"\xff" * 170
+    content[content.index(ETA[50].tobytes())] ^= 1  # still a probability
     path.write_bytes(content)
-    with pytest.raises((FormatError, InputError), match=r"Write it again|Give numbers from 0 to 1"):
+    with pytest.raises(FormatError, match="Write it again"):
         decide_stored(path, tmp_path / "out", probability=["p"])
 
 
