@@ -418,8 +418,23 @@ def test_fit__refuses_settings_before_anything_is_done(
             "- decide: {predictions: MARK, out: y, per-row: classes, group: g}",
             ("A decision for each row", "Leave them out"),
         ),
+        ("steps:\n- subsample: {data: x, out: y, rate: {'0': 0.5, 0: 0.7}}", ("rate is", "Give each name once")),
     ],
-    ids=["tag", "key", "top", "cycle", "variable", "loop", "lacking", "nothing", "empty", "rows", "seed", "per-row"],
+    ids=[
+        "tag",
+        "key",
+        "top",
+        "cycle",
+        "variable",
+        "loop",
+        "lacking",
+        "nothing",
+        "empty",
+        "rows",
+        "seed",
+        "per-row",
+        "twice",
+    ],
 )
 def test_run__of_a_pipeline_that_makes_no_sense(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "loop.yaml"

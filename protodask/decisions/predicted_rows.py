@@ -189,9 +189,9 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
             f"There are {len(texts)} classes: {some(texts)}.",
             "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
-    if label not in texts:
+    if str(label) not in texts:
         raise InputError(f"There is no {what} {label!r}.", f"Choose one of {some(texts)}.")
-    return texts.index(label)
+    return texts.index(str(label))
 
 
 def _source(

@@ -103,14 +103,14 @@ def decide_stored(
     probability at the threshold are selected by row number, the first ones.
     """
     form = as_loss(loss)
-    check_method(method)
     where = locate(out)
     if is_parquet(where):
         check_parquet(where, "Decisions")
     check_per_row(per_row, group, label, method)
     check_outside(where, predictions)
     check_free(where, overwrite, DECISIONS)
-    rows = open_rows(predictions, label=label, columns=probability, group=group, every=per_row is not None)
+    columns = (probability,) if isinstance(probability, str) else probability
+    rows = open_rows(predictions, label=label, columns=columns, group=group, every=per_row is not None)
     task = _Task(rows, str(predictions), where, form, method, overwrite)
     with open_engine(engine) as opened:
         try:
@@ -120,7 +120,10 @@ def decide_stored(
 
 
 def check_per_row(per_row: PerRow | None, group: str | None, label: str | None, method: Method) -> None:
-    """Refuse what has no place beside a decision for each row."""
+    """Refuse what is no such setting, and what has no place beside a decision for each row."""
+    if per_row not in (None, "classes", "labels"):
+        raise InputError(f"per_row is {per_row!r}.", "Choose classes or labels, or leave it out.")
+    check_method(method)
     if per_row is not None and (group is not None or label is not None or method != "auto"):
         raise InputError(
             "A decision for each row is asked for together with a group, a class or a method.",

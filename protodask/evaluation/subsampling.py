@@ -93,6 +93,9 @@ def check_rates(rates: Rates | None, budget: float | None) -> None:
     if budget is not None:
         _check_budget(budget)
     if rates is not None:
+        given: Any = rates
+        if not isinstance(given, Mapping | Sequence | np.ndarray):
+            raise InputError(f"The rates are {rates!r}.", "Give a probability for each class, or some by label.")
         named = rates.items() if isinstance(rates, Mapping) else enumerate(rates)
         for label, rate in named:
             _check_rate(label, rate)
@@ -109,7 +112,7 @@ def _check_rate(label: object, rate: object) -> None:
 
 def checked_seed(seed: object) -> int:
     """The seed of a draw, refused if it is none."""
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
         raise InputError(f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
     return int(seed)
 

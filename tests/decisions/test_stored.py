@@ -432,3 +432,21 @@ def test_decide_stored__says_that_a_file_is_damaged(tmp_path: Path) -> None:
 def test_decide_stored__of_an_address_nobody_answers_at(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="Check the address"):
         decide_stored("http://127.0.0.1:1/in.parquet", tmp_path / "out", probability=["p"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [({"per_row": "rows"}, "Choose classes or labels"), ({"method": "quick"}, "Choose one of auto")],
+)
+def test_decide_stored__refuses_settings_there_are_not(tmp_path: Path, settings: dict[str, Any], remedy: str) -> None:
+    path = write_zarr(tmp_path / "in.zarr", of_two(ETA))
+    with pytest.raises(InputError, match=remedy):
+        decide_stored(path, tmp_path / "out", **settings)
+
+
+def test_decide_stored__takes_a_label_that_is_a_number_and_a_single_column(tmp_path: Path) -> None:
+    path = write_zarr(tmp_path / "in.zarr", of_two(ETA))
+    label: Any = 1
+    named = decide_stored(path, tmp_path / "named", label=label)
+    file = write_parquet(tmp_path / "in", {"eta": ETA})
+    assert decide_stored(file, tmp_path / "out", probability="eta").selected == named.selected
