@@ -332,12 +332,14 @@ def _open_parquet(
         with storage_errors(file, "reading"):
             try:
                 opened = _parquet_file(file)
-            except pyarrow.ArrowException as error:
+                own = opened.schema_arrow
+                present = set(own.names)
+            except (pyarrow.ArrowException, UnicodeDecodeError) as error:
                 raise FormatError(f"{mask(file)} is no readable Parquet file ({error}).", "Write it again.") from error
-        schema = opened.schema_arrow if schema is None else schema
+        schema = own if schema is None else schema
         if group is not None:
-            _check_group(file, group, schema, opened.schema_arrow)
-        if missing := set(schema.names) - set(opened.schema_arrow.names):
+            _check_group(file, group, schema, own)
+        if missing := set(schema.names) - present:
             raise InputError(
                 f"{mask(file)} has no column {min(missing)!r}, which others have.", "Give files of one table."
             )

@@ -429,6 +429,14 @@ def test_decide_stored__says_that_a_file_is_damaged(tmp_path: Path) -> None:
         decide_stored(path, tmp_path / "out", probability=["p"])
 
 
+def test_decide_stored__of_a_file_whose_names_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"chance": ETA}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"chance", b"ch\x8cnce"))
+    with pytest.raises(FormatError, match="Write it again"):
+        decide_stored(path, tmp_path / "out", probability=["chance"])
+
+
 def test_decide_stored__of_an_address_nobody_answers_at(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="Check the address"):
         decide_stored("http://127.0.0.1:1/in.parquet", tmp_path / "out", probability=["p"])
