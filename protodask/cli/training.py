@@ -36,6 +36,14 @@ Precision = Annotated[
     Literal["float32", "float64"] | None,
     _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
 ]
+Weighted = Annotated[
+    bool | None,
+    _setting(
+        "--weighted/--unweighted",
+        "weighted",
+        "Rows count by the weights and inclusions of the dataset, or once each.",
+    ),
+]
 MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
 Config = Annotated[
     str | None,
@@ -67,6 +75,7 @@ class TrainingOptions:
     alpha_v: AlphaV = None
     alpha_w: AlphaW = None
     standardize: Standardize = None
+    weighted: Weighted = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,

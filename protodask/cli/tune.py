@@ -24,6 +24,7 @@ from protodask.cli.training import (
     Precision,
     RunDir,
     Standardize,
+    Weighted,
 )
 
 SEARCH = "The search"
@@ -114,6 +115,7 @@ class TuningOptions:
     alpha_v: AlphaV = None
     alpha_w: AlphaW = None
     standardize: Standardize = None
+    weighted: Weighted = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,

@@ -32,6 +32,7 @@ class FitSettings:
     alpha_v: float | None = None
     alpha_w: float | None = None
     standardize: bool | None = None
+    weighted: bool | None = None
     precision: Literal["float32", "float64"] | None = None
     tolerance: float | None = None
     max_iterations: int | None = None

@@ -67,6 +67,7 @@ class FitStep:
     alpha_v: float | None = None
     alpha_w: float | None = None
     standardize: bool | None = None
+    weighted: bool | None = None
     precision: Literal["float32", "float64"] | None = None
     tolerance: float | None = None
     max_iterations: int | None = None
@@ -105,6 +106,7 @@ class TuneStep:
     alpha_v: float | None = None
     alpha_w: float | None = None
     standardize: bool | None = None
+    weighted: bool | None = None
     precision: Literal["float32", "float64"] | None = None
     tolerance: float | None = None
     max_iterations: int | None = None

@@ -17,6 +17,7 @@ import numpy as np
 
 from protodask.data.dataset import Dataset
 from protodask.data.metadata import block_digest
+from protodask.data.unweighted import UnweightedSource
 from protodask.engine import Block, Engine, Layout, Reduction, Source, array_source, identity, zip_sources
 from protodask.engine.costs import kept_blocks, longest_share
 from protodask.engine.scheduling import Processes
@@ -107,15 +108,15 @@ class Ticks:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """The first `rows` rows of some blocks of a dataset, all of one length or one alone."""
+    """The first `rows` rows of some blocks of a source, all of one length or one alone."""
 
-    data: Dataset
+    data: Source
     numbers: tuple[int, ...]
     rows: int
 
     @property
     def layout(self) -> Layout:
-        return Layout(min(len(self.numbers) * self.rows, self.data.n_rows), self.rows)
+        return Layout(min(len(self.numbers) * self.rows, self.data.layout.n_rows), self.rows)
 
     @property
     def key(self) -> str:
@@ -154,7 +155,7 @@ class EvenScores:
         return Block(number, start, {SCORES: np.full((stop - start, self.n_classes), 1 / self.n_classes)})
 
 
-def excerpt(data: Dataset, shape: Shape, processes: Processes) -> Excerpt:
+def excerpt(data: Source, shape: Shape, processes: Processes) -> Excerpt:
     """Blocks for every thread: of about `PASS_SECONDS`, if their processes can keep so many."""
     base, by_feature = GUESSED_NANOSECONDS
     row_seconds = 1e-9 * max(1, sum(shape.drawn)) * (base + by_feature * shape.n_features)
@@ -255,7 +256,7 @@ def calibrate(engine: Engine, data: Dataset, shape: Shape, processes: Processes,
     quiet = engine.with_progress(None)
     everyone = Ticks(processes.n_threads)
     reading = quiet.reduce(everyone, READING, data, processes.n_threads)
-    part = excerpt(data, shape, processes)
+    part = excerpt(UnweightedSource(data) if shape.unweighted else data, shape, processes)
     source = with_scores(part, shape, stored)
     problem = synthetic_problem(shape, Standardization(data.summary.mean, data.summary.scale))
     shared = quiet.share(problem)

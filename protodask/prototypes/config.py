@@ -39,6 +39,8 @@ class FitConfig:
     """Iterations of the solver for a batch."""
     seed: int = 0
     """Of the draw of candidates."""
+    weighted: bool = True
+    """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -62,8 +64,9 @@ class FitConfig:
         _check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
         if not _is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
             raise InputError(f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1.")
-        if not isinstance(self.standardize, bool):
-            raise InputError(f"standardize is {self.standardize!r}.", "Give True or False.")
+        for name in ("standardize", "weighted"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} is {getattr(self, name)!r}.", "Give True or False.")
         if self.precision not in ("float32", "float64"):
             raise InputError(f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
@@ -72,8 +75,11 @@ class FitConfig:
         return replace(self, n_batches=n_batches)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for files."""
-        return asdict(self)
+        """Plain values, for files; `weighted` only where it is off, as files had it before there was a choice."""
+        record = asdict(self)
+        if self.weighted:
+            del record["weighted"]
+        return record
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:

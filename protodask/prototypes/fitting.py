@@ -9,9 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.engine import EngineLike, open_engine
+from protodask.data.summary import Summary, summarize
+from protodask.data.unweighted import UnweightedSource
+from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
@@ -47,7 +52,8 @@ def fit(
     one stopped and ends with the same model. A run directory of other settings or data is refused. On a cluster the
     run directory must be reachable by the workers if the data has so many rows that their scores do not fit into
     memory. A fit that would not keep the memory limit of the engine's processes is refused before a row is read, with
-    what would make it fit; `plan` gives the whole account.
+    what would make it fit; `plan` gives the whole account. Where `config` leaves the weights of the data aside, a first
+    pass finds the statistics of the rows without them.
     """
     with fitted(data, config, run_dir, engine, callbacks, start) as run:
         return run
@@ -62,15 +68,16 @@ def fitted(
     callbacks: Sequence[Callback] = (),
     start: PrototypeSet | None = None,
     keep: bool = True,
-    warn: bool = True,
+    rows: TrainingData | None = None,
 ) -> Iterator[FitRun]:
     """What `fit` returns, while nobody else may use the run directory; unless to `keep`, it goes when the body is done.
 
-    If the body fails the run directory stays in any case. `warn` is for large weights: one of several fits suffices.
+    If the body fails the run directory stays in any case. `rows` is what `training_data` gave for several fits of the
+    same data, of whose large weights the caller has warned.
     """
-    if warn:
-        warn_of_large_weights(data.summary)
     settings = FitConfig() if config is None else config
+    if rows is None and settings.weighted:
+        warn_of_large_weights(data.summary)
     record = {
         "config": settings.as_dict(),
         "dataset": data.key,
@@ -82,8 +89,10 @@ def fitted(
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
+        if rows is None:
+            rows = training_data(data, settings, opened, directory)
         training = Training(
-            dataset_for_training(data),
+            rows,
             settings,
             opened,
             score_keeper(data, folder, planned.scores_stored),
@@ -91,7 +100,7 @@ def fitted(
             callbacks=tuple(callbacks),
         )
         model, history = training.run(start)
-        opened.forget(data)
+        opened.forget(rows.source)
         model = replace(model, provenance=_provenance(data, settings, history, start))
         if directory is not None:
             directory.finish([batch_summary(entry) for entry in history])
@@ -115,8 +124,38 @@ def own_directory(path: str | os.PathLike[str], record: Mapping[str, Any], keep:
         folder.unwanted = not keep
 
 
+def training_data(
+    data: Dataset, config: FitConfig, engine: Engine, directory: RunDirectory | None = None
+) -> TrainingData:
+    """What training needs to know of a dataset.
+
+    Where there are weights that are not to count, everything is as it would be of the same blocks without them, to the
+    last bit. Statistics of the rows as they are take one pass, unless the run `directory` has them.
+    """
+    weighted = dataset_for_training(data)
+    if config.weighted or not (data.has_weight or data.has_inclusion):
+        return weighted
+    source = UnweightedSource(data)
+
+    def statistics() -> dict[str, NDArray[Any]]:
+        found = summarize(engine, source, len(data.classes))
+        return {name: getattr(found, name) for name in ROW_STATISTICS}
+
+    known = statistics() if directory is None else directory.arrays(0, "summary", statistics)
+    class_rows = known["class_rows"]
+    rows = int(class_rows.sum())
+    summary = Summary(
+        rows=rows, class_weight=class_rows.astype(np.float64), weight=float(rows), largest_weight=1.0, **known
+    )
+    return replace(weighted, source=source, array_names=(FEATURES.name, TARGET.name), summary=summary)
+
+
+ROW_STATISTICS = ("class_rows", "mean", "squares", "minimum", "maximum")
+"""Of rows that count once each; the rest of their summary follows from the numbers of rows."""
+
+
 def dataset_for_training(data: Dataset) -> TrainingData:
-    """What training needs to know of a dataset."""
+    """What training needs to know of a dataset whose weights count."""
     names = [FEATURES.name, TARGET.name]
     names += [WEIGHT.name] if data.has_weight else []
     names += [INCLUSION.name] if data.has_inclusion else []

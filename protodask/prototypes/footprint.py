@@ -13,6 +13,7 @@ import numpy as np
 
 from protodask.data.dataset import Dataset
 from protodask.data.metadata import MAX_CHUNK_BYTES
+from protodask.data.summary import SLAB_ROWS
 from protodask.engine import Layout
 from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, kept_blocks, most_partials
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
@@ -36,6 +37,9 @@ operands, the squares and two float64 arrays."""
 DRAWING_BYTES = 128
 """For each row of a block while candidates are drawn, beside the scores: bins, priorities, row numbers and their order,
 twice while they are sorted."""
+
+SUMMARY_ARRAYS = 3
+"""As large as a slab of features in float64, while rows are summarised: values, deviations and their squares."""
 
 SOLVER_VECTORS = 60
 """Vectors as long as `theta`: L-BFGS-B keeps `2 m + 5` with `m = 10`, SciPy copies of bounds, variables and gradients,
@@ -72,8 +76,10 @@ class Shape:
     scored: bool
     """Whether the scores of earlier batches are needed: there is more than one batch in the end."""
     max_iterations: int = 5000
-    group_columns: int = 0
-    """Columns that training does not look at, but that a block has."""
+    other_columns: int = 0
+    """Columns that training does not look at, but that a block has as it is read: a group, or weights to be ignored."""
+    unweighted: bool = False
+    """Whether there are weights to be ignored: statistics of the rows without them take a pass of their own."""
 
     @property
     def n_rows(self) -> int:
@@ -85,7 +91,7 @@ class Shape:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.group_columns)
+        return self.n_features * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.other_columns)
 
     @property
     def data_bytes(self) -> int:
@@ -127,19 +133,27 @@ class Shape:
 
 def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
     """The shape of a fit; `started` where it adds to a model that has batches."""
+    columns = data.has_weight + data.has_inclusion
+    unweighted = columns > 0 and not config.weighted
+    class_rows = data.summary.class_rows.copy()
+    if unweighted:
+        # Of what class the rows of weight zero are is not known. Most candidates of a class are drawn if the largest
+        # has all of them: then least is drawn of the others.
+        class_rows[class_rows.argmax()] += data.n_rows - data.summary.rows
     return Shape(
-        class_rows=tuple(int(rows) for rows in data.summary.class_rows),
+        class_rows=tuple(class_rows.tolist()),
         n_features=data.n_features,
         n_candidates=min(config.n_candidates, data.n_rows),
         n_batches=config.n_batches,
         layout=data.layout,
         feature_bytes=data.dtype.itemsize,
-        weight_columns=data.has_weight + data.has_inclusion,
+        weight_columns=0 if unweighted else columns,
         max_fraction=config.max_fraction,
         precision=config.precision,
         scored=config.n_batches > 1 or (started and config.n_batches > 0),
         max_iterations=config.max_iterations,
-        group_columns=int(data.has_group),
+        other_columns=data.has_group + (columns if unweighted else 0),
+        unweighted=unweighted,
     )
 
 
@@ -173,14 +187,16 @@ def operand_bytes(shape: Shape) -> int:
 
 
 def row_array_bytes(shape: Shape) -> int:
-    """What a thread holds by row of a block: while drawing, evaluating or scoring, whichever is most."""
+    """What a thread holds by row of a block: while summarising, drawing, evaluating or scoring, whichever is most."""
     weights = 3 * DOUBLE if shape.weight_columns else 0
     drawing = DRAWING_BYTES + DOUBLE * shape.n_classes + weights
     evaluating = DOUBLE + weights
     scoring = 3 * DOUBLE * shape.n_classes if shape.scored else 0
     by_row = shape.block_rows * max(drawing, evaluating, scoring)
+    slab = min(shape.block_rows, SLAB_ROWS) if shape.unweighted else 0
+    summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
     # Each block's scoring makes the operands of the batch anew.
-    return by_row + (operand_bytes(shape) if shape.scored else 0)
+    return max(summarising, by_row + (operand_bytes(shape) if shape.scored else 0))
 
 
 def sample_bytes(shape: Shape) -> int:

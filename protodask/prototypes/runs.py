@@ -189,7 +189,7 @@ def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, A
     before = dict(_flatten({name: value for name, value in found.items() if name not in NOT_SETTINGS}))
     now = dict(_flatten(wanted))
     changed = [
-        f"{_short(name)} was {_short(repr(before.get(name)))} and is {_short(repr(now.get(name)))}"
+        f"{_short(name)} was {_said(before, name)} and is {_said(now, name)}"
         for name in sorted(before.keys() | now.keys())
         if before.get(name) != now.get(name)
     ]
@@ -198,6 +198,10 @@ def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, A
             f"The run in {where} is another one: {'; '.join(changed[:MOST_NAMED])}.",
             "Repeat it with its own settings and data, choose another run directory, or remove this one.",
         )
+
+
+def _said(settings: Mapping[str, Any], name: str) -> str:
+    return _short(repr(settings[name])) if name in settings else "not given"
 
 
 def _short(text: str) -> str:

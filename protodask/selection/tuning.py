@@ -19,7 +19,7 @@ from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.fitting import FitRun, dataset_for_training, fitted, own_directory
+from protodask.prototypes.fitting import FitRun, fitted, own_directory, training_data
 from protodask.prototypes.footprint import Shape, most_together, shape_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
@@ -97,7 +97,8 @@ def tuned(
     """
     settings = FitConfig() if config is None else config
     wanted = SearchConfig() if search is None else search
-    warn_of_large_weights(data.summary)
+    if settings.weighted:
+        warn_of_large_weights(data.summary)
     record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}
     with (
         open_engine(engine) as opened,
@@ -105,9 +106,10 @@ def tuned(
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
+        rows = training_data(data, settings, opened, directory)
         found = search_rows(
             opened,
-            dataset_for_training(data),
+            rows,
             settings,
             wanted,
             grouped=data.has_group,
@@ -118,10 +120,10 @@ def tuned(
 
         def fit_with(config: FitConfig, name: str) -> FitRun:
             place = None if directory is None else os.path.join(folder, REFIT, name)
-            with fitted(data, config, place, opened, callbacks, warn=False) as run:
+            with fitted(data, config, place, opened, callbacks, rows=rows) as run:
                 return run
 
-        run, found = best_draw(opened, data, fit_with, chosen, found, wanted)
+        run, found = best_draw(opened, rows.source, fit_with, chosen, found, wanted)
         if directory is not None:
             directory.finish([])
         yield TuneRun(with_search(run.model, found), run.history, found)

@@ -31,7 +31,7 @@ def test_fit__help_states_the_real_defaults() -> None:
         shown, real = options[name].show_default, getattr(defaults, CONFIG_NAMES.get(name, name))
         match real:
             case bool():
-                assert (shown == "standardize") == real
+                assert (shown == name) == real
             case str():
                 assert shown == real
             case _:

@@ -35,6 +35,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("max_fraction", "half", "strictly between 0 and 1"),
     ("max_fraction", None, "strictly between 0 and 1"),
     ("standardize", "no", "True or False"),
+    ("weighted", "no", "True or False"),
+    ("weighted", None, "True or False"),
 ]
 
 
