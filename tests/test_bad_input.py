@@ -70,21 +70,23 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Example:
-    """A table, the dataset made from it, and a model of that."""
+    """A table, the dataset made from it, a model of that, and its predictions."""
 
     table: Path
     data: Path
     model: Path
+    predictions: Path
 
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
     folder = tmp_path_factory.mktemp("example")
-    found = Example(folder / "table.csv", folder / "data.zarr", folder / "model.zarr")
+    found = Example(folder / "table.csv", folder / "data.zarr", folder / "model.zarr", folder / "predictions.zarr")
     _frame().to_csv(found.table, index=False)
     assert _ingest(found.table, found.data, "--categorical", "colour").exit_code == 0
     fitted = _call("fit", found.data, "--out", found.model, *QUICK)
     assert fitted.exit_code == 0, fitted.output
+    assert _call("predict", found.model, found.data, "--out", found.predictions).exit_code == 0
     return found
 
 
@@ -406,8 +408,33 @@ def test_fit__refuses_settings_before_anything_is_done(
         ("steps:\n- {}", ("step 1 is not one step", "Begin it with the name")),
         ("", ("has no steps", "Add a list")),
         ("steps:\n- sample-data: {kind: xor, rows: -1, out: MARK}", ("-1 rows", "at least one")),
+        (
+            "steps:\n- sample-data: {kind: xor, rows: 9, out: MARK}\n"
+            "- subsample: {data: MARK, out: y, budget: 5, seed: -1}",
+            ("The seed is -1", "Give a whole number from 0"),
+        ),
+        (
+            "steps:\n- sample-data: {kind: xor, rows: 9, out: MARK}\n"
+            "- decide: {predictions: MARK, out: y, per-row: classes, group: g}",
+            ("A decision for each row", "Leave them out"),
+        ),
+        ("steps:\n- subsample: {data: x, out: y, rate: {'0': 0.5, 0: 0.7}}", ("rate is", "Give each name once")),
     ],
-    ids=["tag", "key", "top", "cycle", "variable", "loop", "lacking", "nothing", "empty", "rows"],
+    ids=[
+        "tag",
+        "key",
+        "top",
+        "cycle",
+        "variable",
+        "loop",
+        "lacking",
+        "nothing",
+        "empty",
+        "rows",
+        "seed",
+        "per-row",
+        "twice",
+    ],
 )
 def test_run__of_a_pipeline_that_makes_no_sense(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "loop.yaml"
@@ -608,7 +635,10 @@ def test_predict__by_a_damaged_model_leaves_nothing(damage: str, suffix: str, ex
 # A disk that is full, an interruption, and two at a time
 
 
-WRITERS = ("ingest", "sample-data", "fit", "predict-zarr", "predict-parquet")
+WRITERS = (
+    "ingest", "sample-data", "subsample", "fit", "calibrate", "predict-zarr", "predict-parquet", "decide-zarr",
+    "decide-parquet",
+)  # fmt: skip
 
 
 def _write_command(command: str, example: Example, folder: Path) -> tuple[object, ...]:
@@ -621,6 +651,14 @@ def _write_command(command: str, example: Example, folder: Path) -> tuple[object
             return "sample-data", "checker", "--rows", 5000, "--out", folder / "out.zarr"
         case "fit":
             return "fit", example.data, "--out", folder / "out.zarr", "--run-dir", folder / "run", *QUICK
+        case "subsample":
+            return "subsample", example.data, "--rate", "high=0.8", "--out", folder / "out.zarr"
+        case "calibrate":
+            return "calibrate", example.model, example.data, "--out", folder / "out.zarr"
+        case "decide-zarr":
+            return "decide", example.predictions, "--out", folder / "out.zarr"
+        case "decide-parquet":
+            return "decide", example.predictions, "--out", folder / "out.parquet"
         case "predict-zarr":
             return "predict", example.model, example.data, "--out", folder / "out.zarr"
         case _:
@@ -740,6 +778,45 @@ def test_append__of_two_at_a_time_loses_nothing(
     column = found.feature_names.index("age")
     ages = np.concatenate([found.read(number)["features"][:, column] for number in range(found.layout.n_blocks)])
     np.testing.assert_array_equal(ages, np.tile(_frame()["age"].to_numpy(np.float32), 1 + sum(done)))
+
+
+@pytest.mark.parametrize("command", ["subsample", "calibrate", "decide-zarr", "decide-parquet"])
+def test_output__inside_of_what_is_read_is_refused(command: str, example: Example) -> None:
+    *line, out = _write_command(command, example, Path())
+    for read in line[1:3]:
+        if isinstance(read, Path) and read.is_dir():
+            before = _contents(read)
+            _failed(_call(*line, read / str(out)), FAILED, "which is read", "Choose a place outside of it")
+            assert _contents(read) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (("--beta", "1e200"), ("beta is 1e+200", "Give a positive number")),
+        (("--coefficients", "1e308,-1e308,0,0/1,0,0,0"), ("The coefficients of the loss", "Give numbers from")),
+        (("--group", "colour"), ("no array 'colour'", "ingested with --group")),
+        (("--positive", "middling"), ("There is no class 'middling'", "Choose one of high, low")),
+        (("--probability", "p"), ("no Parquet files", "Leave --probability out")),
+    ],
+)
+def test_decide__refuses_what_it_cannot_do(
+    line: tuple[str, ...], words: tuple[str, ...], example: Example, tmp_path: Path
+) -> None:
+    done = _call("decide", example.predictions, "--out", tmp_path / "out", *line)
+    _failed(done, done.exit_code, *words)
+    assert done.exit_code in (FAILED, WRONG_USE)
+    assert _names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("wrong", ["table", "data", "model"])
+def test_decide__of_what_is_not_predictions(wrong: str, example: Example, tmp_path: Path) -> None:
+    _failed(_call("decide", getattr(example, wrong), "--out", tmp_path / "out"), FAILED, "Parquet files", "redictions")
+
+
+def test_subsample__of_a_budget_beyond_all_numbers(example: Example, tmp_path: Path) -> None:
+    line = ("subsample", example.data, "--budget", 10**400, "--out", tmp_path / "out")
+    _failed(_call(*line), WRONG_USE, "Give a number of rows above 0")
 
 
 # The estimator

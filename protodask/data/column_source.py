@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from protodask.data.row_arrays import MemoryRows, RowArray, row_array
 from protodask.engine import Arrays, Block, Layout, Source, array_source, choose_block_rows
 from protodask.errors import InputError
@@ -43,6 +45,9 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
 
     What is not in memory is read block by block. Arrays named in `tables` are (N, K).
     """
+    for name, column in columns.items():
+        if np.ma.is_masked(column):
+            raise InputError(f"Some values of the {name} are masked.", "Fill them in, or leave those rows out.")
     found = {name: row_array(_as_array(column)) for name, column in columns.items()}
     first, *others = found
     if len(found[first].shape) != (2 if first in tables else 1):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from protodask.data.encoding import Table, Values, check_column_names
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
+from protodask.data.storage import storage_errors
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
@@ -57,9 +58,10 @@ def find_files(pattern: str) -> list[str]:
     if "://" in pattern:
         import fsspec
 
-        files, _, paths = fsspec.get_fs_token_paths(pattern)
+        with storage_errors(pattern, "reading"):
+            files, _, paths = fsspec.get_fs_token_paths(pattern)
+            listed = [name for path in paths for name in (files.find(path) if files.isdir(path) else [path])]
         protocol = pattern.split("://", 1)[0]
-        listed = [name for path in paths for name in (files.find(path) if files.isdir(path) else [path])]
         found = [name if "://" in name else f"{protocol}://{name}" for name in listed]
     elif os.path.isdir(pattern):
         found = [os.path.join(folder, name) for folder, _, names in os.walk(pattern) for name in names]

@@ -168,7 +168,10 @@ def row_array(array: Any) -> RowArray:
         mapped = NpyRows.open(os.fspath(array.filename))
         if mapped.shape == array.shape and mapped.dtype == array.dtype:
             return mapped
-    return MemoryRows(np.asarray(array))
+    try:
+        return MemoryRows(np.asarray(array))
+    except ValueError as error:
+        raise InputError(f"The values are no array ({error}).", "Give rows of one length.") from error
 
 
 def _zarr_place(array: Any) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.blocks import Block
+from protodask.errors import InputError
 
 FORMAT_NAME = "protodask-dataset"
 FORMAT_VERSION = 2
@@ -67,5 +68,9 @@ def row_weights(block: Block) -> NDArray[np.float64] | None:
     inclusion = block.arrays.get(INCLUSION.name)
     if weight is None and inclusion is None:
         return None
+    for name, values in ((WEIGHT.name, weight), (INCLUSION.name, inclusion)):
+        if values is not None and values.dtype.kind not in "fiub":
+            raise InputError(f"The {name} is of type {values.dtype}.", "Give one number for each row.")
     total = np.ones(block.n_rows) if weight is None else np.asarray(weight, dtype=np.float64)
-    return total if inclusion is None else total / inclusion
+    with np.errstate(over="ignore"):  # who uses weights refuses infinite ones, and says of which row
+        return total if inclusion is None else total / inclusion

@@ -21,7 +21,7 @@ from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
 from protodask.data.whole_files import check_file_free, replace_file
-from protodask.errors import FormatError, OutputExistsError, ProtodaskError, StorageError
+from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
 
 __all__ = [
@@ -262,6 +262,13 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
         f"{mask(path)} exists and is not a protodask {kind.name}, so it is not overwritten.",
         "Choose another place, or remove it yourself.",
     )
+
+
+def check_outside(path: str, source: str | os.PathLike[str]) -> None:
+    """Refuse a place inside of what is read: it would become part of that, and vanish with it."""
+    own, read = (place if is_url(place) else os.path.realpath(place) for place in (path, os.fspath(source)))
+    if own.startswith(read.rstrip("/" + os.sep) + "/") and (is_url(read) or os.path.exists(read)):
+        raise InputError(f"{mask(path)} lies inside of {mask(read)}, which is read.", "Choose a place outside of it.")
 
 
 def _is_taken(path: str) -> bool:

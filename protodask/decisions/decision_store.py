@@ -120,16 +120,16 @@ def _write_table(path: str, columns: Mapping[str, Any]) -> None:
     import pyarrow.parquet
 
     with storage_errors(path, "writing"):
-        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+        pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path, write_page_checksum=True)
 
 
 def write_groups(place: str, parquet: bool, table: GroupDecisions) -> None:
-    """Write a row for each group; into Zarr its label only where labels are numbers, and always its first row."""
+    """Write a row for each group; into Zarr its label only where labels are int64, and always its first row."""
     columns: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in COLUMNS}
     if parquet:
         _write_table(os.path.join(place, f"_{GROUPS}.parquet"), columns)
         return
-    if table.group.dtype.kind not in "iu":
+    if table.group.dtype.kind not in "iu" or table.group.max(initial=0) > np.iinfo(np.int64).max:
         del columns["group"]
     columns = {name: values.astype(_stored_type(values)) for name, values in columns.items()}
     specs = tuple(ArraySpec(name, str(values.dtype)) for name, values in columns.items())

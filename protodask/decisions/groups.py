@@ -78,19 +78,37 @@ def decide_groups(
             f"The groups have the shape {labels.shape}, and the probabilities {values.shape}.",
             "Give one group for each probability.",
         )
-    if (labels.dtype.kind == "f" and np.isnan(labels).any()) or (
-        labels.dtype.kind == "O" and any(label is None for label in labels)
-    ):
+    if _any_missing(labels) or np.ma.is_masked(group):
         raise InputError("An item has no group.", "Give each a group; an item of its own needs a group of its own.")
     with open_engine(engine) as opened:
         return decide_scattered(values, labels, loss, method, opened)
+
+
+def _any_missing(labels: NDArray[Any]) -> bool:
+    if labels.dtype.kind == "O":
+        return any(map(_is_missing, labels))
+    if labels.dtype.kind in "mM":
+        return bool(np.isnat(labels).any())
+    return labels.dtype.kind in "fc" and bool(np.isnan(labels).any())
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas.NA is neither equal to itself nor not
+        return True
 
 
 def decide_scattered(
     values: Floats, labels: NDArray[Any], loss: str | Loss | Callable[..., Any], method: Method, engine: Engine
 ) -> GroupDecisions:
     """The decisions for rows in memory, in any order, with a flag for each row."""
-    codes = np.unique(labels, return_inverse=True)[1]
+    try:
+        codes = np.unique(labels, return_inverse=True)[1]
+    except TypeError as error:
+        raise InputError(
+            f"The groups cannot be told apart by sorting them ({error}).", "Give all as numbers, or all as text."
+        ) from error
     order = np.argsort(codes, kind="stable")
     ordered = values[order]
     found = decide_together(array_source({PROBABILITY: ordered, GROUP: codes[order]}), loss, method, engine)

@@ -33,6 +33,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -49,6 +50,12 @@ SNAP = 1e-14
 
 ROUNDING = 1e-12
 """Relative; by how much a loss may rise with `u` and still count as one that does not."""
+
+MOST_BETA = 1e50
+"""Whose square is far from what float64 holds."""
+
+LEAST, MOST = 1e-100, 1e100
+"""Of coefficients that are not 0, in absolute value: products of two of them, and quotients, are finite numbers."""
 
 CHECKED_GRID = 30
 MOST_CHECKED = 60
@@ -67,17 +74,19 @@ class Loss:
     def __call__(self, u: ArrayLike, v: ArrayLike, p: ArrayLike) -> Floats:
         arrays = [np.asarray(share, dtype=np.float64) for share in (u, v, p)]
         with np.errstate(all="ignore"):
-            value = np.asarray(self.form(*arrays), dtype=np.float64)
+            found = np.asarray(self.form(*arrays))
+        if found.dtype.kind not in "fiubO":
+            raise TypeError(f"it gives values of type {found.dtype}")
+        value = found.astype(np.float64)
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         return value if value.shape == shape else np.broadcast_to(value, shape)
 
     @staticmethod
     def f_beta(beta: float) -> Loss:
         """F-beta: TPR counts `beta^2` times as much as precision."""
-        if not (math.isfinite(beta) and beta > 0):
-            raise InputError(
-                f"beta is {beta!r}.", "Give a positive number: above 1 recall counts more, below 1 precision."
-            )
+        remedy = f"Give a positive number up to {MOST_BETA:g}: above 1 recall counts more, below 1 precision."
+        if not 0 < _finite(beta, "beta", remedy) <= MOST_BETA:
+            raise InputError(f"beta is {beta!r}.", remedy)
         square = float(beta) ** 2
         return Loss(f"f{beta:g}", LinearFractional((0.0, -(1 + square), 1.0, square), (0.0, 0.0, 1.0, square)), True)
 
@@ -93,14 +102,31 @@ class Loss:
 
         for all `v` and `p` from 0 to 1; `c1 < d1` alone is neither necessary nor enough.
         """
-        return Loss(name, LinearFractional(_four(c, "c"), _four(d, "d"), float(at_zero)), True)
+        form = LinearFractional(_four(c, "c"), _four(d, "d"), _finite(at_zero, "at_zero"))
+        if not all(value == 0 or LEAST <= abs(value) <= MOST for value in (*form.c, *form.d, form.at_zero)):
+            raise InputError(
+                f"The coefficients of the loss are {_listed((*form.c, *form.d))}, and at_zero is {form.at_zero:g}.",
+                f"Give numbers from {LEAST:g} to {MOST:g}, or 0: a common factor of c and d makes no difference.",
+            )
+        return Loss(name, form, True)
 
 
 def _four(coefficients: Sequence[float], name: str) -> tuple[float, float, float, float]:
-    values = tuple(float(value) for value in coefficients)
-    if len(values) != 4 or not all(map(math.isfinite, values)):
-        raise InputError(f"{name} is {coefficients!r}.", "Give four numbers: the constant and those of u, v and p.")
-    return values
+    try:
+        constant, u, v, p = (_finite(value, name) for value in coefficients)
+    except (TypeError, ValueError, InputError) as error:
+        raise InputError(
+            f"{name} is {coefficients!r}.", "Give four numbers: the constant and those of u, v and p."
+        ) from error
+    return constant, u, v, p
+
+
+def _finite(value: object, name: str, remedy: str = "Give a finite number.") -> float:
+    if isinstance(value, int | float | np.integer | np.floating):
+        with suppress(OverflowError):
+            if math.isfinite(value):
+                return float(value)
+    raise InputError(f"{name} is {value!r}.", remedy)
 
 
 @dataclass(frozen=True)
@@ -276,7 +302,7 @@ def _check_function(loss: Loss, n: int) -> None:
     except (TypeError, ValueError) as error:
         raise InputError(
             f"The loss {loss.name} cannot take arrays: {error}.",
-            "Write it with numpy functions such as numpy.where and numpy.minimum, or wrap it in "
+            "Let it give numbers, write it with numpy functions such as numpy.where and numpy.minimum, or wrap it in "
             "numpy.vectorize(..., otypes=[float]).",
         ) from error
     for wrong in np.argwhere(feasible & ~np.isfinite(value))[:1]:

@@ -189,9 +189,9 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
             f"There are {len(texts)} classes: {_some(texts)}.",
             "Say with --class which of them is to be told from the others, or decide on each row with --per-row.",
         )
-    if label not in texts:
+    if str(label) not in texts:
         raise InputError(f"There is no {what} {label!r}.", f"Choose one of {_some(texts)}.")
-    return texts.index(label)
+    return texts.index(str(label))
 
 
 def _some(names: Sequence[str], most: int = 20) -> str:
@@ -262,7 +262,9 @@ def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, 
     with storage_errors(path, "reading"):
         try:
             table = _parquet_file(path).read_row_group(number, columns=names)
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the system, not of what is in the file
             raise FormatError(f"{mask(path)} could not be read ({error}).", "Write it again.") from error
     values = np.stack([_numbers(table.column(name), name) for name in reader.columns], axis=1)
     found: dict[str, NDArray[Any]] = {PROBABILITY: values[:, 0] if reader.single else values}
@@ -280,11 +282,11 @@ def _parquet_file(path: str) -> Any:
     import pyarrow.parquet
 
     if not is_url(path):
-        return pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     import fsspec
 
     files, _, (name,) = fsspec.get_fs_token_paths(path)
-    return pyarrow.parquet.ParquetFile(name, filesystem=files)
+    return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
 
 
 def _numbers(column: Any, name: str) -> NDArray[np.float64]:
@@ -306,7 +308,13 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
         )
     if pyarrow.types.is_integer(column.type):
         return np.asarray(column.to_numpy())
-    return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
+    try:
+        return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
+    except pyarrow.ArrowException as error:
+        raise InputError(
+            f"The column {name!r} holds {column.type}, of which not all is text ({error}).",
+            "Name a column of whole numbers or text.",
+        ) from error
 
 
 def _open_parquet(
@@ -328,10 +336,14 @@ def _open_parquet(
         with storage_errors(file, "reading"):
             try:
                 opened = _parquet_file(file)
-            except pyarrow.ArrowException as error:
+                own = opened.schema_arrow
+                present = set(own.names)
+            except (pyarrow.ArrowException, UnicodeDecodeError) as error:
                 raise FormatError(f"{mask(file)} is no readable Parquet file ({error}).", "Write it again.") from error
-        schema = opened.schema_arrow if schema is None else schema
-        if missing := set(schema.names) - set(opened.schema_arrow.names):
+        schema = own if schema is None else schema
+        if group is not None:
+            _check_group(file, group, schema, own)
+        if missing := set(schema.names) - present:
             raise InputError(
                 f"{mask(file)} has no column {min(missing)!r}, which others have.", "Give files of one table."
             )
@@ -343,10 +355,24 @@ def _open_parquet(
     for name in (*chosen, *([group] if group is not None else [])):
         if name not in schema.names:
             raise InputError(f"There is no column {name!r}.", f"The columns are {_some(schema.names)}.")
+        if schema.names.count(name) > 1:
+            raise InputError(f"There are several columns {name!r}.", "Give each column a name of its own.")
     version = _version(files)
     reader = ParquetReader(files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
     return _source(reader, edges[-1], names, group is not None, key, len(chosen))
+
+
+def _check_group(file: str, group: str, first: Any, schema: Any) -> None:
+    """Refuse groups that are whole numbers here and text there: a group of both would not be found to be one."""
+    from pyarrow.types import is_integer, is_uint64
+
+    kinds = [own.field(group).type for own in (first, schema) if own.names.count(group) == 1]
+    if len({(is_integer(kind), is_uint64(kind)) for kind in kinds}) > 1:
+        raise InputError(
+            f"The column {group!r} holds {kinds[1]} in {mask(file)}, and {kinds[0]} in others.",
+            "Write the files with one type.",
+        )
 
 
 def _parquet_columns(
@@ -361,6 +387,8 @@ def _parquet_columns(
                 f"{len(columns)} columns of probabilities are named.",
                 "Name one, or decide on each row with --per-row.",
             )
+        if len(set(columns)) < len(columns):
+            raise InputError("A column of probabilities is named twice.", "Name each column once.")
         return columns, columns
     record = read_marker(where)
     if not isinstance(record, dict) or record.get("format") != RECORD.format:

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 def read_probabilities(probability: ArrayLike) -> Floats:
     """One probability of being positive an item (n,)."""
-    values = np.asarray(probability)
+    values = _as_array(probability)
     check_shape(values.shape, values.dtype)
     return _within(values.astype(np.float64))
 
@@ -40,7 +40,7 @@ def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 def read_rows(probability: ArrayLike, columns: str) -> Floats:
     """Probabilities of some rows (N, columns); there may be no row."""
-    values = np.asarray(probability)
+    values = _as_array(probability)
     _check_numbers(values.dtype)
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(
@@ -48,6 +48,17 @@ def read_rows(probability: ArrayLike, columns: str) -> Floats:
             f"Give a row for each item and a column for each {columns}; for one decision on all items use decide.",
         )
     return _within(values.astype(np.float64))
+
+
+def _as_array(probability: ArrayLike) -> NDArray[Any]:
+    if np.ma.is_masked(probability):
+        raise InputError("Some of the probabilities are masked.", "Fill them in, or leave those items out.")
+    try:
+        return np.asarray(probability)
+    except ValueError as error:
+        raise InputError(
+            f"The probabilities are no array ({error}).", "Give numbers between 0 and 1, in rows of one length."
+        ) from error
 
 
 def _check_numbers(dtype: np.dtype[Any]) -> None:
@@ -59,7 +70,7 @@ def _within(values: Floats) -> Floats:
     for place in np.argwhere(~((values >= 0) & (values <= 1)))[:1]:
         at = ", ".join(map(str, place))
         raise InputError(
-            f"Probability [{at}] is {values[tuple(place)]:g}.",
+            f"Probability [{at}] is {float(values[tuple(place)])!r}.",
             "Give probabilities between 0 and 1, none missing; scores must be calibrated first.",
         )
     return values

@@ -57,13 +57,7 @@ class RowDecisions:
 def decide_sets(probability: ArrayLike, loss: str | Loss | Callable[..., Any] = "f1") -> RowDecisions:
     """Which classes to name for each row, given their probabilities (N, K), which add up to one in each row."""
     values = read_rows(probability, "class")
-    totals = values.sum(axis=1)
-    for row in np.flatnonzero(np.abs(totals - 1) > SUM_TOLERANCE)[:1]:
-        raise InputError(
-            f"The probabilities of row {row} add up to {totals[row]:g}.",
-            "Give the probabilities of classes that exclude each other; where several labels may be true use "
-            "decide_rows.",
-        )
+    check_totals(values)
     n_classes = values.shape[1]
     found = as_loss(loss, n_classes)
     order = np.argsort(-values, axis=1, kind="stable")
@@ -75,6 +69,17 @@ def decide_sets(probability: ArrayLike, loss: str | Loss | Callable[..., Any] = 
     miss = found(np.maximum(share - share[-2], 0.0), share, 1 / n_classes)
     losses = named * hit + (named[:, -1:] - named) * miss
     return _choose(values, order, losses, found)
+
+
+def check_totals(values: Floats, first_row: int = 0) -> None:
+    """Refuse rows that do not add up to one; `first_row` is the number of the first of them."""
+    totals = values.sum(axis=1)
+    for row in np.flatnonzero(np.abs(totals - 1) > SUM_TOLERANCE)[:1]:
+        raise InputError(
+            f"The probabilities of row {first_row + row} add up to {totals[row]:g}.",
+            "Give the probabilities of classes that exclude each other; where several labels may be true use "
+            "decide_rows.",
+        )
 
 
 def decide_rows(probability: ArrayLike, loss: str | Loss | Callable[..., Any] = "f1") -> RowDecisions:

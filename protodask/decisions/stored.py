@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protodask.data.storage import check_free, locate, published
-from protodask.decisions.deciding import decide
+from protodask.data.storage import check_free, check_outside, locate, published
+from protodask.decisions.deciding import check_method, decide
 from protodask.decisions.decision import Decision
 from protodask.decisions.decision_store import (
     DECISIONS,
@@ -35,7 +35,7 @@ from protodask.decisions.groups import MOST_EXACT_ROWS, Method, decide_scattered
 from protodask.decisions.large import check_probabilities, decide_source
 from protodask.decisions.losses import Loss, as_loss
 from protodask.decisions.predicted_rows import PredictedRows, open_rows
-from protodask.decisions.sets import RowDecisions, decide_rows, decide_sets
+from protodask.decisions.sets import RowDecisions, check_totals, decide_rows, decide_sets
 from protodask.engine import Arrays, Block, Engine, EngineLike, Reduction, Sink, identity, open_engine
 from protodask.engine.memory import INTERPRETER_BYTES, process_memory_limit
 from protodask.errors import InputError
@@ -105,19 +105,29 @@ def decide_stored(
     form = as_loss(loss)
     where = locate(out)
     check_place(where)
-    if per_row is not None and (group is not None or label is not None or method != "auto"):
-        raise InputError(
-            "A decision for each row is asked for together with a group, a class or a method.",
-            "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
-        )
+    check_per_row(per_row, group, label, method)
+    check_outside(where, predictions)
     check_free(where, overwrite, DECISIONS)
-    rows = open_rows(predictions, label=label, columns=probability, group=group, every=per_row is not None)
+    columns = (probability,) if isinstance(probability, str) else probability
+    rows = open_rows(predictions, label=label, columns=columns, group=group, every=per_row is not None)
     task = _Task(rows, str(predictions), where, form, method, overwrite)
     with open_engine(engine) as opened:
         try:
             return task.decide_each(per_row, opened) if per_row is not None else task.decide(group, opened)
         finally:
             opened.forget(rows)
+
+
+def check_per_row(per_row: PerRow | None, group: str | None, label: str | None, method: Method) -> None:
+    """Refuse what is no such setting, and what has no place beside a decision for each row."""
+    if per_row not in (None, "classes", "labels"):
+        raise InputError(f"per_row is {per_row!r}.", "Choose classes or labels, or leave it out.")
+    check_method(method, first_minimum=False)
+    if per_row is not None and (group is not None or label is not None or method != "auto"):
+        raise InputError(
+            "A decision for each row is asked for together with a group, a class or a method.",
+            "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
+        )
 
 
 @dataclass(frozen=True)
@@ -261,7 +271,10 @@ class _Sums:
 def _decide_block(block: Block, loss: Loss, per_row: PerRow) -> RowDecisions:
     values = block[PROBABILITY]
     check_probabilities(values, block.start)
-    return decide_sets(values, loss) if per_row == "classes" else decide_rows(values, loss)
+    if per_row == "labels":
+        return decide_rows(values, loss)
+    check_totals(values, block.start)
+    return decide_sets(values, loss)
 
 
 def _sum_block(block: Block, loss: Loss, per_row: PerRow) -> _Sums:

@@ -26,7 +26,7 @@ from protodask.evaluation.auc_interval import (
     merge_totals,
     widened,
 )
-from protodask.evaluation.interval import Interval
+from protodask.evaluation.interval import Interval, is_share
 from protodask.evaluation.rank_cells import (
     SUM_BYTES,
     Grid,
@@ -124,7 +124,7 @@ def auc(
     The interval covers the area of the distribution that the rows are drawn from, with a probability of at least
     `confidence`; where weights vary within a class, only with many rows (see `auc_interval`).
     """
-    if not 0 <= most_error < 1:
+    if not (most_error == 0 or is_share(most_error)):
         raise InputError(f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6.")
     check_confidence(confidence)
     source, own = _as_source(score, label, weight, inclusion)

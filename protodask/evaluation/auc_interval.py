@@ -29,11 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.errors import InputError
-from protodask.evaluation.interval import Interval
+from protodask.evaluation.interval import Interval, is_share
 from protodask.evaluation.score_bins import Floats, Integers
 
 ROUNDING = 1e-10
 """By how much, relatively, `n sum s^2` may exceed `(sum s)^2` where weights do not vary."""
+
+LEAST_SQUARES = 1e-280
+"""Smaller sums of squared weights have lost too many of their digits to tell how much the weights vary."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def merge_totals(left: ClassTotals, right: ClassTotals) -> ClassTotals:
 
 def check_confidence(confidence: float) -> None:
     """Refuse what is no probability between 0 and 1."""
-    if not 0 < confidence < 1:
+    if not is_share(confidence):
         raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
 
 
@@ -73,6 +76,8 @@ def half_width(totals: ClassTotals, confidence: float = 0.95) -> float:
     check_confidence(confidence)
     if not totals.rows.all():
         return math.nan
+    if (totals.squares < LEAST_SQUARES).any():
+        return math.inf
     rows = 1 / totals.rows
     effective = totals.squares / totals.weight / totals.weight
     varies = effective > rows * (1 + ROUNDING)

@@ -204,7 +204,10 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
         return score
     if outcome is None:
         raise InputError("Scores were given without outcomes.", "Give what each row came to as outcome.")
-    as_classes = np.ndim(score) == 2
+    try:
+        as_classes = np.ndim(score) == 2
+    except ValueError as error:
+        raise InputError(f"The scores are no array ({error}).", "Give rows of one length.") from error
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
     columns = {names[0]: score, names[1]: outcome} | ({} if weight is None else {WEIGHT.name: weight})
     return column_source(columns, tables=[PROBABILITY])

@@ -55,6 +55,9 @@ NARROW_BINS = 2**17
 """Narrow bins of a pass, of all splines together: 7 MiB. Fewer would cost passes, no accuracy; as many as the memory of
 a machine allows would make the last bits of a spline depend on that."""
 
+LEAST_WEIGHT = 1e-280
+"""Below this products of weights and scores lose digits."""
+
 MOST_BINS = 1000
 """Beyond this no bin would say anything."""
 
@@ -220,14 +223,16 @@ def _cuts_of_straddling(bins: ScoreBins, n_bins: int, finer_by: int) -> Cuts:
 def outcome_range(outcome: Floats, weight: Floats) -> OutcomeRange:
     """What some rows have come to."""
     ones = outcome == 1
+    with np.errstate(over="ignore"):  # an infinite sum is refused once all rows are added up
+        total, total_of_ones = float(weight.sum()), float(weight[ones].sum())
     return OutcomeRange(
         rows=len(outcome),
-        weight=float(weight.sum()),
+        weight=total,
         lowest=float(outcome.min(initial=np.inf)),
         highest=float(outcome.max(initial=-np.inf)),
         two_valued=bool((ones | (outcome == 0)).all()),
         ones=int(ones.sum()),
-        weight_of_ones=float(weight[ones].sum()),
+        weight_of_ones=total_of_ones,
     )
 
 
@@ -246,7 +251,14 @@ def merge_ranges(left: OutcomeRange, right: OutcomeRange) -> OutcomeRange:
 
 def _check_ranges(ranges: tuple[OutcomeRange, ...]) -> None:
     weight = ranges[0].weight
-    if not 0 < weight < np.inf:
+    if weight == np.inf:
+        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+    if 0 < weight < LEAST_WEIGHT:
+        raise InputError(
+            f"The weights of the rows add up to {weight:g}, too little to be multiplied with scores.",
+            "Multiply all weights by one number.",
+        )
+    if not weight > 0:
         raise InputError(
             f"There is nothing to calibrate with: the weights of the rows add up to {weight:g}.",
             "Give at least one row of positive weight.",

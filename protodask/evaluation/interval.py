@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
+
 from protodask.errors import InputError
 
 
@@ -17,9 +19,14 @@ class Interval:
     high: float
 
 
+def is_share(value: object) -> bool:
+    """Whether a value is a number between 0 and 1, both excluded."""
+    return isinstance(value, float | np.floating) and bool(0 < value < 1)
+
+
 def normal_quantile(confidence: float) -> float:
     """`z` of the two-sided interval `value -+ z * standard error` that a normal estimate has with this confidence."""
-    if not 0 < confidence < 1:
+    if not is_share(confidence):
         raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 

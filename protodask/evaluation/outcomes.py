@@ -135,14 +135,16 @@ def sum_outcomes(outcomes: Outcomes, clip: float = 0.0) -> OutcomeSums:
     residual[np.arange(n_rows), target] -= 1
     squares = np.einsum("nk,nk->n", residual, residual)
     cell = target * n_classes + probability.argmax(axis=1)
-    with np.errstate(over="ignore"):
-        square = np.square(weight)
+    with np.errstate(over="ignore"):  # an infinite sum is refused once all rows are added up
+        square, total = np.square(weight), float(weight.sum())
+        loss, squares = weight * loss, weight * squares
+        summed_loss, summed_squares = float(np.sum(loss)), float(np.sum(squares))
     confusion = np.asarray(np.bincount(cell, weights=weight, minlength=n_classes * n_classes), dtype=np.float64)
     return OutcomeSums(
         rows=n_rows,
-        weight=float(weight.sum()),
-        loss=float(np.sum(weight * loss)),
-        squares=float(np.sum(weight * squares)),
+        weight=total,
+        loss=summed_loss,
+        squares=summed_squares,
         confusion=confusion.reshape(n_classes, n_classes),
         classes=ClassTotals(
             np.bincount(target, minlength=n_classes).astype(np.int64),
@@ -174,6 +176,8 @@ def check_outcomes(sums: OutcomeSums) -> OutcomeSums:
     """The sums, if there is any weight to divide them by."""
     if sums.weight > 0 and math.isfinite(sums.weight):
         return sums
+    if sums.weight > 0:
+        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
     raise InputError(
         f"There is nothing to evaluate: the weights of the rows add up to {sums.weight:g}.",
         "Give at least one row of positive weight.",

@@ -38,6 +38,9 @@ MATCH = "match"
 REWARD = "reward"
 PROPENSITY = "propensity"
 
+MOST_DROPPED = 10**30
+"""Nobody counts more, and their number is still an exact integer beside sums of rewards."""
+
 
 @dataclass(frozen=True)
 class PolicyQuestion:
@@ -59,6 +62,8 @@ class PolicyQuestion:
             raise InputError(
                 f"The number of dropped records is {self.dropped_zeros!r}.", "Give a whole number, 0 or more."
             )
+        if self.dropped_zeros > MOST_DROPPED:
+            raise InputError("The number of dropped records is above 10^30.", "Give the number that were counted.")
         if self.estimator == "snips":
             raise InputError(
                 "The self-normalised estimate needs the propensities of dropped records, not their number.",

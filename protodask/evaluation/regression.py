@@ -108,6 +108,8 @@ def finish_error(sums: ErrorSums) -> float:
     """The mean squared error that the sums amount to; infinite where it is too large for a float64."""
     if sums.weight > 0 and math.isfinite(sums.weight):
         return sums.squares / sums.weight
+    if sums.weight > 0:
+        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
     raise InputError(
         f"There is nothing to evaluate: the weights of the rows add up to {sums.weight:g}.",
         "Give at least one row of positive weight.",

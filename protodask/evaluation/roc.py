@@ -159,8 +159,14 @@ def area(runs: Runs) -> float:
     positive, negative = runs.positive.sum(), runs.negative.sum()
     if positive == 0 or negative == 0:
         return float("nan")
-    below = np.cumsum(runs.negative) - 0.5 * runs.negative
-    return min(float(np.sum(runs.positive * below) / positive / negative), 1.0)  # rounding may be upwards
+    weight, rest = _scaled(runs.positive, positive), _scaled(runs.negative, negative)
+    below = np.cumsum(rest) - 0.5 * rest
+    return min(float(np.sum(weight * below) / weight.sum() / rest.sum()), 1.0)  # rounding may be upwards
+
+
+def _scaled(weight: Floats, total: float) -> Floats:
+    """The weights times the power of two that brings their total to about 1: the product of two of them is a number."""
+    return np.ldexp(weight, -math.frexp(total)[1]) if math.isfinite(total) else weight
 
 
 def finish_areas(curves: Curves) -> Areas:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import bisect
-import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from protodask.data.encoding import label_codes
 from protodask.data.keyed import keyed_draws, stream_key
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import INCLUSION, TARGET, Label
-from protodask.data.storage import check_free, locate
+from protodask.data.storage import check_free, check_outside, locate
 from protodask.data.writer import write_dataset
 from protodask.engine import (
     Arrays,
@@ -83,7 +83,7 @@ def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
 
 def _check_budget(budget: object) -> None:
     numeric = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
-    if not numeric or not math.isfinite(budget) or budget <= 0:  # type: ignore[arg-type,operator]
+    if not numeric or not 0 < budget <= sys.float_info.max:  # type: ignore[operator]
         raise InputError(f"The budget is {budget!r}.", "Give a number of rows above 0.")
 
 
@@ -96,6 +96,9 @@ def check_rates(rates: Rates | None, budget: float | None) -> None:
     if budget is not None:
         _check_budget(budget)
     if rates is not None:
+        given: Any = rates
+        if not isinstance(given, Mapping | Sequence | np.ndarray):
+            raise InputError(f"The rates are {rates!r}.", "Give a probability for each class, or some by label.")
         named = rates.items() if isinstance(rates, Mapping) else enumerate(rates)
         for label, rate in named:
             _check_rate(label, rate)
@@ -110,8 +113,9 @@ def _check_rate(label: object, rate: object) -> None:
         )
 
 
-def _checked_seed(seed: object) -> int:
-    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
+def checked_seed(seed: object) -> int:
+    """The seed of a draw, refused if it is none."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
         raise InputError(f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
     return int(seed)
 
@@ -185,7 +189,8 @@ def subsample(
     """
     where = locate(out)
     check_rates(rates, budget)
-    seed = _checked_seed(seed)
+    seed = checked_seed(seed)
+    check_outside(where, dataset.path)
     check_free(where, overwrite)
     known = dataset.metadata
     with open_engine(engine) as opened:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from protodask.data import Dataset
-from protodask.data.storage import check_free, locate
+from protodask.data.storage import check_free, check_outside, locate
 from protodask.engine import Engine, Source
 from protodask.evaluation.model_calibration import fit_calibration
 from protodask.pipeline.results import ModelCalibrated
@@ -28,6 +28,8 @@ def calibrate(step: CalibrateStep, engine: Engine) -> ModelCalibrated:
     model = load_model(step.model)
     (count,) = model.batch_counts(step.batches)
     where = locate(step.out)
+    for read in (step.model, step.data):
+        check_outside(where, read)
     check_free(where, step.overwrite, MODEL)
     source, codes = rows_to_evaluate(
         model,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from protodask.data import Dataset, ingest, sample_data
 from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
+from protodask.decisions.stored import check_per_row
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
-from protodask.evaluation.subsampling import check_rates, class_rates, subsample
+from protodask.evaluation.subsampling import check_rates, checked_seed, class_rates, subsample
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.json_file import write_json
@@ -59,6 +60,7 @@ def check(step: Step) -> None:
                 raise InputError("Both append and overwrite are asked for.", "Choose one.")
         case SubsampleStep():
             check_rates(step.rate or None, step.budget)
+            checked_seed(step.seed)
         case FitStep():
             fit_config(step)
             run_directory(step.out, step.run_dir)
@@ -66,6 +68,7 @@ def check(step: Step) -> None:
             check_tuning(step)
         case DecideStep():
             step_loss(step)
+            check_per_row(step.per_row, step.group, step.positive, step.method)
         case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
             if isinstance(step, CalibrateStep):
                 SplineSettings(step.bins, step.monotone)

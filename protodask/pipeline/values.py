@@ -69,7 +69,10 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise _wrong(value, where, "Give names, each with its values.")
         key_hint, value_hint = arguments
-        return {convert(key, key_hint, where): convert(item, value_hint, where) for key, item in value.items()}
+        found = {convert(key, key_hint, where): convert(item, value_hint, where) for key, item in value.items()}
+        if len(found) < len(value):
+            raise _wrong(value, where, "Give each name once: written as text or as a number it is the same.")
+        return found
     return _convert_plain(value, hint, where)
 
 

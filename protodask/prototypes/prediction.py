@@ -135,7 +135,7 @@ class ParquetSink:
                     "Look for the error before this one, and repeat.",
                 )
             path = os.path.join(self.folder, f"part-{number:06d}-{self.identity}.parquet")
-            pyarrow.parquet.write_table(pyarrow.table(columns), path)
+            pyarrow.parquet.write_table(pyarrow.table(columns), path, write_page_checksum=True)
 
 
 def _labels(classes: tuple[Label, ...]) -> list[Label] | NDArray[Any]:

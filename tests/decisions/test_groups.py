@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,3 +180,24 @@ def test_join_groups__of_nothing_is_nothing() -> None:
     some = decide_groups([0.2, 0.7], ["a", "b"], "f1")
     assert len(join_groups([])) == 0
     assert join_groups([join_groups([]), some]).group.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        ["a", None],
+        np.array([np.nan, "a"], dtype=object),
+        np.array(["NaT", "2020-01-01"], dtype="datetime64[D]"),
+        np.array([pd.NA, "a"], dtype=object),
+        np.ma.array([1, 2], mask=[False, True]),
+    ],
+    ids=["None", "nan", "NaT", "NA", "masked"],
+)
+def test_decide_groups__refuses_items_without_a_group(group: Any) -> None:
+    with pytest.raises(InputError, match="Give each a group"):
+        decide_groups([0.1, 0.2], group)
+
+
+def test_decide_groups__refuses_groups_of_mixed_types() -> None:
+    with pytest.raises(InputError, match="Give all as numbers, or all as text"):
+        decide_groups([0.1, 0.2], np.array([1, "a"], dtype=object))

@@ -187,3 +187,35 @@ def test_as_loss__looks_at_the_counts_of_as_many_items() -> None:
     assert as_loss(rising).name == "rising"
     with pytest.raises(InputError, match="change its sign"):
         as_loss(rising, n=9)
+
+
+@pytest.mark.parametrize("beta", ["2", None, [2], 1e160, 1e200, 10**400, np.float32("inf")], ids=repr)
+def test_f_beta__refuses_what_has_no_square(beta: Any) -> None:
+    with pytest.raises(InputError, match="Give a positive number up to 1e[+]50"):
+        Loss.f_beta(beta)
+
+
+@pytest.mark.parametrize("wrong", ["abcd", None, [0, -1, "x", 0], [[0], 1, 2, 3], [0, -1, 10**400, 0]], ids=repr)
+def test_linear_fractional__refuses_what_is_no_number(wrong: Any) -> None:
+    with pytest.raises(InputError, match="Give four numbers"):
+        Loss.linear_fractional(wrong, (1, 0, 0, 0))
+    with pytest.raises(InputError, match="Give four numbers"):
+        Loss.linear_fractional((0, -1, 0, 0), wrong)
+
+
+@pytest.mark.parametrize("at_zero", [np.nan, np.inf, "x", None], ids=repr)
+def test_linear_fractional__refuses_no_number_at_zero(at_zero: Any) -> None:
+    with pytest.raises(InputError, match="Give a finite number"):
+        Loss.linear_fractional((0, -2, 1, 1), (0, -1, 1, 1), at_zero=at_zero)
+
+
+@pytest.mark.parametrize(("c", "d"), [((1e308, -1e308, 0, 0), (1, 0, 0, 0)), ((0, -1, 0, 0), (1e-320, 0, 0, 0))])
+def test_linear_fractional__refuses_coefficients_of_infinite_losses(c: Any, d: Any) -> None:
+    with pytest.raises(InputError, match="Give numbers from 1e-100 to 1e[+]100"):
+        Loss.linear_fractional(c, d)
+
+
+@pytest.mark.parametrize("form", [lambda u, v, p: 1 - u + 0j, lambda u, v, p: (1 - u).astype(str)])
+def test_as_loss__refuses_functions_of_other_values_than_numbers(form: Any) -> None:
+    with pytest.raises(InputError, match="Let it give numbers"):
+        as_loss(form)

@@ -48,3 +48,19 @@ def test_read_rows__refuses(probability: Any, remedy: str) -> None:
 
 def test_read_rows__takes_none() -> None:
     assert read_rows(np.empty((0, 3)), "class").shape == (0, 3)
+
+
+def test_read__refuses_what_is_masked() -> None:
+    with pytest.raises(InputError, match="Fill them in"):
+        read_probabilities(np.ma.array([0.1, 0.7], mask=[False, True]))
+    assert read_probabilities(np.ma.array([0.1, 0.7], mask=False)).tolist() == [0.1, 0.7]
+
+
+def test_read__refuses_rows_of_several_lengths() -> None:
+    with pytest.raises(InputError, match="rows of one length"):
+        read_rows([[0.1], [0.1, 0.2]], "class")
+
+
+def test_read__shows_all_digits_of_what_is_no_probability() -> None:
+    with pytest.raises(InputError, match=r"Probability \[1\] is 1.000000000001\."):
+        read_probabilities([0.5, 1 + 1e-12])

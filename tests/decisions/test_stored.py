@@ -346,3 +346,115 @@ def test_parquet_rows__of_any_range_are_those_rows(tmp_path: Path) -> None:
         found = rows.rows(start, stop)
         np.testing.assert_array_equal(found["probability"], ETA[start:stop])
         np.testing.assert_array_equal(found["group"], GROUPS[start:stop])
+
+
+FILE_PROBABILITY = np.array([0.1, 0.7, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("columns", "remedy"),
+    [
+        ([("p", FILE_PROBABILITY), ("p", 1 - FILE_PROBABILITY), ("g", ["a", "b", "b"])], "a name of its own"),
+        ([("p", FILE_PROBABILITY), ("g", ["a", "b", "b"]), ("g", ["a", "b", "b"])], "a name of its own"),
+        ([("p", FILE_PROBABILITY), ("g", [[1], [2], [2]])], "whole numbers or text"),
+        ([("p", FILE_PROBABILITY), ("g", [{"a": 1}, {"a": 2}, {"a": 2}])], "whole numbers or text"),
+        ([("p", FILE_PROBABILITY), ("g", [b"\xff", b"\xfe", b"\xfe"])], "whole numbers or text"),
+    ],
+    ids=["probabilities twice", "groups twice", "lists", "structures", "bytes"],
+)
+def test_decide_stored__refuses_columns_it_cannot_tell_apart(tmp_path: Path, columns: Any, remedy: str) -> None:
+    names, arrays = zip(*columns, strict=True)
+    table = pyarrow.Table.from_arrays([pyarrow.array(values) for values in arrays], names)
+    pyarrow.parquet.write_table(table, tmp_path / "in.parquet")
+    with pytest.raises(InputError, match=remedy):
+        decide_stored(tmp_path / "in.parquet", tmp_path / "out", probability=["p"], group="g")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("other", [["a", "b", "b"], np.array([1, 2, 2**63], dtype=np.uint64)], ids=["text", "uint64"])
+def test_decide_stored__refuses_groups_of_another_type_in_another_file(tmp_path: Path, other: Any) -> None:
+    (tmp_path / "in").mkdir()
+    for name, group in (("a", np.arange(3)), ("b", other)):
+        table = pyarrow.table({"p": FILE_PROBABILITY, "g": group})
+        pyarrow.parquet.write_table(table, tmp_path / "in" / f"{name}.parquet")
+    with pytest.raises(InputError, match="Write the files with one type"):
+        decide_stored(tmp_path / "in", tmp_path / "out", probability=["p"], group="g")
+
+
+def test_decide_stored__refuses_a_column_of_probabilities_named_twice(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "in", {"p": ETA})
+    with pytest.raises(InputError, match="Name each column once"):
+        decide_stored(path, tmp_path / "out", probability=["p", "p"], per_row="labels")
+
+
+def test_decide_stored__turns_no_large_unsigned_group_into_another_number(tmp_path: Path) -> None:
+    group = np.array([2**64 - 1, 2**64 - 1, 5], dtype=np.uint64)
+    pyarrow.parquet.write_table(pyarrow.table({"p": FILE_PROBABILITY, "g": group}), tmp_path / "in.parquet")
+    for name in ("out", "out.parquet"):
+        decide_stored(tmp_path / "in.parquet", tmp_path / name, probability=["p"], group="g")
+        assert read_groups(tmp_path / name)["first_row"].tolist() == [0, 2]
+    assert "group" not in read_groups(tmp_path / "out")
+    table = pyarrow.parquet.read_table(tmp_path / "out.parquet" / "_groups.parquet")
+    assert table["group"].to_pylist() == [2**64 - 1, 5]
+
+
+def test_decide_stored__names_the_row_whose_classes_do_not_add_up_to_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predicted_rows, "choose_block_rows", lambda *_: 4)
+    probability = np.tile([0.2, 0.3, 0.5], (10, 1))
+    probability[6, 1] = 0.9
+    path = write_zarr(tmp_path / "in.zarr", probability)
+    with pytest.raises(InputError, match=r"The probabilities of row 6 add up to 1\.6"):
+        decide_stored(path, tmp_path / "out", per_row="classes")
+
+
+@pytest.mark.parametrize("name", ["out", "out.parquet"])
+def test_decide_stored__refuses_a_place_inside_of_the_predictions(tmp_path: Path, name: str) -> None:
+    path = write_zarr(tmp_path / "in.zarr", of_two(ETA))
+    before = sorted(path.rglob("*"))
+    with pytest.raises(InputError, match="Choose a place outside of it"):
+        decide_stored(path, path / name)
+    assert sorted(path.rglob("*")) == before
+
+
+def test_decide_stored__says_that_a_file_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    table = pyarrow.table({"p": ETA})
+    pyarrow.parquet.write_table(table, path, compression=None, use_dictionary=False, write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    content[content.index(ETA[50].tobytes())] ^= 1  # still a probability
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="Write it again"):
+        decide_stored(path, tmp_path / "out", probability=["p"])
+
+
+def test_decide_stored__of_a_file_whose_names_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"chance": ETA}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"chance", b"ch\x8cnce"))
+    with pytest.raises(FormatError, match="Write it again"):
+        decide_stored(path, tmp_path / "out", probability=["chance"])
+
+
+def test_decide_stored__of_an_address_nobody_answers_at(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Check the address"):
+        decide_stored("http://127.0.0.1:1/in.parquet", tmp_path / "out", probability=["p"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [({"per_row": "rows"}, "Choose classes or labels"), ({"method": "quick"}, "Choose one of auto")],
+)
+def test_decide_stored__refuses_settings_there_are_not(tmp_path: Path, settings: dict[str, Any], remedy: str) -> None:
+    path = write_zarr(tmp_path / "in.zarr", of_two(ETA))
+    with pytest.raises(InputError, match=remedy):
+        decide_stored(path, tmp_path / "out", **settings)
+
+
+def test_decide_stored__takes_a_label_that_is_a_number_and_a_single_column(tmp_path: Path) -> None:
+    path = write_zarr(tmp_path / "in.zarr", of_two(ETA))
+    label: Any = 1
+    named = decide_stored(path, tmp_path / "named", label=label)
+    file = write_parquet(tmp_path / "in", {"eta": ETA})
+    assert decide_stored(file, tmp_path / "out", probability="eta").selected == named.selected

@@ -344,3 +344,33 @@ def test_auc__says_what_is_wrong_with_its_arguments(arguments: tuple[Any, ...], 
 def test_auc__says_what_is_wrong_with_its_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         auc(GOOD, LABELS, **settings)
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e-310, 1e-170, 1e200, 1e300])
+def test_auc__is_that_of_one_however_small_or_large_the_weights(weight: float) -> None:
+    score, label = np.array([0.1, 0.4, 0.4, 0.9, 0.2, 0.8]), np.array([0, 1, 0, 1, 1, 0])
+    found = auc(score, label, np.full(6, weight))
+    assert found.value == pytest.approx(by_pairs(score, label), abs=1e-12)
+    assert found.low == 0
+    assert found.high == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"weight": ["a", "b"]}, "Give one number for each row"),
+        ({"weight": np.ma.array([1.0, 2.0], mask=[True, False])}, "Fill them in"),
+        ({"inclusion": [5e-324, 1.0]}, "inclusion probabilities above zero"),
+        ({"most_error": "x"}, "Give a number from 0"),
+        ({"confidence": "x"}, "Give a probability between 0 and 1"),
+        ({"confidence": None}, "Give a probability between 0 and 1"),
+    ],
+)
+def test_auc__refuses_what_is_no_number(settings: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        auc([0.1, 0.9], [0, 1], **settings)
+
+
+def test_auc__refuses_scores_of_several_lengths() -> None:
+    with pytest.raises(InputError, match="Give rows of one length"):
+        auc([[1.0], [1.0, 2.0]], [0, 1])

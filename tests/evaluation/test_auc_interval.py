@@ -141,3 +141,9 @@ def test_half_width__with_effective_numbers_alone_would_cover_too_little() -> No
         for error, totals in deviations("losers rarely kept")
     ]
     assert np.mean(covered) < 0.94
+
+
+def test_half_width__does_not_know_where_squares_of_weights_vanish() -> None:
+    positive = np.arange(50) < 20
+    weight = np.where(np.arange(50) % 5 == 0, 1.0, 0.01)
+    assert half_width(class_totals(positive, weight)) < half_width(class_totals(positive, weight * 1e-200)) == math.inf

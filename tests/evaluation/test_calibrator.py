@@ -479,3 +479,14 @@ def test_source__without_rows_is_refused() -> None:
     empty: ArraySource = array_source({"score": np.zeros(0), "outcome": np.zeros(0)})
     with pytest.raises(InputError, match="no rows"):
         Calibrator().fit(empty)
+
+
+@pytest.mark.parametrize(("weight", "remedy"), [(1e308, "Divide all weights"), (1e-310, "Multiply all weights")])
+def test_fit__refuses_weights_that_cannot_be_counted_with(weight: float, remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        Calibrator().fit(GOOD, CODES, np.full(len(GOOD), weight))
+
+
+def test_fit__refuses_scores_of_several_lengths() -> None:
+    with pytest.raises(InputError, match="Give rows of one length"):
+        Calibrator().fit([[0.1], [0.1, 0.2]], [0, 1])

@@ -363,3 +363,11 @@ def test_policy_value__is_unbiased_and_its_intervals_cover(rate: float) -> None:
 @pytest.mark.parametrize("rate", RECORDS)
 def test_policy_value__is_unbiased_and_its_intervals_cover_in_2000_repetitions(rate: float) -> None:
     check_simulation(rate, 2000, 0.93, 0.97)
+
+
+def test_policy_value__refuses_more_dropped_records_than_anyone_counts() -> None:
+    assert policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], dropped_zeros=10**30).value == pytest.approx(2e-30)
+    with pytest.raises(InputError, match="Give the number that were counted"):
+        policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], dropped_zeros=10**400)
+    with pytest.raises(InputError, match="Give a probability between 0 and 1"):
+        policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], confidence="x")  # type: ignore[arg-type]

@@ -92,3 +92,8 @@ def test_squared_error__source_with_arrays_besides() -> None:
     source = array_source({"prediction": PREDICTION, "target": TARGET})
     with pytest.raises(InputError, match="Let the source hold them"):
         squared_error(source, TARGET)
+
+
+def test_squared_error__says_that_weights_add_up_to_too_much() -> None:
+    with pytest.raises(InputError, match="Divide all weights by one number"):
+        squared_error([1.0, 2.0], [2.0, 2.0], [1e308, 1e308])

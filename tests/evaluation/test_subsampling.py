@@ -20,7 +20,7 @@ from protodask.data import Column, Dataset, summarize, write_dataset
 from protodask.engine import Block, Engine, array_source, thread_engine
 from protodask.errors import InputError, OutputExistsError, StorageError
 from protodask.evaluation import balanced_rates, subsample
-from protodask.evaluation.subsampling import KeptRows, class_rates, is_kept
+from protodask.evaluation.subsampling import KeptRows, check_rates, checked_seed, class_rates, is_kept
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -446,3 +446,19 @@ def test_subsample__reads_twice_and_only_blocks_with_rows_to_keep(
     assert 0 < kept < 6
     assert sorted(read[:16]) == list(range(16))
     assert len(read[16:]) <= kept + 4
+
+
+def test_balanced_rates__refuses_a_budget_beyond_all_numbers() -> None:
+    with pytest.raises(InputError, match="Give a number of rows above 0"):
+        balanced_rates([10, 10], 10**400)
+
+
+@pytest.mark.parametrize("rates", [0.5, (rate for rate in [0.5, 0.5])], ids=["number", "generator"])
+def test_check_rates__refuses_other_than_a_rate_for_each_class(rates: Any) -> None:
+    with pytest.raises(InputError, match="Give a probability for each class"):
+        check_rates(rates, None)
+
+
+def test_checked_seed__refuses_a_truth_value() -> None:
+    with pytest.raises(InputError, match="Give a whole number from 0"):
+        checked_seed(True)
