@@ -26,7 +26,6 @@ Unseen = Literal["error", "zero"]
 
 UNSEEN = -1
 MISSING = -2
-NOT_A_LABEL = -3
 
 INTEGER_TEXT = re.compile(r"(?:0|-?[1-9][0-9]{0,17})")
 WHOLE_TEXT = re.compile(r"(-?[0-9]{1,18})\.0*")

@@ -12,7 +12,7 @@ from protodask.data.storage import check_free, check_outside, locate
 from protodask.engine import Engine, Source
 from protodask.evaluation.model_calibration import fit_calibration
 from protodask.pipeline.results import ModelCalibrated
-from protodask.pipeline.scoring_data import rows_to_evaluate
+from protodask.pipeline.scoring_data import rows_of_step
 from protodask.pipeline.steps import CalibrateStep
 from protodask.prototypes.fitting import FITS
 from protodask.prototypes.model import PrototypeSet
@@ -31,16 +31,7 @@ def calibrate(step: CalibrateStep, engine: Engine) -> ModelCalibrated:
     for read in (step.model, step.data):
         check_outside(where, read)
     check_free(where, step.overwrite, MODEL)
-    source, codes = rows_to_evaluate(
-        model,
-        step.data,
-        engine=engine,
-        unseen=step.unseen,
-        drop=step.drop,
-        target=step.target,
-        weight=step.weight,
-        inclusion=step.inclusion,
-    )
+    source, codes = rows_of_step(model, step, engine)
     notes = (SEEN_BEFORE,) if _was_trained_on(model, source) else ()
     calibration = fit_calibration(
         model, source, codes, engine, n_batches=count, n_bins=step.bins, monotone=step.monotone

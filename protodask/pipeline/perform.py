@@ -28,7 +28,7 @@ from protodask.pipeline.results import (
     PredictionsWritten,
     Result,
 )
-from protodask.pipeline.scoring_data import rows_to_evaluate, rows_to_predict
+from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
     CalibrateStep,
@@ -184,16 +184,7 @@ def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEval
     count = model.scored_batches(step.batches, step.calibrated)
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
-    source, codes = rows_to_evaluate(
-        model,
-        step.data,
-        engine=engine,
-        unseen=step.unseen,
-        drop=step.drop,
-        target=step.target,
-        weight=step.weight,
-        inclusion=step.inclusion,
-    )
+    source, codes = rows_of_step(model, step, engine)
     scores = evaluate_model(
         model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc, calibrated=step.calibrated
     )

@@ -16,6 +16,7 @@ from protodask.data.storage import is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
+from protodask.pipeline.steps import CalibrateStep, EvaluateStep
 from protodask.prototypes.model import PrototypeSet
 
 Codes = NDArray[np.int64]
@@ -80,6 +81,20 @@ def rows_to_evaluate(
                 f"The table {path} has no column {column!r} for the {what}.", f"Check the name given with --{what}."
             )
     return source, np.arange(model.n_classes)
+
+
+def rows_of_step(model: PrototypeSet, step: EvaluateStep | CalibrateStep, engine: Engine) -> tuple[Source, Codes]:
+    """The rows of known classes that a step names, and the model's class of each target code."""
+    return rows_to_evaluate(
+        model,
+        step.data,
+        engine=engine,
+        unseen=step.unseen,
+        drop=step.drop,
+        target=step.target,
+        weight=step.weight,
+        inclusion=step.inclusion,
+    )
 
 
 def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
