@@ -4,6 +4,7 @@ from protodask.budget.building import FailedExpansionWarning, MonotonicityWarnin
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
 from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.index_file import load_index, save_index
 
 __all__ = [
     "BudgetIndex",
@@ -15,5 +16,7 @@ __all__ = [
     "FeatureSet",
     "MonotonicityWarning",
     "build_index",
+    "load_index",
     "make_index",
+    "save_index",
 ]
