@@ -26,7 +26,9 @@ from typing import TypeGuard
 
 import numpy as np
 
-from protodask.budget.bounds import ROUNDING, Bounds, Masks
+from protodask.budget.bounds import ROUNDING, Bounds
+from protodask.budget.cost_order import CostOrder, Masks
+from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.errors import InputError
@@ -92,6 +94,7 @@ def explore(
     n_features: int,
     expand: Expand,
     *,
+    costs: CostCurves | None = None,
     alpha: float = 0.0,
     monotone_error: float = 0.0,
     diminishing_returns: bool = False,
@@ -110,7 +113,12 @@ def explore(
     n_features = _features(n_features)
     alpha, error = _not_negative("alpha", alpha), _not_negative("monotone_error", monotone_error)
     left = _fits(most_fits)
-    search = _Search(n_features, Bounds(n_features, error, diminishing_returns), expand, listen)
+    if costs is not None and costs.n_features != n_features:
+        raise InputError(
+            f"There are {n_features} features and costs of {costs.n_features}.", "Give the costs of each feature."
+        )
+    order = None if costs is None else CostOrder(costs)
+    search = _Search(n_features, Bounds(n_features, error, diminishing_returns, order), order, expand, listen)
     layer = np.array([0, search.n_sets - 1])
     level = alpha if most_fits is None else math.inf
     while len(layer) and left > 0:
@@ -141,8 +149,11 @@ def _next_level(largest: float, level: float, alpha: float) -> float:
 class _Search:
     """What was tried so far, and what there is left to try."""
 
-    def __init__(self, n_features: int, bounds: Bounds, expand: Expand, listen: Listen | None) -> None:
+    def __init__(
+        self, n_features: int, bounds: Bounds, order: CostOrder | None, expand: Expand, listen: Listen | None
+    ) -> None:
         self.bounds = bounds
+        self._order = order
         self.n_sets = 1 << n_features
         self.expansions: list[Expansion] = []
         self._n_failed = 0
@@ -160,11 +171,18 @@ class _Search:
     def next_layer(self, level: float) -> Masks:
         """The unsettled sets of the lowest layer that has any or of the highest, whichever has fewer.
 
-        Sets of one layer cannot settle each other, so that they are expanded together.
+        Sets of one layer cannot settle each other, so that they are expanded together. Where costs are known they can,
+        the cheaper one the other: then those that none of them is cheaper than.
         """
         unsettled = np.flatnonzero(self._gaps > min(level + ROUNDING, sys.float_info.max))
         if not len(unsettled):
             return unsettled
+        if self._order is not None:
+            # A union of sets that wait bounds all of them, though it may be too dear to be of use itself: expanded it
+            # saves more than it takes, as 19 sets against 47 for 15 features, of which the best one counts.
+            union = np.bitwise_or.reduce(unsettled)
+            if not self._tried[union]:
+                return np.array([union])
         # Expanded of all sets, mean of 12 draws: sets of m = 10 features, alpha 0.01, accuracy by the 1, 2 and 3 best
         # features, a sum that saturates, and closed under maxima of draws, in this order:
         #     the end with fewer sets   18   76  217  282  478
@@ -174,7 +192,8 @@ class _Search:
         # and parts of a layer at a time, or sets in the middle, need no fewer.
         sizes = self._sizes[unsettled]
         lowest, highest = unsettled[sizes == sizes.min()], unsettled[sizes == sizes.max()]
-        return np.asarray(lowest if len(lowest) <= len(highest) else highest)
+        layer = np.asarray(lowest if len(lowest) <= len(highest) else highest)
+        return layer if self._order is None else self._order.cheapest(layer)
 
     def widest(self, layer: Masks) -> Masks:
         """The same sets, those of the largest gaps first."""
