@@ -1,6 +1,22 @@
 """The best model that a feature budget allows, item by item: which features to compute is decided when one is seen."""
 
+from protodask.budget.building import FailedExpansionWarning, MonotonicityWarning, build_index
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
+from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.index_file import load_index, save_index
 
-__all__ = ["Choice", "CostCurves", "Expand", "Expansion", "FeatureSet"]
+__all__ = [
+    "BudgetIndex",
+    "Choice",
+    "CostCurves",
+    "Expand",
+    "Expansion",
+    "FailedExpansionWarning",
+    "FeatureSet",
+    "MonotonicityWarning",
+    "build_index",
+    "load_index",
+    "make_index",
+    "save_index",
+]

@@ -1,0 +1,142 @@
+"""The poly-dom index: for an item's size and a budget, the most accurate set of features that the budget allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from protodask.budget.candidates import Candidates, find_candidates
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Choice, Expansion, FeatureSet
+from protodask.budget.lookup import LARGEST, Table, as_items, check_items, in_chunks, look_up
+from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
+from protodask.engine.lazy import is_lazy, map_values
+from protodask.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetIndex:
+    """Look-ups of the most accurate candidate that costs no more than a budget at the size of an item.
+
+    Of equally accurate candidates the cheapest at that size is meant, of those that cost the same the one of fewer
+    features. A cost that is beyond all floats is affordable with no budget, an infinite one included.
+    """
+
+    curves: CostCurves
+    feature_names: tuple[str, ...]
+    candidates: Candidates
+    presence: Presence
+    expansions: tuple[Expansion, ...]
+    """All that were tried, in the order in which they were asked for."""
+    alpha: float
+    monotone_error: float
+    guarantee: float
+    """At any size and budget no set is more than this more accurate than the choice; infinite if nothing is known.
+
+    It holds where `observed_error` is at most `monotone_error`, for sets whose expansion did not fail.
+    """
+    observed_error: float
+    """The smallest `monotone_error` that agrees with the accuracies seen."""
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The lists of candidates that are looked up in."""
+        return list_candidates(self.presence)
+
+    @property
+    def sets(self) -> tuple[FeatureSet, ...]:
+        """The candidates, by rising accuracy: `choose` gives numbers of these."""
+        return self.candidates.sets
+
+    @property
+    def accuracies(self) -> Floats:
+        """(C,)."""
+        return self.candidates.accuracies
+
+    @property
+    def costs(self) -> Floats:
+        """(C, degree + 1): coefficients, constant first."""
+        return self.candidates.costs
+
+    @property
+    def expanded(self) -> int:
+        """How many sets were expanded, failures included."""
+        return len(self.expansions)
+
+    @property
+    def failures(self) -> tuple[Expansion, ...]:
+        return tuple(item for item in self.expansions if item.accuracy is None)
+
+    @property
+    def n_entries(self) -> int:
+        """The size of the index: candidates, each as often as there are lists with it."""
+        return len(self.listing.entries)
+
+    def best(self, size: float, budget: float) -> Choice:
+        """The most accurate affordable set for one item; an `InputError` where none is affordable."""
+        return self._table.best(self.curves, size, budget)
+
+    def choose(self, sizes: Any, budgets: Any) -> Any:
+        """The number of the best candidate for each of many items, -1 where none is affordable.
+
+        Sizes and budgets are broadcast against each other; of dask arrays they give one, lazily.
+        """
+        if is_lazy(sizes) or is_lazy(budgets):
+            return map_values(self.choose, sizes, budgets, dtype=np.int64)
+        n, budget, shape = as_items(self.curves, sizes, budgets)
+        return in_chunks(lambda *items: look_up(self.candidates, self.listing, *items), n, budget).reshape(shape)
+
+    def skyline(self, size: float) -> list[Choice]:
+        """Every choice that some budget leads to at a size, by rising cost and accuracy."""
+        check_items(self.curves, np.array([float(size)]), np.zeros(1))
+        cost = evaluate(self.costs, float(size))
+        # Among equally accurate ones of the same cost the last is preferred.
+        order = np.lexsort((-np.arange(len(cost)), -self.accuracies, cost))
+        risen = np.maximum.accumulate(self.accuracies[order])
+        first = np.append(True, risen[1:] > risen[:-1]) & (cost[order] <= LARGEST)
+        return [
+            Choice(self.sets[number], float(self.accuracies[number]), float(cost[number]))
+            for number in order[first].tolist()
+        ]
+
+    @cached_property
+    def _table(self) -> Table:
+        return Table.of(self.candidates, self.listing)
+
+
+def make_index(
+    curves: CostCurves,
+    expansions: Sequence[Expansion],
+    *,
+    alpha: float = 0.0,
+    monotone_error: float = 0.0,
+    guarantee: float = math.inf,
+    observed_error: float = 0.0,
+    feature_names: Sequence[str] | None = None,
+) -> BudgetIndex:
+    """An index of sets that are expanded already."""
+    names = curves.check_names(feature_names)
+    candidates = find_candidates(curves, expansions)
+    presence = find_presence(candidates, curves.low, curves.high)
+    if (entries := count_entries(presence)) > MOST_ENTRIES:
+        raise InputError(
+            f"The index of {len(candidates.sets):,} candidates would have {entries:,} entries.",
+            "Use a larger alpha, fewer features, or a narrower range of sizes.",
+        )
+    return BudgetIndex(
+        curves=curves,
+        feature_names=names,
+        candidates=candidates,
+        presence=presence,
+        expansions=tuple(expansions),
+        alpha=alpha,
+        monotone_error=monotone_error,
+        guarantee=guarantee,
+        observed_error=observed_error,
+    )
