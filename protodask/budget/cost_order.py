@@ -32,8 +32,9 @@ class CostOrder:
 
     def __init__(self, curves: CostCurves) -> None:
         self._sums = [sums_of_sets(curves.coefficients)]
-        if curves.low > 0 or curves.high < math.inf:
-            self._sums.append(sums_of_sets(coordinates(curves)))
+        found = coordinates(curves) if curves.low > 0 or curves.high < math.inf else None
+        if found is not None:
+            self._sums.append(sums_of_sets(found))
 
     def no_cheaper_than(self, number: int) -> NDArray[np.bool_]:
         """Of every set, whether it is known to cost at least as much as this one at every size."""
@@ -52,17 +53,22 @@ class CostOrder:
         return np.sort(sets[~cheaper.any(axis=0)])
 
 
-def coordinates(curves: CostCurves) -> Floats:
-    """(m, degree + 1): numbers of which a smaller one, the others being equal, means a smaller cost at every size."""
+def coordinates(curves: CostCurves) -> Floats | None:
+    """(m, degree + 1): where none of these is larger, no cost between the sizes is; None where floats are too small."""
     degree = curves.coefficients.shape[1] - 1
-    shift = np.array([[comb(j, k) * curves.low ** max(j - k, 0) for k in range(degree + 1)] for j in range(degree + 1)])
-    around_low = curves.coefficients @ shift
-    if curves.high == math.inf:
-        return np.asarray(around_low)
-    width = curves.high - curves.low
-    # b_j = sum over k of C(j, k) / C(d, k) w^k t_k, for sum over k of t_k (n - low)^k and n - low = w u, u in [0, 1].
-    basis = [[comb(j, k) / comb(degree, k) * width**k for j in range(degree + 1)] for k in range(degree + 1)]
-    return np.asarray(around_low @ np.array(basis))
+    powers = range(degree + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # sum over j of c_j n^j = sum over k of t_k (n - low)^k, with t_k = sum over j of C(j, k) low^(j - k) c_j.
+        shift = [[comb(j, k) * np.power(curves.low, max(j - k, 0)) for k in powers] for j in powers]
+        around_low = curves.coefficients @ np.array(shift)
+        # b_j = sum over k of C(j, k) / C(d, k) w^k t_k, for n - low = w u with u in [0, 1].
+        width = curves.high - curves.low
+        basis = [[comb(j, k) / comb(degree, k) * np.power(width, k) for j in powers] for k in powers]
+        bernstein = around_low @ np.array(basis)
+    for found in (bernstein, around_low):
+        if np.isfinite(found).all():
+            return np.asarray(found)
+    return None
 
 
 def sums_of_sets(values: Floats) -> Floats:

@@ -8,11 +8,12 @@ Accuracy is taken to be monotone within `e`: `a_r <= a_s + e` wherever `r` is a 
 
 and a set is *settled*, sandwiched between an `r` and a `t`, when `gap(s) <= alpha`: in its place an expanded part of it
 serves that costs no more and is at most `alpha` less accurate. The bounds of all `2^m` sets are kept, so that none is
-overlooked, and what is expanded has each been unsettled.
+overlooked, and what is expanded was not settled before. Where costs are known, `low` is over all expanded sets that
+cost no more than `s` at every size, be they parts of it or not.
 
 A smaller alpha does not always expand all that a larger one does: what it expands besides may settle sets that the
-larger one had to expand. What holds is that nothing expanded is ever useless: as alpha is lowered within one search,
-all that is known is used again.
+larger one had to expand. What holds is that nothing is expanded twice: as alpha falls within one search, or in another
+one with the same record, all that is known is used again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.errors import InputError
 
 MOST_FEATURES = 22
-"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer (with diminishing returns 1.1 s), with 22
-features 240 MB and 0.4 s (5 s); a layer is one round of fits."""
+"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer, which is one round of fits, and with 22 features
+240 MB and 0.4 s. Diminishing returns make that 1.1 s and 5 s; where costs are known 22 features take 480 MB and 0.5 s
+for each set that is expanded.
+"""
 
 FALL = 0.75
 """What the alpha aimed at falls to within a budget of fits, as a share of the largest gap.
@@ -68,9 +71,8 @@ class Exploration:
     expansions: tuple[Expansion, ...]
     """In the order in which they were asked for, failed ones among them."""
     guarantee: float
-    """The alpha that is reached: every set that did not fail has an expanded part at most so much less accurate.
-
-    Infinite where so few could be expanded that nothing is known of some set.
+    """The alpha that is reached: for every set that did not fail one is expanded that costs no more and is at most so
+    much less accurate. Infinite where so few could be expanded that nothing is known of some set.
     """
     observed_error: float
     """The largest `a_r - a_s` of expanded `r` and `s`, `r` a part of `s`; 0 where there is none above it.
@@ -103,12 +105,15 @@ def explore(
 ) -> Exploration:
     """Expand sets until every other one has an expanded part that is at most `alpha` less accurate.
 
+    With `costs` not only a part but any set serves that costs no more at every size between theirs: that often halves
+    what is expanded, and what is expanded is then worth less where costs turn out to be others.
+
     `monotone_error` is the `e` by which a part may be more accurate than the whole. `diminishing_returns` says that,
     within `e`, a feature never adds more to a set than to a part of it, and saves expansions where that is so; it is
     not so for features that are of use only together.
 
-    With `most_fits` expansions at most, those that failed included, the alpha aimed at falls step by step until it is
-    `alpha`; `guarantee` is what was reached.
+    With `most_fits` expansions at most, failed and recorded ones included, the alpha aimed at falls step by step until
+    it is `alpha`; `guarantee` is what was reached.
     """
     n_features = _features(n_features)
     alpha, error = _not_negative("alpha", alpha), _not_negative("monotone_error", monotone_error)
