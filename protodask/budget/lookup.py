@@ -190,7 +190,7 @@ class Table:
             least = min(horner(cost, size) for cost in self.costs)
             raise InputError(
                 f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
-                f"Give a budget of {least!r} or more.",
+                f"Give a budget of {least!r} or more." if least <= LARGEST else "Give a smaller size.",
             )
         number, cost = found
         return Choice(self.sets[number], self.accuracies[number], cost)
