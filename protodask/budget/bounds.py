@@ -1,0 +1,117 @@
+"""What expanded sets say of the others: bounds on the accuracy of all `2^m` sets, kept as arrays over bit masks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.budget.polynomials import Floats
+
+Masks = NDArray[np.int64]
+"""Sets of features as numbers: feature `f` is in a set where bit `f` of its number is 1."""
+
+
+class Bounds:
+    """Bounds on accuracy that is monotone within `e` (`a_r <= a_s + e` for every part `r` of `s`).
+
+    `low(s)` is the largest `a_r` of the expanded parts `r` of `s`, of which `s` may be one. `high(s)` is at least
+    `a_s`: `e` more than the smallest `a_t` of the expanded sets `t` around `s`. With diminishing returns, where
+
+        a(x + l) - a(x) <= a(s + l) - a(s) + e      for every part s of x, and every feature l outside x,
+
+    what a feature adds is known from a part, or from a set around, to which it was added: `high` is also lowered to
+
+        high(x) + a(s + l) - a(s) + e   at x + l, for expanded s and s + l, with s a part of x, and
+        high(x + l) - a(s + l) + a(s) + e   at x, for expanded s and s + l, with x a part of s.
+
+    Applied feature by feature this bounds a set by what all of its features add to one part of it (*covering*).
+    """
+
+    def __init__(self, n_features: int, monotone_error: float, diminishing_returns: bool) -> None:
+        n_sets = 1 << n_features
+        self._n_features = n_features
+        self._error = monotone_error
+        self._diminishing = diminishing_returns
+        self.accuracy = np.full(n_sets, np.nan)
+        """NaN where a set is not expanded."""
+        self.low = np.full(n_sets, -np.inf)
+        self.high = np.full(n_sets, np.inf)
+
+    def learn(self, sets: Masks, accuracy: Floats) -> None:
+        """Draw all conclusions from sets that were expanded."""
+        self.accuracy[sets] = accuracy
+        self.low[sets] = np.maximum(self.low[sets], accuracy)
+        spread_to_supersets(self.low, np.maximum)
+        self.high[sets] = np.minimum(self.high[sets], accuracy)
+        if self._diminishing:
+            for feature in range(self._n_features):
+                self._add_or_leave_out(feature)
+        self._pass_down()
+
+    def gaps(self) -> Floats:
+        """`high(s) - low(s)` of every set `s`: by how much an expanded part of it can be less accurate at most."""
+        return np.asarray(self.high - self.low)
+
+    def observed_error(self) -> float:
+        """The smallest `e` that agrees with what is expanded."""
+        expanded = ~np.isnan(self.accuracy)
+        worst = np.max(self.low[expanded] - self.accuracy[expanded], initial=0.0)
+        if self._diminishing:
+            for feature in range(self._n_features):
+                rises = self._rises(feature)
+                known = ~np.isnan(rises)
+                smallest = np.where(known, rises, np.inf)
+                spread_to_supersets(smallest, np.minimum)
+                worst = max(worst, np.max(rises[known] - smallest[known], initial=0.0))
+        return float(worst)
+
+    def _pass_down(self) -> None:
+        """`a_s <= a_t + e <= high(t) + e` for all sets `t` around `s`."""
+        if self._error == 0:
+            spread_to_subsets(self.high, np.minimum)
+            return
+        around = self.high.copy()
+        spread_to_subsets(around, np.minimum)
+        np.minimum(self.high, around + self._error, out=self.high)
+
+    def _rises(self, feature: int) -> Floats:
+        """`a(s + l) - a(s)` for the sets `s` of all other features, NaN unless both are expanded."""
+        without, with_it = _split(self.accuracy, feature)
+        return np.asarray(with_it - without).reshape(-1)
+
+    def _add_or_leave_out(self, feature: int) -> None:
+        rises = self._rises(feature)
+        known = ~np.isnan(rises)
+        if not known.any():
+            return
+        without, with_it = _split(self.high, feature)
+        most = np.where(known, rises + self._error, np.inf)
+        spread_to_supersets(most, np.minimum)
+        np.minimum(with_it, without + most.reshape(without.shape), out=with_it)
+        least = np.where(known, rises - self._error, -np.inf)
+        spread_to_subsets(least, np.maximum)
+        np.minimum(without, with_it - least.reshape(without.shape), out=without)
+
+
+def spread_to_supersets(values: Floats, choose: np.ufunc) -> None:
+    """In place, for every set: the largest (or smallest) value among its parts, and its own."""
+    for feature in range(_n_features(values)):
+        without, with_it = _split(values, feature)
+        choose(without, with_it, out=with_it)
+
+
+def spread_to_subsets(values: Floats, choose: np.ufunc) -> None:
+    """In place, for every set: the largest (or smallest) value among the sets around it, and its own."""
+    for feature in range(_n_features(values)):
+        without, with_it = _split(values, feature)
+        choose(without, with_it, out=without)
+
+
+def _n_features(values: Floats) -> int:
+    return len(values).bit_length() - 1
+
+
+def _split(values: Floats, feature: int) -> tuple[Floats, Floats]:
+    """Views of the values of the sets without a feature and, in the same order, of those with it."""
+    pairs = values.reshape(-1, 2, 1 << feature)
+    return pairs[:, 0], pairs[:, 1]

@@ -1,0 +1,238 @@
+"""Which sets of features are expanded: a search through the lattice of subsets from both of its ends.
+
+Accuracy is taken to be monotone within `e`: `a_r <= a_s + e` wherever `r` is a part of `s`. Of every set `s`
+
+    low(s)  = max of a_r over expanded parts r of s          (such an r costs no more than s)
+    high(s) = min of a_t over expanded t around s, plus e    (a_s is no more than that)
+    gap(s)  = high(s) - low(s)
+
+and a set is *settled*, sandwiched between an `r` and a `t`, when `gap(s) <= alpha`: in its place an expanded part of it
+serves that costs no more and is at most `alpha` less accurate. The bounds of all `2^m` sets are kept, so that none is
+overlooked, and what is expanded has each been unsettled.
+
+A smaller alpha does not always expand all that a larger one does: what it expands besides may settle sets that the
+larger one had to expand. What holds is that nothing expanded is ever useless: as alpha is lowered within one search,
+all that is known is used again.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from protodask.budget.bounds import Bounds, Masks
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.errors import InputError
+
+MOST_FEATURES = 20
+
+ROUNDING = 1e-12
+"""Differences of accuracies that should be equal are off by less than this: 0.91 - 0.9 is more than 0.01."""
+
+MOST_VAIN_TRIES = 200
+"""Expansions that fail, with none that does not, before an exploration gives up."""
+
+
+@dataclass(frozen=True)
+class ExplorationProgress:
+    """How far an exploration is."""
+
+    expanded: int
+    failed: int
+    waiting: int
+    """Sets of the layer in hand that have not ended."""
+    guarantee: float
+    """What was reached before this layer."""
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What was expanded, and what can be said of the sets that were not."""
+
+    expansions: tuple[Expansion, ...]
+    """In the order in which they were asked for, failed ones among them."""
+    guarantee: float
+    """The alpha that is reached: every set that did not fail has an expanded part at most so much less accurate.
+
+    Infinite where so few could be expanded that nothing is known of some set.
+    """
+    observed_error: float
+    """The smallest `monotone_error` that agrees with the accuracies seen, 0 where they are as was assumed."""
+    alpha: float
+    monotone_error: float
+
+    @property
+    def assumption_holds(self) -> bool:
+        """Whether the accuracies seen agree with the `monotone_error` assumed; if not, `guarantee` is not one."""
+        return self.observed_error <= self.monotone_error + ROUNDING
+
+
+Listen = Callable[[ExplorationProgress], None]
+
+
+def explore(
+    n_features: int,
+    expand: Expand,
+    *,
+    alpha: float = 0.0,
+    monotone_error: float = 0.0,
+    diminishing_returns: bool = False,
+    most_fits: int | None = None,
+    listen: Listen | None = None,
+) -> Exploration:
+    """Expand sets until every other one has an expanded part that is at most `alpha` less accurate.
+
+    `monotone_error` is the `e` by which a part may be more accurate than the whole. `diminishing_returns` says that,
+    within `e`, a feature never adds more to a set than to a part of it, and saves expansions where that is so; it is
+    not so for features that are of use only together.
+
+    With `most_fits` expansions at most, those that failed included, the alpha aimed at is halved again and again until
+    it is `alpha`; `guarantee` is what was reached.
+    """
+    _check_features(n_features)
+    alpha, error = _not_negative("alpha", alpha), _not_negative("monotone_error", monotone_error)
+    left = _fits(most_fits)
+    search = _Search(n_features, Bounds(n_features, error, diminishing_returns), expand, listen)
+    layer = np.array([0, search.n_sets - 1])
+    level = alpha if most_fits is None else math.inf
+    while len(layer) and left > 0:
+        layer = layer[: min(left, len(layer))]
+        search.expand(layer)
+        left -= len(layer)
+        level = _next_level(search.largest_gap, level, alpha)
+        layer = search.next_layer(level)
+        if left < len(layer):
+            layer = search.widest(layer)
+    guarantee = search.largest_gap
+    return Exploration(
+        tuple(search.expansions),
+        min(guarantee, alpha) if guarantee <= alpha + ROUNDING else guarantee,
+        search.bounds.observed_error(),
+        alpha,
+        error,
+    )
+
+
+def _next_level(largest: float, level: float, alpha: float) -> float:
+    """The alpha to aim at next: half of the largest gap once that is at most the level before."""
+    if level == alpha or largest > level:
+        return level
+    return max(alpha, largest / 2)
+
+
+class _Search:
+    """What was tried so far, and what there is left to try."""
+
+    def __init__(self, n_features: int, bounds: Bounds, expand: Expand, listen: Listen | None) -> None:
+        self.bounds = bounds
+        self.n_sets = 1 << n_features
+        self.expansions: list[Expansion] = []
+        self._n_failed = 0
+        self._expand = expand
+        self._listen = listen
+        self._sizes = np.bitwise_count(np.arange(self.n_sets, dtype=np.uint32))
+        self._tried = np.zeros(self.n_sets, dtype=np.bool_)
+        self._gaps = np.full(self.n_sets, np.inf)
+
+    @property
+    def largest_gap(self) -> float:
+        """Of the sets that were not tried; 0 where there is none."""
+        return float(np.max(self._gaps, initial=0.0))
+
+    def next_layer(self, level: float) -> Masks:
+        """The unsettled sets of the lowest layer that has any or of the highest, whichever has fewer.
+
+        Sets of one layer cannot settle each other, so that they are expanded together.
+        """
+        unsettled = np.flatnonzero(self._gaps > min(level + ROUNDING, sys.float_info.max))
+        if not len(unsettled):
+            return unsettled
+        sizes = self._sizes[unsettled]
+        lowest, highest = unsettled[sizes == sizes.min()], unsettled[sizes == sizes.max()]
+        return lowest if len(lowest) <= len(highest) else highest
+
+    def widest(self, layer: Masks) -> Masks:
+        """The same sets, those of the largest gaps first."""
+        return layer[np.argsort(-self._gaps[layer], kind="stable")]
+
+    def expand(self, layer: Masks) -> None:
+        """Try some sets, and draw conclusions from how accurate they are."""
+        asked = {_set_of(int(mask)): int(mask) for mask in layer}
+        ended: dict[FeatureSet, Expansion] = {}
+
+        def on_end(expansion: Expansion) -> None:
+            expansion = _checked(expansion)
+            if expansion.features in asked and expansion.features not in ended:
+                ended[expansion.features] = expansion
+                self._tell(len(asked), ended)
+
+        self._tell(len(asked), ended)
+        self._expand(list(asked), on_end)
+        found = [ended.get(features, Expansion(features, None, "It was not tried.")) for features in asked]
+        self.expansions += found
+        known = [(asked[one.features], one.accuracy) for one in found if one.accuracy is not None]
+        self._n_failed += len(found) - len(known)
+        self._tried[layer] = True
+        if known:
+            sets, accuracies = zip(*known, strict=True)
+            self.bounds.learn(np.array(sets), np.array(accuracies))
+            self._gaps = self.bounds.gaps()
+        elif MOST_VAIN_TRIES <= self._n_failed == len(self.expansions):
+            raise InputError(
+                f"All of the {self._n_failed} sets of features that were tried failed, the last of them so: "
+                f"{found[-1].failure}",
+                "Mend what gives the accuracy of a set of features.",
+            )
+        self._gaps[self._tried] = -np.inf
+
+    def _tell(self, asked: int, ended: dict[FeatureSet, Expansion]) -> None:
+        if self._listen is not None:
+            failed = sum(one.accuracy is None for one in ended.values())
+            progress = ExplorationProgress(
+                len(self.expansions) - self._n_failed + len(ended) - failed,
+                self._n_failed + failed,
+                asked - len(ended),
+                self.largest_gap,
+            )
+            self._listen(progress)
+
+
+def _set_of(mask: int) -> FeatureSet:
+    return frozenset(feature for feature in range(mask.bit_length()) if mask >> feature & 1)
+
+
+def _checked(expansion: Expansion) -> Expansion:
+    """One that says nothing usable has failed."""
+    if expansion.failure is None and expansion.accuracy is not None and math.isfinite(expansion.accuracy):
+        return expansion
+    failure = expansion.failure or f"Its accuracy is {expansion.accuracy}, which is not a finite number."
+    return replace(expansion, accuracy=None, failure=failure)
+
+
+def _check_features(n_features: int) -> None:
+    if not isinstance(n_features, numbers.Integral) or n_features < 1:
+        raise InputError(f"The number of features is {n_features!r}.", "Give at least one feature.")
+    if n_features > MOST_FEATURES:
+        raise InputError(
+            f"{n_features} features have 2^{n_features} sets, and at most {MOST_FEATURES} features can be explored.",
+            "Group features that are computed together, choose some of them first, or use greedy sequences.",
+        )
+
+
+def _not_negative(name: str, value: float) -> float:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < math.inf:
+        return float(value)
+    raise InputError(f"{name} is {value!r}.", "Give a difference of accuracies, a number from 0 up.")
+
+
+def _fits(most_fits: int | None) -> int:
+    if most_fits is None:
+        return sys.maxsize
+    if isinstance(most_fits, numbers.Integral) and not isinstance(most_fits, bool) and most_fits >= 1:
+        return int(most_fits)
+    raise InputError(f"most_fits is {most_fits!r}.", "Give the number of expansions there is time for, at least 1.")
