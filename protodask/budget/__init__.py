@@ -2,5 +2,6 @@
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
+from protodask.budget.index import BudgetIndex, build_index, make_index
 
-__all__ = ["Choice", "CostCurves", "Expand", "Expansion", "FeatureSet"]
+__all__ = ["BudgetIndex", "Choice", "CostCurves", "Expand", "Expansion", "FeatureSet", "build_index", "make_index"]
