@@ -1,13 +1,114 @@
-"""Expanding sets of features with a function of the user's."""
+"""Expanding sets of features with a function that says how accurate the model on a set is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from protodask.budget.expansions import Expand, FeatureSet
-from protodask.engine import Engine
+import numpy as np
+
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.engine import Block, Engine, Reduction, array_source, identity
+from protodask.errors import ClusterError
+
+Accuracy = Callable[[FeatureSet], float]
 
 
-def expander(accuracy: Callable[[FeatureSet], float], engine: Engine | None = None) -> Expand:
-    """Expand with `accuracy`: one set after the other in this thread, or several at once on an engine."""
-    raise NotImplementedError
+def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
+    """Expand with `accuracy`; what it raises, or a result that is no finite number, is a failure of that set alone.
+
+    Without an engine one set follows the other in the calling thread. With one, as many are expanded at a time as it
+    has threads: in threads of this process, where `accuracy` must bear that, or on the workers of a cluster, where it
+    travels by cloudpickle with all that it refers to. There it may not use that engine itself, whose threads are taken.
+    A set whose expansion takes the workers of a cluster down with it, as for want of memory, has failed, too.
+    """
+
+    def expand_here(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
+        for features in sets:
+            on_end(_expand_one(accuracy, features))
+
+    def expand_there(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
+        assert engine is not None
+        # In rounds: results come when a round has ended, and are to be recorded soon.
+        first = 0
+        while first < len(sets):
+            last = first + max(1, engine.scheduler.n_threads)
+            for expansion in _expand_round(engine, accuracy, tuple(sets[first:last])):
+                on_end(expansion)
+            first = last
+
+    return expand_here if engine is None else expand_there
+
+
+def usable(expansion: Expansion) -> Expansion:
+    """An expansion that either has a finite accuracy or says why there is none."""
+    if expansion.failure is not None:
+        return replace(expansion, accuracy=None)
+    if expansion.accuracy is None:
+        return replace(expansion, failure="Nothing was said of its accuracy.")
+    if not math.isfinite(expansion.accuracy):
+        failure = f"Its accuracy is {expansion.accuracy}, which is not a finite number."
+        return replace(expansion, accuracy=None, failure=failure)
+    return expansion
+
+
+def _expand_one(accuracy: Accuracy, features: FeatureSet) -> Expansion:
+    began = time.perf_counter()
+    found: object
+    try:
+        found = accuracy(features)
+    except Exception as error:
+        return Expansion(features, None, f"{type(error).__name__}: {error}", time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    if isinstance(found, (bool, np.bool_)) or not isinstance(found, (int, float, np.integer, np.floating)):
+        return Expansion(features, None, f"Its accuracy is a {type(found).__name__}, not a number.", seconds)
+    try:
+        return usable(Expansion(features, float(found), None, seconds))
+    except OverflowError:
+        return Expansion(features, None, "Its accuracy is a number beyond the range of float64.", seconds)
+
+
+def _expand_round(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
+    began = time.perf_counter()
+    try:
+        return _expand_at_once(engine, accuracy, sets)
+    except ClusterError as error:
+        _check_alive(engine)
+        if len(sets) > 1:  # one of them, perhaps, was too much for a worker: the others are not to suffer for it
+            return [expansion for features in sets for expansion in _expand_round(engine, accuracy, (features,))]
+        return [Expansion(sets[0], None, f"ClusterError: {error}", time.perf_counter() - began)]
+
+
+def _expand_at_once(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
+    source = array_source({"number": np.arange(len(sets))}, block_rows=1)
+    try:
+        return engine.reduce(source, _EXPAND, accuracy, sets, label="expanding")
+    finally:
+        engine.forget(source)
+
+
+def _check_alive(engine: Engine) -> None:
+    """Raises a `ClusterError` where the engine cannot do anything."""
+    engine.reduce(array_source({"number": np.arange(1)}, block_rows=1), _COUNT)
+
+
+def _expand_block(block: Block, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
+    return [_expand_one(accuracy, sets[number]) for number in block["number"]]
+
+
+def _append(left: list[Expansion], right: list[Expansion]) -> list[Expansion]:
+    return left + right
+
+
+def _count_rows(block: Block) -> int:
+    return block.n_rows
+
+
+def _add(left: int, right: int) -> int:
+    return left + right
+
+
+_EXPAND: Reduction[list[Expansion], list[Expansion]] = Reduction(_expand_block, _append, identity)
+_COUNT: Reduction[int, int] = Reduction(_count_rows, _add, identity)

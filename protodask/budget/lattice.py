@@ -18,14 +18,15 @@ all that is known is used again.
 from __future__ import annotations
 
 import math
-import numbers
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 
 from protodask.budget.bounds import Bounds, Masks
+from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.errors import InputError
 
@@ -154,11 +155,11 @@ class _Search:
             return unsettled
         sizes = self._sizes[unsettled]
         lowest, highest = unsettled[sizes == sizes.min()], unsettled[sizes == sizes.max()]
-        return lowest if len(lowest) <= len(highest) else highest
+        return np.asarray(lowest if len(lowest) <= len(highest) else highest)
 
     def widest(self, layer: Masks) -> Masks:
         """The same sets, those of the largest gaps first."""
-        return layer[np.argsort(-self._gaps[layer], kind="stable")]
+        return np.asarray(layer[np.argsort(-self._gaps[layer], kind="stable")])
 
     def expand(self, layer: Masks) -> None:
         """Try some sets, and draw conclusions from how accurate they are."""
@@ -166,7 +167,7 @@ class _Search:
         ended: dict[FeatureSet, Expansion] = {}
 
         def on_end(expansion: Expansion) -> None:
-            expansion = _checked(expansion)
+            expansion = usable(expansion)
             if expansion.features in asked and expansion.features not in ended:
                 ended[expansion.features] = expansion
                 self._tell(len(asked), ended)
@@ -206,16 +207,8 @@ def _set_of(mask: int) -> FeatureSet:
     return frozenset(feature for feature in range(mask.bit_length()) if mask >> feature & 1)
 
 
-def _checked(expansion: Expansion) -> Expansion:
-    """One that says nothing usable has failed."""
-    if expansion.failure is None and expansion.accuracy is not None and math.isfinite(expansion.accuracy):
-        return expansion
-    failure = expansion.failure or f"Its accuracy is {expansion.accuracy}, which is not a finite number."
-    return replace(expansion, accuracy=None, failure=failure)
-
-
-def _check_features(n_features: int) -> None:
-    if not isinstance(n_features, numbers.Integral) or n_features < 1:
+def _check_features(n_features: object) -> None:
+    if not _is_integer(n_features) or n_features < 1:
         raise InputError(f"The number of features is {n_features!r}.", "Give at least one feature.")
     if n_features > MOST_FEATURES:
         raise InputError(
@@ -224,15 +217,21 @@ def _check_features(n_features: int) -> None:
         )
 
 
-def _not_negative(name: str, value: float) -> float:
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value < math.inf:
-        return float(value)
+def _not_negative(name: str, value: object) -> float:
+    if _is_integer(value) or isinstance(value, (float, np.floating)):
+        number = float(value)
+        if 0 <= number < math.inf:
+            return number
     raise InputError(f"{name} is {value!r}.", "Give a difference of accuracies, a number from 0 up.")
 
 
-def _fits(most_fits: int | None) -> int:
+def _fits(most_fits: object) -> int:
     if most_fits is None:
         return sys.maxsize
-    if isinstance(most_fits, numbers.Integral) and not isinstance(most_fits, bool) and most_fits >= 1:
+    if _is_integer(most_fits) and most_fits >= 1:
         return int(most_fits)
     raise InputError(f"most_fits is {most_fits!r}.", "Give the number of expansions there is time for, at least 1.")
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,17 +1,181 @@
-"""A record of expansions, from which an interrupted build goes on."""
+"""A record of expansions, from which an interrupted build goes on.
+
+The file has a line of JSON for each thing: what build it belongs to, then every expansion as it ended. Each line has a
+checksum of its own and is on the disk before the next expansion is heard of.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
-from protodask.budget.expansions import Expand
+from protodask.budget.expanding import usable
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.data.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
+from protodask.data.local_files import flush_handle, place_aside
+from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.locks import sole_writer
+from protodask.data.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
+from protodask.data.whole_files import write_whole
+from protodask.errors import InputError, some
+from protodask.places import mask
+
+RECORD = RecordKind(
+    "record of expansions",
+    "protodask-expansions",
+    1,
+    "Name a new file, or the record of an earlier build.",
+    "Remove the file, and build again.",
+)
+
+MOST_FAILURE_CHARACTERS = 2**12
+"""Of the reason why an expansion failed, written down."""
 
 
 @contextmanager
 def recorded(expand: Expand, path: str | os.PathLike[str], key: Mapping[str, Any]) -> Iterator[Expand]:
-    """`expand`, answered from the record at `path` as far as it goes; nobody else writes to it meanwhile."""
-    raise NotImplementedError
-    yield expand
+    """`expand`, answered from the record at `path` as far as it goes, and recorded there from then on.
+
+    `key` says what build it is, in values that JSON has: the record of another one is refused, as is one that another
+    process is writing to. What failed is tried again in the next build, since its cause may be gone by then. A line
+    that is torn or damaged counts for nothing, and its set is expanded again.
+    """
+    place = locate(path)
+    if is_url(place):
+        raise InputError(f"The record of expansions {mask(place)} is a URL.", "Name a local file.")
+    place = os.path.realpath(place)
+    header = {"format": RECORD.format, "version": RECORD.version, "key": _plain(key)}
+    with storage_errors(place, "writing"):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+    with sole_writer(place):
+        with storage_errors(place, "reading"):
+            known = _take_up(place, header)
+        yield _Recorder(place, expand, known)
+
+
+class _Recorder:
+    def __init__(self, path: str, expand: Expand, known: dict[FeatureSet, Expansion]) -> None:
+        self._path = path
+        self._expand = expand
+        self._known = known
+
+    def __call__(self, sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
+        missing = []
+        for features in sets:
+            expansion = self._known.get(features)
+            if expansion is None:
+                missing.append(features)
+            else:
+                on_end(expansion)
+        if not missing:
+            return
+
+        def write(expansion: Expansion) -> None:
+            expansion = usable(expansion)
+            self._append(expansion)
+            if expansion.failure is None:
+                self._known[expansion.features] = expansion
+            on_end(expansion)
+
+        self._expand(missing, write)
+
+    def _append(self, expansion: Expansion) -> None:
+        with storage_errors(self._path, "writing"), open_to_append(*os.path.split(self._path)) as file:
+            file.write(_pack(expansion))
+            file.flush()
+            flush_handle(file.fileno())
+
+
+def _take_up(path: str, header: Mapping[str, Any]) -> dict[FeatureSet, Expansion]:
+    """What is on record, of a file that ends with a whole line; it is made where there is none."""
+    if not os.path.lexists(path):
+        write_whole(path, place_aside(path), [_line(header)])
+        return {}
+    with open_inside(*os.path.split(path)) as file:
+        _check_header(path, file.readline(MAX_JSON_BYTES), header)
+        known, end = _read_expansions(file)
+        size = os.fstat(file.fileno()).st_size
+    if end < size:
+        with open_to_append(*os.path.split(path)) as file:
+            file.truncate(end)
+            flush_handle(file.fileno())
+    return known
+
+
+def _check_header(path: str, line: bytes, wanted: Mapping[str, Any]) -> None:
+    try:
+        found = parse_json(line)
+    except ValueError:
+        found = None
+    fields = recognize(found, RECORD, path)
+    unseal(fields)
+    before, now = fields.record.get("key"), wanted["key"]
+    if not isinstance(before, dict):
+        fields.damaged("it does not say what build it is of")
+    differ = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    if differ:
+        raise InputError(
+            f"The record {path} is of another build, which differs in {some(differ)}.",
+            "Repeat that build with its own settings and data, or name another file for this one.",
+        )
+
+
+def _read_expansions(file: BinaryIO) -> tuple[dict[FeatureSet, Expansion], int]:
+    """Those that did not fail, and where the last whole line ends."""
+    known: dict[FeatureSet, Expansion] = {}
+    end = file.tell()
+    while (line := file.readline(MAX_JSON_BYTES)).endswith(b"\n"):
+        end = file.tell()
+        expansion = _unpack(line)
+        if expansion is not None and expansion.failure is None:
+            known[expansion.features] = expansion
+    return known, end
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(seal(record, RECORD.name), separators=(",", ":")).encode() + b"\n"
+
+
+def _pack(expansion: Expansion) -> bytes:
+    failure = expansion.failure
+    return _line(
+        {
+            "features": sorted(map(int, expansion.features)),
+            "accuracy": None if expansion.accuracy is None else float(expansion.accuracy),
+            "failure": failure if failure is None else failure[:MOST_FAILURE_CHARACTERS],
+            "seconds": float(expansion.seconds),
+        }
+    )
+
+
+def _unpack(line: bytes) -> Expansion | None:
+    """None where the line is damaged."""
+    try:
+        match parse_json(line):
+            case {
+                "features": list(features),
+                "accuracy": float() | None as accuracy,
+                "failure": str() | None as failure,
+                "seconds": float(seconds),
+                **rest,
+            } as record:
+                sealed = {name: value for name, value in record.items() if name != CHECKSUM}
+                if rest == {CHECKSUM: hash_json(sealed)} and all(type(feature) is int for feature in features):
+                    return usable(Expansion(frozenset(features), accuracy, failure, seconds))
+    except ValueError:
+        pass
+    return None
+
+
+def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(dict(key), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"The key of a record of expansions has something in it that JSON has not ({error}).",
+            "Use texts, finite numbers, lists and dictionaries.",
+        ) from error
+    return plain
