@@ -30,10 +30,17 @@ from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.errors import InputError
 
-MOST_FEATURES = 20
+MOST_FEATURES = 22
+"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer (with diminishing returns 1.1 s), with 22 features
+240 MB and 0.4 s (5 s); a layer is one round of fits."""
 
 ROUNDING = 1e-12
 """Differences of accuracies that should be equal are off by less than this: 0.91 - 0.9 is more than 0.01."""
+
+FALL = 0.75
+"""What the alpha aimed at falls to within a budget of fits, as a share of the largest gap. With 160 fits for 10 features
+of nine accuracies drawn at random, closed under maxima, the guarantee reached is 0.73 when the final alpha is aimed at
+at once, 0.33 with a share of 1/4, 0.26 with 1/2, 0.17 with 3/4; larger shares gain little and make smaller layers."""
 
 MOST_VAIN_TRIES = 200
 """Expansions that fail, with none that does not, before an exploration gives up."""
@@ -92,8 +99,8 @@ def explore(
     within `e`, a feature never adds more to a set than to a part of it, and saves expansions where that is so; it is
     not so for features that are of use only together.
 
-    With `most_fits` expansions at most, those that failed included, the alpha aimed at is halved again and again until
-    it is `alpha`; `guarantee` is what was reached.
+    With `most_fits` expansions at most, those that failed included, the alpha aimed at falls step by step until it is
+    `alpha`; `guarantee` is what was reached.
     """
     _check_features(n_features)
     alpha, error = _not_negative("alpha", alpha), _not_negative("monotone_error", monotone_error)
@@ -120,10 +127,10 @@ def explore(
 
 
 def _next_level(largest: float, level: float, alpha: float) -> float:
-    """The alpha to aim at next: half of the largest gap once that is at most the level before."""
-    if level == alpha or largest > level:
+    """The alpha to aim at next: lower, once the one before is reached."""
+    if level == alpha or largest > level + ROUNDING:
         return level
-    return max(alpha, largest / 2)
+    return max(alpha, FALL * largest)
 
 
 class _Search:
@@ -170,14 +177,16 @@ class _Search:
             expansion = usable(expansion)
             if expansion.features in asked and expansion.features not in ended:
                 ended[expansion.features] = expansion
-                self._tell(len(asked), ended)
+                self._n_failed += expansion.accuracy is None
+                self._tell(len(asked), len(ended))
 
-        self._tell(len(asked), ended)
+        self._tell(len(asked), 0)
         self._expand(list(asked), on_end)
-        found = [ended.get(features, Expansion(features, None, "It was not tried.")) for features in asked]
+        if missing := asked.keys() - ended.keys():
+            raise ValueError(f"nothing was said of {len(missing)} of {len(asked)} sets to expand")
+        found = [ended[features] for features in asked]
         self.expansions += found
         known = [(asked[one.features], one.accuracy) for one in found if one.accuracy is not None]
-        self._n_failed += len(found) - len(known)
         self._tried[layer] = True
         if known:
             sets, accuracies = zip(*known, strict=True)
@@ -191,15 +200,10 @@ class _Search:
             )
         self._gaps[self._tried] = -np.inf
 
-    def _tell(self, asked: int, ended: dict[FeatureSet, Expansion]) -> None:
+    def _tell(self, asked: int, ended: int) -> None:
         if self._listen is not None:
-            failed = sum(one.accuracy is None for one in ended.values())
-            progress = ExplorationProgress(
-                len(self.expansions) - self._n_failed + len(ended) - failed,
-                self._n_failed + failed,
-                asked - len(ended),
-                self.largest_gap,
-            )
+            done = len(self.expansions) + ended
+            progress = ExplorationProgress(done - self._n_failed, self._n_failed, asked - ended, self.largest_gap)
             self._listen(progress)
 
 
