@@ -2,6 +2,7 @@
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
-from protodask.budget.index import BudgetIndex, build_index, make_index
+from protodask.budget.building import build_index
+from protodask.budget.index import BudgetIndex, make_index
 
 __all__ = ["BudgetIndex", "Choice", "CostCurves", "Expand", "Expansion", "FeatureSet", "build_index", "make_index"]

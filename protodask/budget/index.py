@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
-from os import PathLike
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
+from protodask.budget.lookup import LARGEST, check_items, in_chunks, look_up, one_slack
 from protodask.budget.polynomials import Floats, evaluate
-from protodask.engine import EngineLike
+from protodask.budget.skyline import Listing, Presence, find_presence, list_candidates
+from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class BudgetIndex:
-    """Look-ups of the most accurate candidate that costs no more than a budget at the size of an item."""
+    """Look-ups of the most accurate candidate that costs no more than a budget at the size of an item.
+
+    Of equally accurate candidates the cheapest at that size is meant, of those that cost the same the one of fewer
+    features. A cost that is beyond all floats is affordable with no budget, an infinite one included.
+    """
 
     curves: CostCurves
     feature_names: tuple[str, ...]
     candidates: Candidates
+    presence: Presence
     expansions: tuple[Expansion, ...]
+    """All that were tried, in the order in which they were asked for."""
     alpha: float
     monotone_error: float
     guarantee: float
-    """No set at all is more than this more accurate than the choice at the same cost; infinite where nothing is known."""
+    """At any size and budget no set is more than this more accurate than the choice; infinite if nothing is known.
+
+    It holds where `observed_error` is at most `monotone_error`, for sets whose expansion did not fail.
+    """
     observed_error: float
-    """The largest fall in accuracy that was seen where features were added to a set."""
+    """The smallest `monotone_error` that agrees with the accuracies seen."""
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The lists of candidates that are looked up in."""
+        return list_candidates(self.presence)
 
     @property
     def sets(self) -> tuple[FeatureSet, ...]:
@@ -41,15 +58,17 @@ class BudgetIndex:
 
     @property
     def accuracies(self) -> Floats:
+        """(C,)."""
         return self.candidates.accuracies
 
     @property
     def costs(self) -> Floats:
+        """(C, degree + 1): coefficients, constant first."""
         return self.candidates.costs
 
     @property
     def expanded(self) -> int:
-        """How many sets were expanded: fits of a model."""
+        """How many sets were expanded, failures included."""
         return len(self.expansions)
 
     @property
@@ -58,43 +77,122 @@ class BudgetIndex:
 
     @property
     def n_entries(self) -> int:
-        """The size of the index: candidates, once for every range of sizes in which they are listed."""
-        return len(self.sets)
+        """The size of the index: candidates, each as often as there are lists with it."""
+        return len(self.listing.entries)
 
     def best(self, size: float, budget: float) -> Choice:
-        """The most accurate affordable set; of equally accurate ones the cheapest at this size."""
-        number = int(self.choose([size], [budget])[0])
-        if number < 0:
+        """The most accurate affordable set for one item; an `InputError` where none is affordable."""
+        size, budget = float(size), float(budget)
+        if not (self.curves.low <= size <= self.curves.high and size < math.inf and budget >= 0):
+            check_items(self.curves, np.array([size]), np.array([budget]))
+        found = self._table.find(size, min(budget, LARGEST))
+        if found is None:
             least = float(evaluate(self.costs, size).min())
             raise InputError(
-                f"No set of features costs as little as {budget:g} on an item of size {size:g}.",
+                f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
                 f"Give a budget of {least!r} or more.",
             )
-        return self._choice(number, size)
+        number, cost = found
+        return Choice(self._table.sets[number], self._table.accuracies[number], cost)
 
-    def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> NDArray[np.int64]:
-        """The number of the best candidate for each item, -1 where none is affordable."""
-        n, budget = np.broadcast_arrays(np.asarray(sizes, dtype=np.float64), np.asarray(budgets, dtype=np.float64))
-        cost = evaluate(self.costs, n.reshape(-1)[:, None])
-        affordable = cost <= budget.reshape(-1)[:, None]
-        accuracy = np.where(affordable, self.accuracies, -np.inf)
-        best = affordable & (accuracy == accuracy.max(axis=1, keepdims=True))
-        cheapest = np.where(best, cost, np.inf)
-        last = len(self.sets) - 1 - np.argmin(cheapest[:, ::-1], axis=1)
-        return np.where(affordable.any(axis=1), last, -1).reshape(n.shape)
+    def choose(self, sizes: Any, budgets: Any) -> Any:
+        """The number of the best candidate for each of many items, -1 where none is affordable.
+
+        Sizes and budgets are broadcast against each other; of dask arrays they give one, lazily.
+        """
+        if is_lazy(sizes) or is_lazy(budgets):
+            return map_values(self.choose, sizes, budgets, dtype=np.int64)
+        n, budget = _as_floats("sizes", sizes), _as_floats("budgets", budgets)
+        check_items(self.curves, n, budget)
+        shape = np.broadcast_shapes(n.shape, budget.shape)
+        flat = (values.reshape(1) if values.size == 1 else np.broadcast_to(values, shape).reshape(-1)
+                for values in (n, budget))
+        found = in_chunks(lambda n, budget: look_up(self.candidates, self.listing, n, budget), *flat)
+        return found.reshape(shape)
 
     def skyline(self, size: float) -> list[Choice]:
         """Every choice that some budget leads to at a size, by rising cost and accuracy."""
-        found: list[Choice] = []
-        for number in np.lexsort((-self.accuracies, evaluate(self.costs, size))).tolist():
-            if not found or self.accuracies[number] > found[-1].accuracy:
-                found.append(self._choice(number, size))
-        return found
+        check_items(self.curves, np.array([float(size)]), np.zeros(1))
+        cost = evaluate(self.costs, float(size))
+        # Among equally accurate ones of the same cost the last is preferred.
+        order = np.lexsort((-np.arange(len(cost)), -self.accuracies, cost))
+        risen = np.maximum.accumulate(self.accuracies[order])
+        first = np.append(True, risen[1:] > risen[:-1]) & (cost[order] <= LARGEST)
+        return [
+            Choice(self.sets[number], float(self.accuracies[number]), float(cost[number]))
+            for number in order[first].tolist()
+        ]
 
-    def _choice(self, number: int, size: float) -> Choice:
-        return Choice(
-            self.sets[number], float(self.accuracies[number]), float(evaluate(self.costs[number], float(size)))
+    @cached_property
+    def _table(self) -> _Table:
+        return _Table.of(self.candidates, self.listing)
+
+
+def _as_floats(name: str, values: ArrayLike) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The {name} are no numbers ({error}).", "Give a number for each item.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The index as plain lists: for a single item Python's own numbers are faster than arrays, and give the same."""
+
+    sets: tuple[FeatureSet, ...]
+    accuracies: list[float]
+    costs: list[tuple[float, ...]]
+    """The highest power first."""
+    slack: tuple[float, ...]
+    starts: list[float]
+    offsets: list[int]
+    entries: list[int]
+
+    @staticmethod
+    def of(candidates: Candidates, listing: Listing) -> _Table:
+        return _Table(
+            candidates.sets,
+            candidates.accuracies.tolist(),
+            [tuple(row) for row in candidates.costs[:, ::-1].tolist()],
+            one_slack(candidates.costs),
+            listing.starts.tolist(),
+            listing.offsets.tolist(),
+            listing.entries.tolist(),
         )
+
+    def find(self, size: float, budget: float) -> tuple[int, float] | None:
+        """The number of the best candidate and its cost; see `lookup.look_up`."""
+        costs, entries, accuracies = self.costs, self.entries, self.accuracies
+        at = bisect_right(self.starts, size) - 1
+        first, last = self.offsets[at], self.offsets[at + 1]
+        limit = budget * self.slack[0] + _horner(self.slack[1:], size)
+        begin = first
+        while begin < last:
+            middle = (begin + last) >> 1
+            if _horner(costs[entries[middle]], size) <= limit:
+                begin = middle + 1
+            else:
+                last = middle
+        place = begin - 1
+        while place >= first and _horner(costs[entries[place]], size) > budget:
+            place -= 1
+        if place < first:
+            return None
+        number = entries[place]
+        cost = _horner(costs[number], size)
+        while place > first and accuracies[entries[place - 1]] == accuracies[number]:
+            place -= 1
+            other = _horner(costs[entries[place]], size)
+            if other < cost:
+                number, cost = entries[place], other
+        return number, cost
+
+
+def _horner(coefficients: tuple[float, ...], size: float) -> float:
+    value = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = value * size + coefficient
+    return value
 
 
 def make_index(
@@ -113,57 +211,15 @@ def make_index(
         raise InputError(
             f"There are {len(names)} names for {curves.n_features} features.", "Give a name for each feature."
         )
-    if all(item.accuracy is None for item in expansions):
-        raise InputError("There is no set of features with a model.", "Give at least one expansion that succeeded.")
+    candidates = find_candidates(curves, expansions)
     return BudgetIndex(
         curves=curves,
         feature_names=names,
-        candidates=find_candidates(curves, expansions),
+        candidates=candidates,
+        presence=find_presence(candidates, curves.low, curves.high),
         expansions=tuple(expansions),
         alpha=alpha,
         monotone_error=monotone_error,
         guarantee=guarantee,
         observed_error=observed_error,
-    )
-
-
-def build_index(
-    costs: ArrayLike,
-    accuracy: Callable[[FeatureSet], float],
-    alpha: float = 0.0,
-    monotone_error: float = 0.0,
-    sizes: tuple[float, float] = (0.0, math.inf),
-    *,
-    most_fits: int | None = None,
-    feature_names: Sequence[str] | None = None,
-    engine: EngineLike = None,
-    record: str | PathLike[str] | None = None,
-    listen: Callable[[Expansion], None] | None = None,
-) -> BudgetIndex:
-    """Explore the sets of features and index those that can be an answer.
-
-    `costs` are (features, degree + 1) coefficients of the cost of each feature as a polynomial of an item's size,
-    constant first; `accuracy` gives the accuracy of a model on a set of columns; `sizes` are the smallest and the
-    largest that items have. The accuracy of a choice is at most `alpha` below that of any set that the budget allows,
-    where adding features to a set lowers its accuracy by no more than `monotone_error`.
-    """
-    from protodask.budget.expanding import expander
-    from protodask.budget.lattice import explore
-    from protodask.budget.recorded import recorded
-
-    curves = CostCurves.of(costs, sizes)
-    expand = expander(accuracy, engine)
-    if record is not None:
-        expand = recorded(expand, record, "budget")
-    found: Any = explore(
-        curves.n_features, expand, alpha=alpha, monotone_error=monotone_error, most_fits=most_fits, listen=listen
-    )
-    return make_index(
-        curves,
-        found.expansions,
-        alpha=alpha,
-        monotone_error=monotone_error,
-        guarantee=found.guarantee,
-        observed_error=found.observed_error,
-        feature_names=feature_names,
     )

@@ -40,3 +40,10 @@ def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any)
     return rows.map_blocks(
         partial(_on_one_thread, function), dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=meta
     )
+
+
+def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) -> Any:
+    """`function` of the values of arrays that broadcast against each other, lazily; at least one is a dask array."""
+    import dask.array
+
+    return dask.array.elemwise(function, *arrays, dtype=dtype)
