@@ -14,6 +14,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.greedy_index import GreedyIndex, GreedySequence
@@ -205,7 +207,7 @@ def _index(
         curves=curves,
         size=size,
         sets=tuple(numbers),
-        accuracies=tuple(accuracies),
+        accuracies=np.array(accuracies),
         sequences=tuple(sequences),
         expanded=len(known.found),
         failures=tuple(expansion for expansion in known.found.values() if expansion.accuracy is None),

@@ -29,7 +29,7 @@ class GreedySequence:
     """For each prefix, from the empty one, the number of its set among those of the index; -1 where it has no model."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GreedyIndex:
     """Recorded sets and the sequences they come from; `best` and `choose` answer like those of a `BudgetIndex`."""
 
@@ -37,7 +37,7 @@ class GreedyIndex:
     size: float
     """Of the items that the sequences were made for, the median."""
     sets: tuple[FeatureSet, ...]
-    accuracies: tuple[float, ...]
+    accuracies: Floats
     sequences: tuple[GreedySequence, ...]
     """In the order of their trade-offs."""
     expanded: int
@@ -61,12 +61,15 @@ class GreedyIndex:
         reached = np.unique(self._tables.best[np.unique(self._skyline.sequences)])
         return tuple(reached[reached >= 0].tolist())
 
-    def best(self, size: float, budget: float) -> Choice | None:
-        """What to compute for one item; None where not even the empty set is within the budget."""
-        number = int(self.choose(np.array([size]), np.array([budget]))[0])
+    def best(self, size: float, budget: float) -> Choice:
+        """What to compute for one item."""
+        number = int(self.choose(size, budget))
         if number < 0:
-            return None
-        return Choice(self.sets[number], self.accuracies[number], float(evaluate(self.costs[number], size)))
+            raise InputError(
+                f"No recorded set of features costs as little as {budget:g} on an item of size {size:g}.",
+                "Give a larger budget, of 0 or more in any case.",
+            )
+        return Choice(self.sets[number], float(self.accuracies[number]), float(evaluate(self.costs[number], size)))
 
     def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Integers:
         """The numbers of the sets to compute, -1 where none is within the budget; sizes and budgets broadcast.
@@ -117,7 +120,7 @@ class GreedyIndex:
             home |= dict.fromkeys(sequence.recorded, number)
         costs = evaluate(self.costs, self.size)
         chosen: list[int] = []
-        for number in np.lexsort((-np.array(self.accuracies), costs)).tolist():
+        for number in np.lexsort((-self.accuracies, costs)).tolist():
             if not chosen or self.accuracies[number] > self.accuracies[chosen[-1]]:
                 chosen.append(number)
         homes = np.array([home[number] for number in chosen], dtype=np.int64)
