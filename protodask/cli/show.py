@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
+from protodask.cli.show_budget import show_budget, summarize_budget
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_models import summarize_calibration, summarize_fit
 from protodask.cli.show_policy import show_policy, summarize_policy
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.results import (
+        BudgetBuilt,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -56,6 +58,8 @@ def show_result(result: Result, as_json: bool) -> None:
             show_decisions(result)
         case PolicyEvaluated():
             show_policy(result)
+        case BudgetBuilt():
+            show_budget(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -63,6 +67,7 @@ def show_result(result: Result, as_json: bool) -> None:
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.results import (
+        BudgetBuilt,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -98,6 +103,8 @@ def summarize_result(result: Result) -> str:
             return summarize_decisions(result)
         case PolicyEvaluated():
             return summarize_policy(result)
+        case BudgetBuilt():
+            return summarize_budget(result)
         case ReportWritten():
             return _summarize_report(result)
 

@@ -204,7 +204,7 @@ def thinned(values: Sequence[float]) -> list[float]:
 def fit_provenance(
     data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None
 ) -> dict[str, Any]:
-    """Where a model comes from: what `start` says, as far as it is true with further batches, and an entry for this fit.
+    """Where a model comes from: what `start` says as far as it is true with further batches, and an entry for this fit.
 
     A search is not kept: it chose the settings and the number of batches of a model that this one is not any more. What
     the start was shrunk from is: it tells where columns went that the training data of earlier fits have.
