@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from protodask.errors import InputError
 CHUNK_ITEMS = 8192
 """Items looked up at once: the dozen arrays of one value each take less than a megabyte."""
 
-LARGEST = np.finfo(np.float64).max
+LARGEST = sys.float_info.max
 """No budget pays for a cost that is beyond all floats."""
 
 Look = Callable[[Floats, Floats], Integers]
