@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from protodask.budget.building import build_index
+from protodask.budget.building import FailedExpansionWarning, MonotonicityWarning, build_index
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
 from protodask.budget.greedy import build_greedy, make_greedy
@@ -35,10 +35,12 @@ __all__ = [
     "CostCurves",
     "Expand",
     "Expansion",
+    "FailedExpansionWarning",
     "FeatureSet",
     "GreedyIndex",
     "GreedySequence",
     "MeasuredCosts",
+    "MonotonicityWarning",
     "Prediction",
     "build_greedy",
     "build_index",
