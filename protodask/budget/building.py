@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from os import PathLike
 
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
+from protodask.budget.expanding import expander
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.index import BudgetIndex, make_index
-from protodask.engine import EngineLike
+from protodask.budget.lattice import Exploration, Listen, explore
+from protodask.budget.recorded import recorded
+from protodask.engine import EngineLike, open_engine
+from protodask.errors import InputError
+
+
+class MonotonicityWarning(UserWarning):
+    """Features that were added lowered the accuracy by more than was assumed, so that the guarantee does not hold."""
+
+
+class FailedExpansionWarning(UserWarning):
+    """For some sets of features there is no model, and they are never chosen."""
+
+
 def build_index(
     costs: ArrayLike,
     accuracy: Callable[[FeatureSet], float],
@@ -19,36 +35,86 @@ def build_index(
     monotone_error: float = 0.0,
     sizes: tuple[float, float] = (0.0, math.inf),
     *,
+    diminishing_returns: bool = False,
     most_fits: int | None = None,
     feature_names: Sequence[str] | None = None,
     engine: EngineLike = None,
     record: str | PathLike[str] | None = None,
-    listen: Callable[[Expansion], None] | None = None,
+    listen: Listen | None = None,
 ) -> BudgetIndex:
-    """Explore the sets of features and index those that can be an answer.
+    """Explore the sets of features, and index those that can be an answer.
 
     `costs` are (features, degree + 1) coefficients of the cost of each feature as a polynomial of an item's size,
-    constant first; `accuracy` gives the accuracy of a model on a set of columns; `sizes` are the smallest and the
-    largest that items have. The accuracy of a choice is at most `alpha` below that of any set that the budget allows,
-    where adding features to a set lowers its accuracy by no more than `monotone_error`.
-    """
-    from protodask.budget.expanding import expander
-    from protodask.budget.lattice import explore
-    from protodask.budget.recorded import recorded
+    constant first, and add up within a set; `sizes` are the smallest and the largest that items have. `accuracy` gives
+    the accuracy of a model on a set of columns, of the empty one too. Where it raises, that set has no model; a
+    `FailedExpansionWarning` says how often that was.
 
+    No set is more than `alpha` more accurate than the choice at the same budget if adding features to a set lowers its
+    accuracy by no more than `monotone_error`; what contradicts that is a `MonotonicityWarning`. `explore` says what
+    `diminishing_returns` and `most_fits` mean, and what `listen` hears.
+
+    Without an engine one set is expanded after the other in this thread, with one several at once. With a `record`, a
+    file, an interrupted build goes on where it was; it must be the same `accuracy` then, while costs and sizes may
+    differ.
+    """
     curves = CostCurves.of(costs, sizes)
-    expand = expander(accuracy, engine)
-    if record is not None:
-        expand = recorded(expand, record, "budget")
-    found: Any = explore(
-        curves.n_features, expand, alpha=alpha, monotone_error=monotone_error, most_fits=most_fits, listen=listen
-    )
-    return make_index(
+    names = curves.check_names(feature_names)
+    with ExitStack() as opened:
+        expand = expander(accuracy, None if engine is None else opened.enter_context(open_engine(engine)))
+        if record is not None:
+            key = {"n_features": curves.n_features, "feature_names": names}
+            expand = opened.enter_context(recorded(expand, record, key))
+        found = explore(
+            curves.n_features,
+            expand,
+            alpha=alpha,
+            monotone_error=monotone_error,
+            diminishing_returns=diminishing_returns,
+            most_fits=most_fits,
+            listen=listen,
+        )
+    return index_exploration(curves, found, names)
+
+
+def index_exploration(
+    curves: CostCurves, exploration: Exploration, feature_names: Sequence[str] | None = None
+) -> BudgetIndex:
+    """An index of what was explored; warns of failures, and where the guarantee does not hold."""
+    failed = [item for item in exploration.expansions if item.accuracy is None]
+    if len(failed) == len(exploration.expansions):
+        raise InputError(
+            f"All of the {len(failed)} sets of features that were tried failed, the first of them so: "
+            f"{failed[0].failure if failed else 'there is none.'}",
+            "Mend what gives the accuracy of a set of features.",
+        )
+    index = make_index(
         curves,
-        found.expansions,
-        alpha=alpha,
-        monotone_error=monotone_error,
-        guarantee=found.guarantee,
-        observed_error=found.observed_error,
+        exploration.expansions,
+        alpha=exploration.alpha,
+        monotone_error=exploration.monotone_error,
+        guarantee=exploration.guarantee,
+        observed_error=exploration.observed_error,
         feature_names=feature_names,
     )
+    if failed:
+        warnings.warn(
+            f"{len(failed)} of the {index.expanded} sets of features that were tried failed and are never chosen, the "
+            f"first of them, {sorted(failed[0].features)}, so: {failed[0].failure}",
+            FailedExpansionWarning,
+            stacklevel=3,
+        )
+    if not exploration.assumption_holds:
+        warnings.warn(
+            f"Adding features lowered the accuracy of a set by {exploration.observed_error:.6g}, and monotone_error is "
+            f"{exploration.monotone_error:.6g}: better sets may have been passed over. Build again with "
+            f"monotone_error={_rounded_up(exploration.observed_error)!r} or more, unless such a loss does not matter.",
+            MonotonicityWarning,
+            stacklevel=3,
+        )
+    return index
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits, so that it is no less than what was observed."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return float(f"{math.ceil(value / unit) * unit:.3g}") if value > 0 else 0.0

@@ -1,15 +1,16 @@
 """The sets of features that can be an answer: what is left of the expanded ones when the dominated have gone.
 
-A set `r` dominates `s` where `a_r >= a_s` and `c_r(n) <= c_s(n)` at all sizes. It is taken to do so only where the costs
-that are *computed* compare in that way at every size too, so that nothing is lost at any budget: where no coefficient of
-`c_r` is above that of `c_s` (Horner's rule is monotone in each; with costs that have no negative coefficient this
-is so for every part `r` of `s`), or where `c_s - c_r` stays above a bound on the roundings.
+A set `r` dominates `s` where `a_r >= a_s` and `c_r(n) <= c_s(n)` at all sizes. It is taken to do so only where the
+costs that are *computed* compare in that way at every size too, so that nothing is lost at any budget: where no
+coefficient of `c_r` is above that of `c_s` (Horner's rule is monotone in each of them; with costs that have no negative
+coefficient, every part `r` of `s` is such a one), or where `c_s - c_r` stays above a bound on the roundings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -85,9 +86,7 @@ def _samples(costs: Floats, low: float, high: float) -> Floats:
     """Sizes of the range, from one at which the lowest powers rule to one at which the highest do."""
     magnitude = np.abs(costs).max(axis=0)
     powers = np.flatnonzero(magnitude)
-    turning = [
-        (magnitude[i] / magnitude[j]) ** (1 / (j - i)) for i, j in zip(powers[:-1], powers[1:], strict=True)
-    ] or [1.0]
+    turning = [(magnitude[i] / magnitude[j]) ** (1 / (j - i)) for i, j in pairwise(powers.tolist())] or [1.0]
     grid = np.geomspace(max(min(turning), 1e-100) / 1e3, min(max(turning), 1e100) * 1e3, SAMPLES)
     ends = [low] if np.isinf(high) else [low, high]
     return np.unique(np.concatenate([ends, np.clip(grid, low, high)]))

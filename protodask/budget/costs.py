@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,8 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import Floats, evaluate, first_range_below, position, position_after
 from protodask.errors import InputError
+
+LARGEST_COEFFICIENT = 1e200
+"""Sums and derivatives of costs stay within the range of floats."""
+
+ROUNDING = 1e-14
+"""What a computed cost may be off, as a share of the sum of its terms: so many roundings has no sensible degree."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,13 @@ class CostCurves:
     @staticmethod
     def of(costs: ArrayLike, sizes: tuple[float, float] = (0.0, math.inf)) -> CostCurves:
         """Checked: no feature may have a negative cost at any size, since a set must not cost less than its parts."""
-        coefficients = np.array(costs, dtype=np.float64)
+        try:
+            coefficients = np.array(costs, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"The costs are no table of numbers ({error}).",
+                "Give a row of coefficients for each feature, constant first, all rows of the same length.",
+            ) from error
         if coefficients.ndim != 2 or 0 in coefficients.shape:
             raise InputError(
                 f"The costs have the shape {coefficients.shape}.",
@@ -39,7 +52,36 @@ class CostCurves:
             raise InputError(
                 f"The sizes of items range from {low:g} to {high:g}.", "Give a smallest and a largest size, 0 or more."
             )
-        return CostCurves(coefficients, low, high)
+        largest = float(np.abs(coefficients).max())
+        if largest > LARGEST_COEFFICIENT:
+            raise InputError(f"A cost has the coefficient {largest:g}.", "Use a larger unit for costs or for sizes.")
+        curves = CostCurves(coefficients, abs(low), high)
+        curves._check_signs()
+        return curves
+
+    def _check_signs(self) -> None:
+        start, end = position(self.low), position_after(self.high)
+        for feature, cost in enumerate(self.coefficients):
+            # Where a cost touches zero it may be computed to be less, by a rounding.
+            found = first_range_below(cost + ROUNDING * np.abs(cost), start, end)
+            if found is not None:
+                upward = "up" if found[1] == sys.float_info.max else f"to {found[1]:.6g}"
+                raise InputError(
+                    f"The cost of feature {feature} is negative for items of sizes from {found[0]:.6g} {upward}.",
+                    "Give costs that are 0 or more for all items, or the sizes from which to which items really are.",
+                )
+
+    def check_names(self, feature_names: Sequence[str] | None) -> tuple[str, ...]:
+        """The names of the features, by default their numbers; there must be one for each."""
+        if feature_names is None:
+            return tuple(map(str, range(self.n_features)))
+        names = tuple(map(str, feature_names))
+        if len(names) != self.n_features or len(set(names)) != len(names):
+            raise InputError(
+                f"There are {len(set(names))} different names for {self.n_features} features.",
+                "Give each feature a name of its own.",
+            )
+        return names
 
     @property
     def n_features(self) -> int:

@@ -82,7 +82,10 @@ class BudgetIndex:
 
     def best(self, size: float, budget: float) -> Choice:
         """The most accurate affordable set for one item; an `InputError` where none is affordable."""
-        size, budget = float(size), float(budget)
+        try:
+            size, budget = float(size), float(budget)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
         if not (self.curves.low <= size <= self.curves.high and size < math.inf and budget >= 0):
             check_items(self.curves, np.array([size]), np.array([budget]))
         found = self._table.find(size, min(budget, LARGEST))
@@ -105,8 +108,10 @@ class BudgetIndex:
         n, budget = _as_floats("sizes", sizes), _as_floats("budgets", budgets)
         check_items(self.curves, n, budget)
         shape = np.broadcast_shapes(n.shape, budget.shape)
-        flat = (values.reshape(1) if values.size == 1 else np.broadcast_to(values, shape).reshape(-1)
-                for values in (n, budget))
+        flat = (
+            values.reshape(1) if values.size == 1 else np.broadcast_to(values, shape).reshape(-1)
+            for values in (n, budget)
+        )
         found = in_chunks(lambda n, budget: look_up(self.candidates, self.listing, n, budget), *flat)
         return found.reshape(shape)
 
@@ -206,11 +211,7 @@ def make_index(
     feature_names: Sequence[str] | None = None,
 ) -> BudgetIndex:
     """An index of sets that are expanded already."""
-    names = tuple(feature_names) if feature_names is not None else tuple(map(str, range(curves.n_features)))
-    if len(names) != curves.n_features:
-        raise InputError(
-            f"There are {len(names)} names for {curves.n_features} features.", "Give a name for each feature."
-        )
+    names = curves.check_names(feature_names)
     candidates = find_candidates(curves, expansions)
     return BudgetIndex(
         curves=curves,

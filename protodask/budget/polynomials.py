@@ -60,10 +60,10 @@ def is_below(coefficients: Floats, positions: Integers) -> Flags:
 def sign_cuts(coefficients: Floats, starts: Integers, ends: Integers) -> Integers:
     """Where polynomials (P, d + 1) begin or cease to be negative, each within its range from a start to before an end.
 
-    (P, d) positions in ascending order, filled up with ends of empty ranges: between two of them `is_below` is the same
+    (P, d) positions in ascending order, some of them where nothing changes: between two of them `is_below` is the same
     everywhere. The roots of the derivative, found in the same way, cut the range into pieces on which the polynomial is
     monotone; where its ends differ in sign, a piece is halved down to the float. Roots of even multiplicity are no
-    special case: they are ends of pieces. Near roots that nearly coincide the sign is that of rounding errors; a stretch
+    special case: they are ends of pieces. Where roots nearly coincide the sign is that of rounding errors: a stretch
     on which `|p(n)|` stays below a few roundings of `sum_k |c_k| n^k` may be missed.
     """
     n_polynomials, degree = coefficients.shape[0], coefficients.shape[1] - 1
@@ -103,3 +103,16 @@ def never_below(coefficients: Floats, start: int, end: int) -> Flags:
     # The least value is at an end or where the slope changes its sign, before it or after it.
     where = np.concatenate([starts[:, None], turns - 1, turns, ends[:, None] - 1], axis=1)
     return np.asarray(~is_below(coefficients[:, None, :], np.clip(where, start, end - 1)).any(axis=1))
+
+
+def first_range_below(coefficients: Floats, start: int, end: int) -> tuple[float, float] | None:
+    """The first and the last size of the first stretch of a range on which a polynomial, (d + 1,), is negative, if any."""
+    cuts = sign_cuts(coefficients[None], np.array([start]), np.array([end]))[0]
+    edges = np.unique(np.concatenate([[start], cuts, [end]]))
+    below = is_below(coefficients[None], edges[:-1])
+    if not below.any():
+        return None
+    first = int(below.argmax())
+    beyond = first + int(np.append(below[first:], False).argmin())
+    sizes = sizes_at([edges[first], edges[beyond] - 1])
+    return float(sizes[0]), float(sizes[1])

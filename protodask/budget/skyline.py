@@ -15,12 +15,12 @@ than `MARGIN / 4` times `|c|(n) = sum_k |c_k| n^k` for any sensible degree, so t
 
     c_s(n) < E'_s(n) + MARGIN (|c_s|(n) + |c_r|(n)) + TINY,   r the set of the envelope at n,
 
-with `E'_s` the envelope of all sets at least as accurate as `s`, itself among them. Wherever a set is not listed, a more
-accurate one is computed to cost less, or an equally accurate one is, so that it is the answer to no budget.
+with `E'_s` the envelope of all sets at least as accurate as `s`, itself among them. Wherever a set is not listed, a
+more accurate or an equally accurate one is computed to cost less, so that it is the answer to no budget.
 
-The lists change where a curve crosses, in the size upward, the envelope above or below it: those are the source's
-interesting crossings (a set on the skyline is passed by a more accurate one that becomes cheaper; or one that was not on
-it becomes cheaper than the last that kept it off), and a tangency to the envelope changes them twice.
+The lists change where a candidate's curve crosses its envelope. Those are the source's interesting crossings: a set on
+the skyline is passed by a more accurate one that becomes cheaper, or one that was not on it becomes cheaper than the
+last that kept it off. A curve that only touches its envelope from above is listed in the neighbourhood of that size.
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ def find_presence(candidates: Candidates, low: float, high: float) -> Presence:
     lengths = np.diff(begins)[envelope]
     owner = np.repeat(places, lengths)
     piece = begins[envelope][owner] + _counted(lengths)
-    segments = _Segments(
-        owner, envelopes.start[piece], envelopes.ends(end)[piece], envelopes.curve[piece], owner
-    )
+    segments = _Segments(owner, envelopes.start[piece], envelopes.ends(end)[piece], envelopes.curve[piece], owner)
     return _listed(segments, costs)
 
 
