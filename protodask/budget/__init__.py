@@ -1,19 +1,58 @@
 """The best model that a feature budget allows, item by item: which features to compute is decided when one is seen."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from protodask.budget.building import FailedExpansionWarning, MonotonicityWarning, build_index
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
+from protodask.budget.greedy import build_greedy, make_greedy
+from protodask.budget.greedy_index import GreedyIndex, GreedySequence
 from protodask.budget.index import BudgetIndex, make_index
+
+if TYPE_CHECKING:
+    from protodask.budget.classifier import BudgetedClassifier
+    from protodask.budget.classifier_folder import load_budgeted, save_budgeted
+    from protodask.budget.measuring import MeasuredCosts, measure_costs
+    from protodask.budget.prediction import Prediction
+
+_HOMES = {
+    "BudgetedClassifier": "protodask.budget.classifier",
+    "MeasuredCosts": "protodask.budget.measuring",
+    "Prediction": "protodask.budget.prediction",
+    "load_budgeted": "protodask.budget.classifier_folder",
+    "measure_costs": "protodask.budget.measuring",
+    "save_budgeted": "protodask.budget.classifier_folder",
+}
+"""Names imported on first use: an index is built and looked up without scikit-learn."""
 
 __all__ = [
     "BudgetIndex",
+    "BudgetedClassifier",
     "Choice",
     "CostCurves",
     "Expand",
     "Expansion",
     "FailedExpansionWarning",
     "FeatureSet",
+    "GreedyIndex",
+    "GreedySequence",
+    "MeasuredCosts",
     "MonotonicityWarning",
+    "Prediction",
+    "build_greedy",
     "build_index",
+    "load_budgeted",
+    "make_greedy",
     "make_index",
+    "measure_costs",
+    "save_budgeted",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

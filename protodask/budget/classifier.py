@@ -333,7 +333,9 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def answer_numbers(index: BudgetIndex | GreedyIndex) -> tuple[int, ...]:
     """The sets of an index that it may answer with."""
-    return index.answers if isinstance(index, GreedyIndex) else tuple(range(len(index.sets)))
+    if isinstance(index, GreedyIndex):
+        return index.answers
+    return tuple(np.unique(index.presence.candidate).tolist())
 
 
 def _names(names: Sequence[str], features: FeatureSet) -> str:

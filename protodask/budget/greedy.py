@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from os import PathLike
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
+from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.greedy_index import GreedyIndex, GreedySequence
+from protodask.budget.recorded import recorded
+from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
 
 ACCURACY_ONLY = 0.0
@@ -34,6 +40,48 @@ Below a tenth the cost of all features weighs less than a tenth of what they bri
 """
 
 Listener = Callable[[Expansion], None]
+
+
+def build_greedy(
+    costs: ArrayLike,
+    accuracy: Callable[[FeatureSet], float],
+    trade_offs: Sequence[TradeOff] | None = None,
+    sizes: tuple[float, float] = (0.0, math.inf),
+    *,
+    size: float | None = None,
+    most_fits: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    engine: EngineLike = None,
+    record: str | PathLike[str] | None = None,
+    listen: Listener | None = None,
+) -> GreedyIndex:
+    """Greedy sequences from costs (features, degree + 1) and a function that says how accurate a set of features is.
+
+    `size` is the median size of items, by default the middle of `sizes`, the smallest and the largest. The accuracies
+    of several sets are asked for at a time where there is an `engine`, and kept in the file `record` as they come, from
+    which an interrupted build goes on. See `make_greedy` for the rest.
+    """
+    curves = CostCurves.of(costs, sizes)
+    if size is None:
+        if math.isinf(curves.high):
+            raise InputError(
+                "The largest size of items is unknown, and no median size is given.", "Give the median as `size`."
+            )
+        size = (curves.low + curves.high) / 2
+    with nullcontext() if engine is None else open_engine(engine) as opened:
+        expand = expander(accuracy, opened)
+        names = None if feature_names is None else list(feature_names)
+        key = {"features": curves.n_features, "names": names}
+        with nullcontext(expand) if record is None else recorded(expand, record, key) as expanding:
+            return make_greedy(
+                curves,
+                expanding,
+                trade_offs,
+                size=size,
+                most_fits=most_fits,
+                feature_names=feature_names,
+                listen=listen,
+            )
 
 
 def make_greedy(

@@ -6,13 +6,16 @@ import bisect
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
+from protodask.budget.lookup import check_items
 from protodask.budget.polynomials import Floats, evaluate
+from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
 
 Integers = NDArray[np.int64]
@@ -71,7 +74,7 @@ class GreedyIndex:
             )
         return Choice(self.sets[number], float(self.accuracies[number]), float(evaluate(self.costs[number], size)))
 
-    def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Integers:
+    def choose(self, sizes: Any, budgets: Any) -> Any:
         """The numbers of the sets to compute, -1 where none is within the budget; sizes and budgets broadcast.
 
         The skyline of all recorded sets at the median size picks the sequence of the most accurate one within the
@@ -79,8 +82,10 @@ class GreedyIndex:
         for as long as the budget lasts, and of the prefixes met the most accurate one is the answer, the first of equal
         ones.
         """
+        if is_lazy(sizes) or is_lazy(budgets):
+            return map_values(self.choose, sizes, budgets, dtype=np.int64)
         n, budget = np.broadcast_arrays(*(np.asarray(given, dtype=np.float64) for given in (sizes, budgets)))
-        _check(n, budget, self.curves)
+        check_items(self.curves, n, budget)
         skyline, tables = self._skyline, self._tables
         entry = np.searchsorted(skyline.costs, budget, side="right") - 1
         if not skyline.sequences.size:
@@ -94,7 +99,7 @@ class GreedyIndex:
             within = evaluate(tables.costs[sequence, middle], n) <= budget
             low = np.where(within, middle, low)
             high = np.where(within, high, middle - 1)
-        return np.where((entry < 0) | (budget < 0), -1, tables.best[sequence, low])
+        return np.where(entry < 0, -1, tables.best[sequence, low])
 
     def sequence_for(self, budget: float) -> int:
         """The number of the sequence that is followed with a budget; -1 where nothing is within it."""
@@ -103,7 +108,7 @@ class GreedyIndex:
 
     def walk(self, size: float, budget: float) -> GreedyWalk:
         """The any-time way: feature by feature, as what they really cost is seen."""
-        _check(np.asarray(size, dtype=np.float64), np.asarray(budget, dtype=np.float64), self.curves)
+        check_items(self.curves, np.asarray(size, dtype=np.float64), np.asarray(budget, dtype=np.float64))
         number = self.sequence_for(budget)
         if number < 0:
             return GreedyWalk((), (0.0,), (-1,))
@@ -196,17 +201,6 @@ class GreedyWalk:
         while longest + 1 < len(self._costs) and self._costs[longest + 1] - spent <= left:
             longest += 1
         return longest
-
-
-def _check(sizes: Floats, budgets: Floats, curves: CostCurves) -> None:
-    if np.isnan(budgets).any():
-        raise InputError("A budget is not a number.", "Give a number, or infinity for no limit.")
-    inside = (sizes >= curves.low) & (sizes <= curves.high) & np.isfinite(sizes)
-    if not inside.all():
-        raise InputError(
-            f"An item has the size {sizes[~inside].flat[0]:g}.",
-            f"The costs are known for sizes from {curves.low:g} to {curves.high:g}; leave items of other sizes out.",
-        )
 
 
 def trade_off_name(trade_off: float) -> str:

@@ -217,15 +217,17 @@ class _Run:
 
     def _look_up(self) -> FeatureSet:
         left = self.budget - self.of.overhead
-        number = int(self.of.index.choose([self.size], [left])[0]) if left >= 0 else -1
-        return frozenset() if number < 0 else self.of.index.sets[number]
+        try:
+            return self.of.index.best(self.size, left).features if left >= 0 else frozenset()
+        except InputError:  # where the expansion of the empty set failed
+            return frozenset()
 
     def _walk(self) -> FeatureSet:
         """Follow a greedy sequence for as long as the budget lasts; then what else the features computed allow."""
         of = self.of
         assert isinstance(of.index, GreedyIndex)
         left = self._left()
-        walk: GreedyWalk = of.index.walk(self.size, left)
+        walk: GreedyWalk = of.index.walk(self.size, max(left, 0.0))
         target = walk.target(left)
         while (feature := walk.next_feature(self._left())) is not None:
             self._extract(feature)
