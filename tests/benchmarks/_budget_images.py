@@ -42,7 +42,7 @@ class Digits:
 
 
 def draw_digits(seed: int, most: int | None = None) -> Digits:
-    """scikit-learn's digits in random order, each turned, moved and stretched a little, at a resolution drawn for it."""
+    """scikit-learn's digits in random order, each turned, moved and stretched a little, at a resolution of its own."""
     found = load_digits()
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(found.target))[:most]
@@ -106,7 +106,7 @@ def spectrum(image: Image) -> Floats:
 
 
 def patterns(image: Image) -> Floats:
-    """Local binary patterns: which neighbours of a pixel are darker, by kind of pattern in each quarter of the image."""
+    """Local binary patterns: which neighbours of a pixel are darker, by kind of pattern in each quarter."""
     smooth = ndimage.gaussian_filter(image, max(0.6, len(image) / 32))
     inner = smooth[1:-1, 1:-1] + 0.02
     side = len(image)
