@@ -56,9 +56,7 @@ def build(
     ] = 0.0,
     folds: Annotated[
         int,
-        typer.Option(
-            "--folds", metavar="K", help="Parts that are held out, one at a time.", rich_help_panel=EXPLORING
-        ),
+        typer.Option("--folds", metavar="K", help="Parts that are held out, one at a time.", rich_help_panel=EXPLORING),
     ] = 5,
     most_fits: Annotated[
         int | None,

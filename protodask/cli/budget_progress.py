@@ -44,7 +44,9 @@ class BudgetTally:
                 known = "" if math.isinf(event.guarantee) else f", guarantee {event.guarantee:.4g}"
                 failed = f", {event.failed:,} failed" if event.failed else ""
                 self.stage = "exploring"
-                self._text = f"sets {event.expanded:,} of {self._of:,} expanded{failed}, {event.waiting:,} waiting{known}"
+                self._text = (
+                    f"sets {event.expanded:,} of {self._of:,} expanded{failed}, {event.waiting:,} waiting{known}"
+                )
             case ModelsProgress():
                 self.stage = "models"
                 self._text = f"models {event.done:,} of {event.of:,} fitted to all rows"

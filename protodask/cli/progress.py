@@ -256,10 +256,10 @@ class TerminalReporter:
         from rich.text import Text
 
         running, fit = self._pass, self._fit
-        parts: list[RenderableType] = []
-        for tally in (self._search, self._budget):
-            if tally is not None:
-                parts.append(Text(plain(tally.describe()), no_wrap=True, overflow="ellipsis"))
+        tallies = (tally for tally in (self._search, self._budget) if tally is not None)
+        parts: list[RenderableType] = [
+            Text(plain(tally.describe()), no_wrap=True, overflow="ellipsis") for tally in tallies
+        ]
         if fit is not None:
             parts.append(Text(plain(fit), no_wrap=True, overflow="ellipsis"))
         if running is not None and running.seconds >= BAR_AFTER_SECONDS:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
+    from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.results import (
-        BudgetBuilt,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -66,8 +66,8 @@ def show_result(result: Result, as_json: bool) -> None:
 
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
+    from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.results import (
-        BudgetBuilt,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -82,31 +82,32 @@ def summarize_result(result: Result) -> str:
 
     match result:
         case DatasetWritten(dataset):
-            return (
+            line = (
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
         case DatasetSubsampled():
-            return summarize_subsample(result)
+            line = summarize_subsample(result)
         case ModelFitted():
-            return summarize_fit(result)
+            line = summarize_fit(result)
         case ModelTuned():
-            return f"{summarize_fit(result)} {summarize_choice(result)}"
+            line = f"{summarize_fit(result)} {summarize_choice(result)}"
         case ModelCalibrated():
-            return summarize_calibration(result)
+            line = summarize_calibration(result)
         case PredictionsWritten():
             kind = "calibrated predictions" if result.calibrated else "predictions"
-            return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
+            line = f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
-            return summarize_scores(result)
+            line = summarize_scores(result)
         case DecisionsWritten():
-            return summarize_decisions(result)
+            line = summarize_decisions(result)
         case PolicyEvaluated():
-            return summarize_policy(result)
+            line = summarize_policy(result)
         case BudgetBuilt():
-            return summarize_budget(result)
+            line = summarize_budget(result)
         case ReportWritten():
-            return _summarize_report(result)
+            line = _summarize_report(result)
+    return line
 
 
 def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:

@@ -43,11 +43,12 @@ def summarize_budget(result: BudgetBuilt) -> str:
     """What the building of a budget left behind, in one line."""
     index = result.budget.index
     models = sum(model is not None for model in result.budget.models)
+    of = 2**index.curves.n_features
     failed = f", {len(index.failures):,} of them in vain" if index.failures else ""
     return (
-        f"The budget {shorten(result.path)} has {count(models, 'model')} for {count(index.curves.n_features, 'feature')}"
-        f": {index.expanded:,} of {2**index.curves.n_features:,} sets were expanded{failed}, "
-        f"{count(len(index.sets), 'candidate')} and {count(index.n_entries, 'entry', 'entries')} are left."
+        f"The budget {shorten(result.path)} has {count(models, 'model')}: {index.expanded:,} of {of:,} sets of "
+        f"features were expanded{failed}, {count(len(index.sets), 'candidate')} and "
+        f"{count(index.n_entries, 'entry', 'entries')} of the index are left."
     )
 
 

@@ -15,7 +15,7 @@ from protodask.budget.column_folder import BUDGET, holds_budget, local_place, sa
 from protodask.budget.column_index import BudgetEvent, BudgetRun, BudgetSettings, budgeted
 from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
-from protodask.budget.greedy import make_greedy
+from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.polynomials import evaluate
 from protodask.data import Dataset
@@ -34,7 +34,15 @@ PLOT_FORMATS = (".png", ".svg", ".pdf")
 DATES = {"svg": "Date", "pdf": "CreationDate"}
 """What the formats call the time of writing."""
 
-GREEDY = {"greedy": None, "greedy, accuracy only": ("accuracy",), "greedy, cost only": ("cost",)}
+GREEDY: dict[str, tuple[TradeOff, ...] | None] = {
+    "greedy": None,
+    "greedy, accuracy only": ("accuracy",),
+    "greedy, cost only": ("cost",),
+}
+    "greedy": None,
+    "greedy, accuracy only": ("accuracy",),
+    "greedy, cost only": ("cost",),
+}
 """Methods to compare with, and the trade-offs they look at; None for those that suit the data."""
 
 

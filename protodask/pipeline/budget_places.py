@@ -10,7 +10,7 @@ from typing import Any
 from protodask.budget.column_folder import load_budget
 from protodask.budget.column_index import EXPANSIONS
 from protodask.budget.column_models import MODELS
-from protodask.budget.recorded import read_expansions
+from protodask.budget.recorded import read_record
 from protodask.data.bounded import file_status
 from protodask.data.storage import storage_errors
 from protodask.pipeline.budget_results import describe_index
@@ -25,9 +25,7 @@ def describe_budget(path: str) -> dict[str, Any]:
         "kind": "budget",
         "path": mask(path),
         "target": found.target_name,
-        "classes": [
-            {"label": label, "share": share} for label, share in zip(found.classes, found.shares, strict=True)
-        ],
+        "classes": [{"label": label, "share": share} for label, share in zip(found.classes, found.shares, strict=True)],
         **describe_index(found.index, found.columns),
         "models": len(found.models),
     }
@@ -43,7 +41,7 @@ def describe_budget_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
     budget = record["budget"]
     features = budget.get("features")
     place = os.path.join(path, EXPANSIONS)
-    expansions = read_expansions(place) if os.path.lexists(place) else []
+    expansions = list(read_record(place).values()) if os.path.lexists(place) else []
     models = os.path.join(path, MODELS)
     with storage_errors(path, "reading"):
         names = os.listdir(models) if os.path.isdir(models) else []

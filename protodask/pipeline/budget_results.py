@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from protodask.budget import BudgetIndex, Choice, Expansion, FeatureSet
+from protodask.budget.bounds import ROUNDING
 from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
 from protodask.budget.greedy_index import GreedyIndex
-from protodask.budget.lattice import ROUNDING
 from protodask.places import mask
 
 

@@ -89,7 +89,7 @@ def perform(
     listen: SearchListener | None = None,
     listen_budget: BudgetListener | None = None,
 ) -> Result:
-    """Do what a step says; `callbacks` hear how training goes, `listen` how a search goes, `listen_budget` the building of a budget.
+    """Do what a step says; `callbacks` hear how training goes, the listeners how a search or the building of a budget.
 
     Passes over data report to the engine's listener.
     """

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError
-from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.budget import BudgetListener
+from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
 from protodask.pipeline.steps import (
