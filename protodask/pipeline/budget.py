@@ -39,10 +39,6 @@ GREEDY: dict[str, tuple[TradeOff, ...] | None] = {
     "greedy, accuracy only": ("accuracy",),
     "greedy, cost only": ("cost",),
 }
-    "greedy": None,
-    "greedy, accuracy only": ("accuracy",),
-    "greedy, cost only": ("cost",),
-}
 """Methods to compare with, and the trade-offs they look at; None for those that suit the data."""
 
 
