@@ -10,7 +10,7 @@ from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import WrongUseError, reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.show import show_result
-from protodask.cli.training import DEFAULT_SETTINGS, Data, RunDir, SettingsOptions
+from protodask.cli.training import DEFAULT_SETTINGS, RUN, Data, SettingsOptions
 
 EXPLORING = "The sets of features"
 
@@ -77,7 +77,16 @@ def build(
         bool, typer.Option("--compare", help="Make greedy sequences as well, and draw them beside the index.")
     ] = False,
     settings: SettingsOptions = DEFAULT_SETTINGS,
-    run_dir: RunDir = None,
+    run_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--run-dir",
+            metavar="DIR",
+            help="Keep the record from which the same command goes on in this local folder. Without it, that is "
+            "INDEX.run, and removed at the end.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from protodask.cli.console import say, say_pairs, say_some, say_table, show_json
+from protodask.cli.console import MOST_LINES, say, say_pairs, say_some, say_table, show_json
 from protodask.cli.wording import count, recorded_pairs, shorten, value_text
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ def _guarantee(described: Mapping[str, Any]) -> str:
 
 def _show_answers(answers: Sequence[Mapping[str, Any]]) -> None:
     several = len(answers) > 1
-    say_some(
+    most = MOST_LINES // max(len(answers), 1)
+    say_table(
         [*(["size"] if several else []), "budget", "accuracy", "features"],
         [
             [
@@ -73,9 +74,20 @@ def _show_answers(answers: Sequence[Mapping[str, Any]]) -> None:
                 _names(choice["features"]),
             ]
             for one in answers
-            for choice in one["choices"]
+            for choice in _spread(one["choices"], most)
         ],
     )
+    left_out = sum(max(0, len(one["choices"]) - most) for one in answers)
+    if left_out:
+        say(f"and {left_out:,} more between them")
+
+
+def _spread(choices: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the choices, evenly spread, the first and the last among them."""
+    last = len(choices) - 1
+    if last < most:
+        return list(choices)
+    return [choices[round(place * last / (most - 1))] for place in range(most)]
 
 
 def _names(features: Sequence[str]) -> str:

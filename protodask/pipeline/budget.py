@@ -202,10 +202,11 @@ def _notes(run: BudgetRun) -> Iterator[str]:
     """What speaks for other settings."""
     exploration, index = run.exploration, run.budget.index
     if not exploration.assumption_holds:
+        enough = math.ceil(exploration.observed_error * 1e4 * (1 - 1e-9)) / 1e4
         yield (
             f"Adding features made a model less accurate by up to {exploration.observed_error:.4g}, more than the "
-            f"monotone error of {exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed; "
-            f"with --monotone-error {math.ceil(exploration.observed_error * 1000) / 1000:g} it is."
+            f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
+            f"--monotone-error {enough:g}; with the same --run-dir, only the sets that this asks for besides are fitted."
         )
     elif index.guarantee > index.alpha:
         yield (

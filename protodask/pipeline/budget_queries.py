@@ -147,6 +147,7 @@ def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[
     for partition in range(table.n_partitions):
         rows = table.read(partition)
         sizes, budgets = (_numbers(rows[name], name, first) for name in (SIZE, BUDGET))
+        _check_rows(found, sizes, budgets, first)
         numbers = index.choose(sizes, budgets)  # -1, for none, is the last entry of what is looked up below
         first += len(numbers)
         tally.add(numbers)
@@ -158,6 +159,23 @@ def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[
             "cost": evaluate(costs[numbers], sizes),
             "model": models[numbers],
         }
+
+
+def _check_rows(found: BudgetFolder, sizes: Floats, budgets: Floats, first: int) -> None:
+    """Refuse what the index does not answer, and say in which row it stands."""
+    low, high = found.index.curves.low, found.index.curves.high
+    outside = (sizes < low) | (sizes > high)
+    if outside.any():
+        row = int(outside.argmax())
+        raise InputError(
+            f"Row {first + row} (counted from 0) has the size {sizes[row]:g}.",
+            f"Leave it out: the index was built for sizes from {low:g} to {high:g}.",
+        )
+    if (budgets < 0).any():
+        row = int((budgets < 0).argmax())
+        raise InputError(
+            f"Row {first + row} (counted from 0) has the budget {budgets[row]:g}.", "Give budgets of 0 or more."
+        )
 
 
 def _numbers(values: Any, name: str, first: int) -> Floats:
