@@ -21,7 +21,7 @@ from protodask.budget.black_box import BlackBox, fit_all, make_folds
 from protodask.budget.building import FailedExpansionWarning, index_exploration
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import Expand
+from protodask.budget.expansions import Expand, FeatureSet
 from protodask.budget.extraction import Extracted, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
@@ -181,7 +181,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         box = BlackBox(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
             index = self._index(box, curves, names, sizes, engine, record)
-            self.models_ = fit_all(box, [index.sets[number] for number in answer_numbers(index)], engine)
+            self.models_ = fit_all(box, answer_sets(index), engine)
         predictor = Predictor(
             names=names,
             functions=tuple(extractors.values()),
@@ -324,11 +324,11 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return index_exploration(curves, found, names)
 
 
-def answer_numbers(index: BudgetIndex | GreedyIndex) -> tuple[int, ...]:
+def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
     """The sets of an index that it may answer with."""
     if isinstance(index, GreedyIndex):
         return index.answers
-    return tuple(np.unique(index.presence.candidate).tolist())
+    return tuple(index.sets[number] for number in np.unique(index.presence.candidate).tolist())
 
 
 def _key(box: BlackBox) -> str:

@@ -60,10 +60,10 @@ class GreedyIndex:
         return len(self._skyline.sequences) + sum(len(sequence.recorded) for sequence in self.sequences)
 
     @property
-    def answers(self) -> tuple[int, ...]:
-        """The recorded sets that some size and budget is answered with, ascending."""
+    def answers(self) -> tuple[FeatureSet, ...]:
+        """The recorded sets that some size and budget may be answered with."""
         reached = np.unique(self._tables.best[np.unique(self._skyline.sequences)])
-        return tuple(reached[reached >= 0].tolist())
+        return tuple(self.sets[number] for number in reached[reached >= 0].tolist())
 
     def best(self, size: float, budget: float) -> Choice:
         """What to compute for one item."""
