@@ -21,7 +21,7 @@ from protodask.budget.black_box import BlackBox, fit_all, make_folds
 from protodask.budget.building import FailedExpansionWarning, index_exploration
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import Expand
+from protodask.budget.expansions import Expand, FeatureSet
 from protodask.budget.extraction import Extracted, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
@@ -41,7 +41,7 @@ METHODS: tuple[Method, ...] = ("index", "greedy", "greedy-accuracy", "greedy-cos
 DEFAULT_CANDIDATES = 200
 """Of the default estimator: enough to tell sets of features apart, and a fit of some thousand rows takes a second."""
 
-REHEARSALS = 1000
+REHEARSALS = 500
 """Predictions from which the overhead is told."""
 
 
@@ -181,7 +181,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         box = BlackBox(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
             index = self._index(box, curves, names, sizes, engine, record)
-            self.models_ = fit_all(box, [index.sets[number] for number in answer_numbers(index)], engine)
+            self.models_ = fit_all(box, answer_sets(index), engine)
         predictor = Predictor(
             names=names,
             functions=tuple(extractors.values()),
@@ -290,7 +290,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         keeping = nullcontext(expand) if record is None else recorded(expand, record, {"rows": _key(box)})
         with keeping as expanding:
             index = self._expand(expanding, curves, names, float(np.median(sizes)))
-        if not any(index.sets):
+        if index.expanded - len(index.failures) <= 1:  # the empty set does not fail
             reason = index.failures[0].failure if index.failures else "none was expanded"
             raise InputError(
                 f"There is a model on no set of features ({reason}).", "Check the estimator and the extractors."
@@ -324,11 +324,11 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return index_exploration(curves, found, names)
 
 
-def answer_numbers(index: BudgetIndex | GreedyIndex) -> tuple[int, ...]:
+def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
     """The sets of an index that it may answer with."""
     if isinstance(index, GreedyIndex):
         return index.answers
-    return tuple(np.unique(index.presence.candidate).tolist())
+    return tuple(index.sets[number] for number in np.unique(index.presence.candidate).tolist())
 
 
 def _key(box: BlackBox) -> str:
