@@ -9,8 +9,10 @@ from protodask.budget.building import FailedExpansionWarning, MonotonicityWarnin
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FeatureSet
 from protodask.budget.greedy import build_greedy, make_greedy
+from protodask.budget.greedy_file import load_greedy, save_greedy
 from protodask.budget.greedy_index import GreedyIndex, GreedySequence
 from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.index_file import load_index, save_index
 
 if TYPE_CHECKING:
     from protodask.budget.classifier import BudgetedClassifier
@@ -45,10 +47,14 @@ __all__ = [
     "build_greedy",
     "build_index",
     "load_budgeted",
+    "load_greedy",
+    "load_index",
     "make_greedy",
     "make_index",
     "measure_costs",
     "save_budgeted",
+    "save_greedy",
+    "save_index",
 ]
 
 

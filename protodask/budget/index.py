@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import LARGEST, check_items, in_chunks, look_up, one_slack
+from protodask.budget.lookup import LARGEST, Table, as_items, check_items, in_chunks, look_up
 from protodask.budget.polynomials import Floats, evaluate
-from protodask.budget.skyline import Listing, Presence, find_presence, list_candidates
+from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
 from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
 
@@ -82,21 +80,7 @@ class BudgetIndex:
 
     def best(self, size: float, budget: float) -> Choice:
         """The most accurate affordable set for one item; an `InputError` where none is affordable."""
-        try:
-            size, budget = float(size), float(budget)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
-        if not (self.curves.low <= size <= self.curves.high and size < math.inf and budget >= 0):
-            check_items(self.curves, np.array([size]), np.array([budget]))
-        found = self._table.find(size, min(budget, LARGEST))
-        if found is None:
-            least = float(evaluate(self.costs, size).min())
-            raise InputError(
-                f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
-                f"Give a budget of {least!r} or more.",
-            )
-        number, cost = found
-        return Choice(self._table.sets[number], self._table.accuracies[number], cost)
+        return self._table.best(self.curves, size, budget)
 
     def choose(self, sizes: Any, budgets: Any) -> Any:
         """The number of the best candidate for each of many items, -1 where none is affordable.
@@ -105,15 +89,8 @@ class BudgetIndex:
         """
         if is_lazy(sizes) or is_lazy(budgets):
             return map_values(self.choose, sizes, budgets, dtype=np.int64)
-        n, budget = _as_floats("sizes", sizes), _as_floats("budgets", budgets)
-        check_items(self.curves, n, budget)
-        shape = np.broadcast_shapes(n.shape, budget.shape)
-        flat = (
-            values.reshape(1) if values.size == 1 else np.broadcast_to(values, shape).reshape(-1)
-            for values in (n, budget)
-        )
-        found = in_chunks(lambda n, budget: look_up(self.candidates, self.listing, n, budget), *flat)
-        return found.reshape(shape)
+        n, budget, shape = as_items(self.curves, sizes, budgets)
+        return in_chunks(lambda *items: look_up(self.candidates, self.listing, *items), n, budget).reshape(shape)
 
     def skyline(self, size: float) -> list[Choice]:
         """Every choice that some budget leads to at a size, by rising cost and accuracy."""
@@ -129,75 +106,8 @@ class BudgetIndex:
         ]
 
     @cached_property
-    def _table(self) -> _Table:
-        return _Table.of(self.candidates, self.listing)
-
-
-def _as_floats(name: str, values: ArrayLike) -> Floats:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"The {name} are no numbers ({error}).", "Give a number for each item.") from error
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The index as plain lists: for a single item Python's own numbers are faster than arrays, and give the same."""
-
-    sets: tuple[FeatureSet, ...]
-    accuracies: list[float]
-    costs: list[tuple[float, ...]]
-    """The highest power first."""
-    slack: tuple[float, ...]
-    starts: list[float]
-    offsets: list[int]
-    entries: list[int]
-
-    @staticmethod
-    def of(candidates: Candidates, listing: Listing) -> _Table:
-        return _Table(
-            candidates.sets,
-            candidates.accuracies.tolist(),
-            [tuple(row) for row in candidates.costs[:, ::-1].tolist()],
-            one_slack(candidates.costs),
-            listing.starts.tolist(),
-            listing.offsets.tolist(),
-            listing.entries.tolist(),
-        )
-
-    def find(self, size: float, budget: float) -> tuple[int, float] | None:
-        """The number of the best candidate and its cost; see `lookup.look_up`."""
-        costs, entries, accuracies = self.costs, self.entries, self.accuracies
-        at = bisect_right(self.starts, size) - 1
-        first, last = self.offsets[at], self.offsets[at + 1]
-        limit = budget * self.slack[0] + _horner(self.slack[1:], size)
-        begin = first
-        while begin < last:
-            middle = (begin + last) >> 1
-            if _horner(costs[entries[middle]], size) <= limit:
-                begin = middle + 1
-            else:
-                last = middle
-        place = begin - 1
-        while place >= first and _horner(costs[entries[place]], size) > budget:
-            place -= 1
-        if place < first:
-            return None
-        number = entries[place]
-        cost = _horner(costs[number], size)
-        while place > first and accuracies[entries[place - 1]] == accuracies[number]:
-            place -= 1
-            other = _horner(costs[entries[place]], size)
-            if other < cost:
-                number, cost = entries[place], other
-        return number, cost
-
-
-def _horner(coefficients: tuple[float, ...], size: float) -> float:
-    value = coefficients[0]
-    for coefficient in coefficients[1:]:
-        value = value * size + coefficient
-    return value
+    def _table(self) -> Table:
+        return Table.of(self.candidates, self.listing)
 
 
 def make_index(
@@ -213,11 +123,17 @@ def make_index(
     """An index of sets that are expanded already."""
     names = curves.check_names(feature_names)
     candidates = find_candidates(curves, expansions)
+    presence = find_presence(candidates, curves.low, curves.high)
+    if (entries := count_entries(presence)) > MOST_ENTRIES:
+        raise InputError(
+            f"The index of {len(candidates.sets):,} candidates would have {entries:,} entries.",
+            "Use a larger alpha, fewer features, or a narrower range of sizes.",
+        )
     return BudgetIndex(
         curves=curves,
         feature_names=names,
         candidates=candidates,
-        presence=find_presence(candidates, curves.low, curves.high),
+        presence=presence,
         expansions=tuple(expansions),
         alpha=alpha,
         monotone_error=monotone_error,

@@ -1,15 +1,19 @@
-"""Looking up many items at once: two binary searches for each, over arrays that stay in the processor's cache."""
+"""Looking up items, many at once or one: two binary searches, of the size and of the budget."""
 
 from __future__ import annotations
 
 import math
 import sys
+from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Choice, FeatureSet
 from protodask.budget.polynomials import Floats, Integers, evaluate
 from protodask.budget.skyline import MARGIN, TINY, Listing
 from protodask.errors import InputError
@@ -25,7 +29,7 @@ Look = Callable[[Floats, Floats], Integers]
 
 def in_chunks(look: Look, sizes: Floats, budgets: Floats) -> Integers:
     """(Q,) numbers of candidates for sizes and budgets (Q,), of which each may also be a single value, (1,)."""
-    length = max(len(sizes), len(budgets))
+    length = len(sizes) if len(budgets) == 1 else len(budgets)
     found = np.empty(length, dtype=np.int64)
     for begin in range(0, length, CHUNK_ITEMS):
         part = slice(begin, begin + CHUNK_ITEMS)
@@ -48,12 +52,35 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats) -> None:
         raise InputError(f"A budget is {float(budgets[wrong].flat[0])!r}.", "Give budgets of 0 or more.")
 
 
+def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[Floats, Floats, tuple[int, ...]]:
+    """Sizes and budgets as `in_chunks` takes them, checked, and the shape of what is looked up."""
+    n, budget = _as_floats("sizes", sizes), _as_floats("budgets", budgets)
+    check_items(curves, n, budget)
+    try:
+        shape = np.broadcast_shapes(n.shape, budget.shape)
+    except ValueError as error:
+        raise InputError(
+            f"The sizes have the shape {n.shape}, the budgets {budget.shape}.", "Give a budget for each size, or one."
+        ) from error
+    flat = [
+        values.reshape(1) if values.size == 1 else np.broadcast_to(values, shape).reshape(-1) for values in (n, budget)
+    ]
+    return flat[0], flat[1], shape
+
+
+def _as_floats(name: str, values: ArrayLike) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"The {name} are no numbers ({error}).", "Give a number for each item.") from error
+
+
 def slack_of(costs: Floats) -> Floats:
     """`8 MARGIN max_s c_s^-` as coefficients, (d + 1,): 0 where no term of a cost is subtracted."""
     return np.asarray(8 * MARGIN * np.maximum(-costs, 0).max(axis=0))
 
 
-def one_slack(costs: Floats) -> tuple[float, ...]:
+def _one_slack(costs: Floats) -> tuple[float, ...]:
     """The factor of the budget in the limit of `look_up`, and the coefficients of the rest, the highest power first."""
     rest = slack_of(costs)
     rest[0] += 2 * TINY
@@ -123,3 +150,82 @@ def _settle(
         cheaper = price < cost[left]
         found[left[cheaper]], cost[left[cheaper]] = other[cheaper], price[cheaper]
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The index as plain lists: for a single item Python's own numbers are faster than arrays, and give the same."""
+
+    sets: tuple[FeatureSet, ...]
+    accuracies: list[float]
+    costs: list[tuple[float, ...]]
+    """The highest power first."""
+    slack: tuple[float, ...]
+    starts: list[float]
+    offsets: list[int]
+    entries: list[int]
+
+    @staticmethod
+    def of(candidates: Candidates, listing: Listing) -> Table:
+        return Table(
+            candidates.sets,
+            candidates.accuracies.tolist(),
+            [tuple(row) for row in candidates.costs[:, ::-1].tolist()],
+            _one_slack(candidates.costs),
+            listing.starts.tolist(),
+            listing.offsets.tolist(),
+            listing.entries.tolist(),
+        )
+
+    def best(self, curves: CostCurves, size: float, budget: float) -> Choice:
+        """The most accurate affordable set for one item."""
+        try:
+            size, budget = float(size), float(budget)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
+        if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
+            check_items(curves, np.array([size]), np.array([budget]))
+        found = self._find(size, min(budget, LARGEST))
+        if found is None:
+            least = min(horner(cost, size) for cost in self.costs)
+            raise InputError(
+                f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
+                f"Give a budget of {least!r} or more.",
+            )
+        number, cost = found
+        return Choice(self.sets[number], self.accuracies[number], cost)
+
+    def _find(self, size: float, budget: float) -> tuple[int, float] | None:
+        """The number of the best candidate and its cost, as `look_up` finds it."""
+        costs, entries, accuracies = self.costs, self.entries, self.accuracies
+        at = bisect_right(self.starts, size) - 1
+        first, last = self.offsets[at], self.offsets[at + 1]
+        limit = budget * self.slack[0] + horner(self.slack[1:], size)
+        begin = first
+        while begin < last:
+            middle = (begin + last) >> 1
+            if horner(costs[entries[middle]], size) <= limit:
+                begin = middle + 1
+            else:
+                last = middle
+        place = begin - 1
+        while place >= first and horner(costs[entries[place]], size) > budget:
+            place -= 1
+        if place < first:
+            return None
+        number = entries[place]
+        cost = horner(costs[number], size)
+        while place > first and accuracies[entries[place - 1]] == accuracies[number]:
+            place -= 1
+            other = horner(costs[entries[place]], size)
+            if other < cost:
+                number, cost = entries[place], other
+        return number, cost
+
+
+def horner(coefficients: tuple[float, ...], size: float) -> float:
+    """`polynomials.evaluate` of one size, in plain numbers, the highest power first."""
+    value = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = value * size + coefficient
+    return value

@@ -106,7 +106,7 @@ def never_below(coefficients: Floats, start: int, end: int) -> Flags:
 
 
 def first_range_below(coefficients: Floats, start: int, end: int) -> tuple[float, float] | None:
-    """The first and the last size of the first stretch of a range on which a polynomial, (d + 1,), is negative, if any."""
+    """The first and the last size of the first stretch of a range where a polynomial, (d + 1,), is negative, if any."""
     cuts = sign_cuts(coefficients[None], np.array([start]), np.array([end]))[0]
     edges = np.unique(np.concatenate([[start], cuts, [end]]))
     below = is_below(coefficients[None], edges[:-1])

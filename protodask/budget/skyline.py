@@ -36,6 +36,9 @@ from protodask.budget.polynomials import Floats, Integers, is_below, position, p
 MARGIN = 1e-12
 """Relative: thousands of roundings of Horner's rule, and far less than what anybody can measure of a cost."""
 
+MOST_ENTRIES = 50_000_000
+"""Of an index: some gigabytes while it is made."""
+
 TINY = 1e-290
 """Absolute: where products underflow, relative bounds on rounding do not hold."""
 
@@ -66,16 +69,25 @@ class Listing:
 
 def list_candidates(presence: Presence) -> Listing:
     """The lists of all ranges of sizes between which anything changes."""
-    cuts = np.unique(np.concatenate([presence.start, presence.end]))
-    starts = cuts[:-1]
-    first, last = np.searchsorted(starts, presence.start), np.searchsorted(starts, presence.end)
-    lengths = last - first
+    starts, first, lengths = _intervals(presence)
     owner = np.repeat(np.arange(len(lengths)), lengths)
     interval = first[owner] + _counted(lengths)
-    candidate = presence.candidate[owner].astype(np.int32)
-    order = np.lexsort((candidate, interval))
+    # Candidates ascend already: a stable sort keeps them so within each list.
+    order = np.argsort(interval, kind="stable")
     offsets = np.searchsorted(interval[order], np.arange(len(starts) + 1))
-    return Listing(sizes_at(starts), offsets.astype(np.int64), candidate[order])
+    return Listing(sizes_at(starts), offsets.astype(np.int64), presence.candidate[owner[order]].astype(np.int32))
+
+
+def count_entries(presence: Presence) -> int:
+    """How long all lists are together."""
+    return int(_intervals(presence)[2].sum())
+
+
+def _intervals(presence: Presence) -> tuple[Integers, Integers, Integers]:
+    """Where lists begin to hold; of each range of a candidate the first list it is in, and in how many it is."""
+    cuts = np.unique(np.concatenate([presence.start, presence.end]))
+    first, last = np.searchsorted(cuts, presence.start), np.searchsorted(cuts, presence.end)
+    return cuts[:-1], first, last - first
 
 
 def find_presence(candidates: Candidates, low: float, high: float) -> Presence:

@@ -1,0 +1,182 @@
+"""What the index is compared with: every set expanded, every crossing indexed, no index at all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from protodask.budget.candidates import Candidates, order_candidates
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Choice, Expand, Expansion
+from protodask.budget.index import BudgetIndex
+from protodask.budget.lookup import LARGEST, Table, as_items, check_items, horner, in_chunks, look_up
+from protodask.budget.polynomials import Floats, Integers, evaluate, position, position_after, sign_cuts, sizes_at
+from protodask.budget.skyline import Listing
+from protodask.errors import InputError
+
+CHUNK_VALUES = 2**22
+"""Costs held at once."""
+
+MOST_FEATURES = 20
+
+
+def expand_all(n_features: int, expand: Expand) -> tuple[Expansion, ...]:
+    """All `2^m` sets, smaller ones first."""
+    if not 1 <= n_features <= MOST_FEATURES:
+        raise InputError(f"There are {n_features} features.", f"Expand all sets of 1 to {MOST_FEATURES} features.")
+    sets = [frozenset(some) for size in range(n_features + 1) for some in combinations(range(n_features), size)]
+    found: list[Expansion] = []
+    expand(sets, found.append)
+    return tuple(found)
+
+
+def unpruned(index: BudgetIndex) -> Candidates:
+    """All expanded sets of an index, dominated ones too."""
+    known = {item.features: item.accuracy for item in index.expansions if item.accuracy is not None}
+    sets = list(known)
+    return order_candidates(sets, np.array(list(known.values())), index.curves.of_sets(sets))
+
+
+@dataclass(frozen=True, eq=False)
+class IndexAll:
+    """An index with a skyline for every range of sizes between two crossings of any two curves.
+
+    Look-ups are those of `BudgetIndex`; at sizes that rounding cannot tell from a crossing they may differ.
+    """
+
+    curves: CostCurves
+    candidates: Candidates
+    listing: Listing
+
+    @staticmethod
+    def of(curves: CostCurves, candidates: Candidates) -> IndexAll:
+        cuts = _all_crossings(candidates.costs, position(curves.low), position_after(curves.high))
+        return IndexAll(curves, candidates, _list_skylines(candidates, cuts))
+
+    @property
+    def n_entries(self) -> int:
+        """The size of the index: candidates, each as often as there are lists with it."""
+        return len(self.listing.entries)
+
+    def best(self, size: float, budget: float) -> Choice:
+        """See `BudgetIndex.best`."""
+        return self._table.best(self.curves, size, budget)
+
+    def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:
+        """See `BudgetIndex.choose`, of arrays in memory."""
+        n, budget, shape = as_items(self.curves, sizes, budgets)
+        return in_chunks(lambda *items: look_up(self.candidates, self.listing, *items), n, budget).reshape(shape)
+
+    @cached_property
+    def _table(self) -> Table:
+        return Table.of(self.candidates, self.listing)
+
+
+def _all_crossings(costs: Floats, start: int, end: int) -> Integers:
+    """Positions at which any two curves change sides, ascending, and both ends of the range."""
+    first, second = np.triu_indices(len(costs), 1)
+    found = [np.array([start, end], dtype=np.int64)]
+    rows = CHUNK_VALUES // costs.shape[1]
+    for begin in range(0, len(first), rows):
+        pairs = slice(begin, begin + rows)
+        differences = costs[second[pairs]] - costs[first[pairs]]
+        starts = np.full(len(differences), start, dtype=np.int64)
+        ends = np.full(len(differences), end, dtype=np.int64)
+        cuts = sign_cuts(differences, starts, ends)
+        found.append(_changes(differences, cuts, starts, ends))
+    return np.unique(np.concatenate(found))
+
+
+def _changes(differences: Floats, cuts: Integers, starts: Integers, ends: Integers) -> Integers:
+    """Of cuts those where the sign does change."""
+    edges = np.concatenate([starts[:, None], cuts], axis=1)
+    inside = edges < ends[:, None]
+    below = evaluate(differences[:, None, :], sizes_at(np.minimum(edges, ends[:, None] - 1))) < 0
+    # What stands at the end of the range is no crossing.
+    return cuts[(below[:, 1:] != below[:, :-1]) & inside[:, 1:]]
+
+
+def _list_skylines(candidates: Candidates, cuts: Integers) -> Listing:
+    """The skyline in the middle of each range between cuts."""
+    middles = sizes_at(cuts[:-1] + ((cuts[1:] - cuts[:-1]) >> 1))
+    n_sets = len(candidates.sets)
+    entries, lengths = [], []
+    for begin in range(0, len(middles), rows := max(1, CHUNK_VALUES // n_sets)):
+        cost = evaluate(candidates.costs, middles[begin : begin + rows, None])
+        # From the most accurate one down: those on the skyline cost less than all that come before.
+        falling = cost[:, ::-1]
+        least = np.minimum.accumulate(falling, axis=1)
+        on_skyline = np.concatenate([np.ones((len(cost), 1), np.bool_), falling[:, 1:] < least[:, :-1]], axis=1)
+        on_skyline = on_skyline[:, ::-1] & _cheapest_of_equals(candidates.accuracies, cost)
+        lengths.append(on_skyline.sum(axis=1))
+        entries.append(np.nonzero(on_skyline)[1].astype(np.int32))
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    return Listing(sizes_at(cuts[:-1]), offsets, np.concatenate(entries))
+
+
+def _cheapest_of_equals(accuracies: Floats, cost: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    begins = np.flatnonzero(np.append(True, np.diff(accuracies) > 0))
+    least = np.minimum.reduceat(cost, begins, axis=1)
+    return np.asarray(cost <= np.repeat(least, np.diff(np.append(begins, len(accuracies))), axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """No index: candidates are gone through one by one."""
+
+    curves: CostCurves
+    candidates: Candidates
+
+    def best(self, size: float, budget: float) -> Choice:
+        """See `BudgetIndex.best`; from the most accurate candidate down, until one is affordable."""
+        if not (self.curves.low <= size <= self.curves.high and size <= LARGEST and budget >= 0):
+            check_items(self.curves, np.array([size]), np.array([budget]))
+        limit = min(budget, LARGEST)
+        accuracies, costs = self._accuracies, self._costs
+        found, least = -1, math.inf
+        for number in range(len(costs) - 1, -1, -1):
+            if found >= 0 and accuracies[number] < accuracies[found]:
+                break
+            cost = horner(costs[number], size)
+            if cost <= limit and cost < least:
+                found, least = number, cost
+        if found < 0:
+            raise InputError(f"No set of features costs as little as {budget!r}.", "Give a larger budget.")
+        return Choice(self.candidates.sets[found], accuracies[found], least)
+
+    def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:
+        """See `BudgetIndex.choose`, of arrays in memory; each candidate is compared with all items at once."""
+        n, budget, shape = as_items(self.curves, sizes, budgets)
+        return in_chunks(self._scan, n, budget).reshape(shape)
+
+    def _scan(self, sizes: Floats, budgets: Floats) -> Integers:
+        accuracies, costs = self.candidates.accuracies, self.candidates.costs
+        found = np.full(len(sizes), -1, dtype=np.int64)
+        ties = np.append(False, np.diff(accuracies) == 0)
+        for number, cost in enumerate(costs):
+            price = evaluate(cost, sizes)
+            better = price <= budgets
+            if ties[number]:
+                rival = (found >= 0) & (accuracies[found] == accuracies[number])
+                better &= ~rival | (price <= evaluate(costs[found], sizes))
+            np.copyto(found, number, where=better)
+        return found
+
+    @cached_property
+    def _accuracies(self) -> list[float]:
+        return self.candidates.accuracies.tolist()
+
+    @cached_property
+    def _costs(self) -> list[tuple[float, ...]]:
+        return [tuple(row) for row in self.candidates.costs[:, ::-1].tolist()]
+
+
+def scan(index: BudgetIndex, sizes: ArrayLike, budgets: ArrayLike) -> Any:
+    """The numbers that `index.choose` gives, without the index: all candidates are gone through."""
+    return Scan(index.curves, index.candidates).choose(sizes, budgets)

@@ -1,0 +1,238 @@
+"""An index on disk: one file of JSON, checksummed, with everything that a reader in another language needs as well.
+
+low, high          sizes; a `high` of null is infinite
+costs              of each feature the coefficients, constant first
+feature_names, alpha, monotone_error, observed_error
+guarantee          null where it is infinite
+expansions         of each set that was tried: features, accuracy or null, failure or null, seconds
+candidates         numbers of expansions, by rising accuracy
+listed             candidate, start, end: each candidate (its number among them) is listed from a size to below
+                   another one, null beyond all; a candidate may have several such ranges
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from protodask.budget.candidates import Candidates
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
+from protodask.budget.index import BudgetIndex
+from protodask.budget.polynomials import Integers, position, position_after, sizes_at
+from protodask.budget.skyline import MOST_ENTRIES, Presence, count_entries
+from protodask.data.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
+from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.storage import check_file_free, replace_file
+from protodask.errors import FormatError, InputError
+from protodask.places import mask
+
+RECORD = RecordKind(
+    "budget index",
+    "protodask-budget-index",
+    1,
+    "Make one with build_index, and save it with save_index.",
+    "Build the index again, or restore it from a copy.",
+)
+
+MOST_COEFFICIENTS = 1000
+"""Of the cost of a feature: a bound on what a damaged or hostile file can make a reader do."""
+
+
+def save_index(index: BudgetIndex, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write an index, whole or not at all."""
+    place = os.fspath(path)
+    check_file_free(place, overwrite)
+    replace_file(place, index_text(index))
+
+
+def index_text(index: BudgetIndex) -> str:
+    """The content of its file."""
+    return json.dumps(seal(_describe(index), RECORD.name), allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def load_index(path: str | os.PathLike[str]) -> BudgetIndex:
+    """Read an index; what is damaged, foreign or newer is a `FormatError`. It is the saved one to the bit."""
+    place = locate(path)
+    if is_url(place):
+        raise InputError(f"{mask(place)} is no place on this machine.", "Copy the index to a local file.")
+    with storage_errors(place, "reading"), open_named(place) as file:
+        content = read_bounded(file, MAX_JSON_BYTES, place)
+    return parse_index(content, place)
+
+
+def parse_index(content: bytes, where: str) -> BudgetIndex:
+    """An index from the content of its file."""
+    try:
+        record = parse_json(content)
+    except ValueError as error:
+        raise FormatError(f"{where} is damaged, or no budget index ({error}).", RECORD.remedy) from error
+    fields = recognize(record, RECORD, where)
+    unseal(fields)
+    return _parse(fields)
+
+
+def _describe(index: BudgetIndex) -> dict[str, Any]:
+    # Of a set that was tried more than once the last expansion counts.
+    number = {item.features: i for i, item in enumerate(index.expansions) if item.accuracy is not None}
+    return {
+        "format": RECORD.format,
+        "version": RECORD.version,
+        "low": index.curves.low,
+        "high": _or_null(index.curves.high),
+        "costs": index.curves.coefficients.tolist(),
+        "feature_names": list(index.feature_names),
+        "alpha": float(index.alpha),
+        "monotone_error": float(index.monotone_error),
+        "guarantee": _or_null(float(index.guarantee)),
+        "observed_error": float(index.observed_error),
+        "expansions": {
+            "features": [sorted(map(int, item.features)) for item in index.expansions],
+            "accuracy": [None if item.accuracy is None else float(item.accuracy) for item in index.expansions],
+            "failure": [item.failure for item in index.expansions],
+            "seconds": [float(item.seconds) for item in index.expansions],
+        },
+        "candidates": [number[features] for features in index.sets],
+        "listed": {
+            "candidate": index.presence.candidate.tolist(),
+            "start": sizes_at(index.presence.start).tolist(),
+            "end": [_or_null(size) for size in sizes_at(index.presence.end).tolist()],
+        },
+    }
+
+
+def _or_null(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _parse(fields: Fields) -> BudgetIndex:
+    names = fields.texts("feature_names")
+    curves = _parse_curves(fields, len(names))
+    expansions = _parse_expansions(_within(fields, "expansions"), len(names))
+    candidates = _parse_candidates(fields, curves, expansions)
+    guarantee = fields.record.get("guarantee")
+    return BudgetIndex(
+        curves=curves,
+        feature_names=names,
+        candidates=candidates,
+        presence=_parse_presence(_within(fields, "listed"), curves, len(candidates.sets)),
+        expansions=expansions,
+        alpha=_number(fields, "alpha"),
+        monotone_error=_number(fields, "monotone_error"),
+        guarantee=math.inf if guarantee is None else _number(fields, "guarantee"),
+        observed_error=_number(fields, "observed_error"),
+    )
+
+
+def _within(fields: Fields, name: str) -> Fields:
+    record = fields.record.get(name)
+    if not isinstance(record, dict):
+        fields.damaged(f"{name} is not an object")
+    return replace(fields, record=record)
+
+
+def _number(fields: Fields, name: str) -> float:
+    value = float(fields.floats(name, None)[0])
+    if value < 0:
+        fields.damaged(f"{name} is negative")
+    return value
+
+
+def _parse_curves(fields: Fields, n_features: int) -> CostCurves:
+    rows = fields.record.get("costs")
+    if not isinstance(rows, list) or len(rows) != n_features or not rows:
+        fields.damaged("there is not a cost for each feature")
+    first = rows[0]
+    if not isinstance(first, list) or not 1 <= len(first) <= MOST_COEFFICIENTS:
+        fields.damaged("the cost of a feature has no sensible number of coefficients")
+    costs = np.stack([replace(fields, record={"costs": row}).floats("costs", len(first)) for row in rows])
+    high = fields.record.get("high")
+    try:
+        curves = CostCurves.of(costs, (_number(fields, "low"), math.inf if high is None else _number(fields, "high")))
+        curves.check_names(fields.texts("feature_names"))
+    except InputError as error:
+        fields.damaged(f"its costs make no sense ({error.seen})")
+    return curves
+
+
+def _parse_expansions(fields: Fields, n_features: int) -> tuple[Expansion, ...]:
+    sets = fields.record.get("features")
+    if not isinstance(sets, list):
+        fields.damaged("the expansions have no features")
+    columns = [fields.record.get(name) for name in ("accuracy", "failure")]
+    if not all(isinstance(column, list) and len(column) == len(sets) for column in columns):
+        fields.damaged("the expansions are not all described")
+    found = []
+    for features, accuracy, failure, seconds in zip(
+        sets, *columns, fields.floats("seconds", len(sets)).tolist(), strict=True
+    ):
+        if (
+            not isinstance(features, list)
+            or any(type(feature) is not int or not 0 <= feature < n_features for feature in features)
+            or len(set(features)) != len(features)
+        ):
+            fields.damaged("a set has features that the index does not have")
+        if not (type(accuracy) is float and failure is None) and not (accuracy is None and isinstance(failure, str)):
+            fields.damaged("an expansion has neither an accuracy nor a failure")
+        found.append(Expansion(frozenset(features), accuracy, failure, seconds))
+    return tuple(found)
+
+
+def _parse_candidates(fields: Fields, curves: CostCurves, expansions: tuple[Expansion, ...]) -> Candidates:
+    numbers = fields.record.get("candidates")
+    if not isinstance(numbers, list) or not numbers or len(numbers) > len(expansions):
+        fields.damaged("there is no sensible number of candidates")
+    chosen = [expansions[number] for number in fields.integers("candidates", len(numbers)) if number < len(expansions)]
+    sets = tuple(item.features for item in chosen)
+    known = [item.accuracy for item in chosen if item.accuracy is not None]
+    if len(known) < len(numbers) or len(set(sets)) < len(sets) or (np.diff(accuracies := np.array(known)) < 0).any():
+        fields.damaged("the candidates are no expansions of rising accuracy")
+    return Candidates(sets, accuracies, curves.of_sets(sets))
+
+
+def _parse_presence(fields: Fields, curves: CostCurves, n_candidates: int) -> Presence:
+    candidate = fields.record.get("candidate")
+    ends = fields.record.get("end")
+    if not isinstance(candidate, list) or not isinstance(ends, list):
+        fields.damaged("the candidates are listed nowhere")
+    length = len(candidate)
+    numbers = np.array(fields.integers("candidate", length), dtype=np.int64)
+    known = [end for end in ends if end is not None]
+    end = np.full(len(ends), math.inf)
+    end[[i for i, value in enumerate(ends) if value is not None]] = replace(fields, record={"end": known}).floats(
+        "end", len(known)
+    )
+    if len(ends) != length:
+        fields.damaged("the ranges of candidates do not all end")
+    presence = Presence(numbers, _positions(fields.floats("start", length)), _positions(end))
+    if reason := _implausible(presence, position(curves.low), position_after(curves.high), n_candidates):
+        fields.damaged(reason)
+    return presence
+
+
+def _positions(sizes: np.ndarray[Any, np.dtype[np.float64]]) -> Integers:
+    return np.ascontiguousarray(sizes).view(np.int64)
+
+
+def _implausible(presence: Presence, low: int, end: int, n_candidates: int) -> str | None:
+    if not len(presence.candidate) or (presence.candidate >= n_candidates).any():
+        return "what is listed are no candidates"
+    if (presence.start < low).any() or (presence.end > end).any() or (presence.end <= presence.start).any():
+        return "a range of sizes makes no sense"
+    same = np.diff(presence.candidate) == 0
+    if (np.diff(presence.candidate) < 0).any() or (presence.start[1:][same] <= presence.end[:-1][same]).any():
+        return "the ranges of sizes are not in order"
+    cuts, places = np.unique(np.concatenate([presence.start, presence.end]), return_inverse=True)
+    rises = np.bincount(places[: len(presence.start)], minlength=len(cuts))
+    falls = np.bincount(places[len(presence.start) :], minlength=len(cuts))
+    if cuts[0] != low or cuts[-1] != end or (np.cumsum(rises - falls)[:-1] <= 0).any():
+        return "at some size no candidate is listed"
+    if count_entries(presence) > MOST_ENTRIES:
+        return "it lists more candidates than any index does"
+    return None
