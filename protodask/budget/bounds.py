@@ -11,6 +11,10 @@ Masks = NDArray[np.int64]
 """Sets of features as numbers: feature `f` is in a set where bit `f` of its number is 1."""
 
 
+ROUNDING = 1e-12
+"""Differences of accuracies that should be equal are off by less than this: 0.91 - 0.9 is more than 0.01."""
+
+
 class Bounds:
     """Bounds on accuracy that is monotone within `e` (`a_r <= a_s + e` for every part `r` of `s`).
 
@@ -53,7 +57,7 @@ class Bounds:
         return np.asarray(self.high - self.low)
 
     def observed_error(self) -> float:
-        """The smallest `e` that agrees with what is expanded."""
+        """By how much what is expanded falls short of being monotone and, if assumed, of diminishing returns."""
         expanded = ~np.isnan(self.accuracy)
         worst = np.max(self.low[expanded] - self.accuracy[expanded], initial=0.0)
         if self._diminishing:
@@ -63,6 +67,9 @@ class Bounds:
                 smallest = np.where(known, rises, np.inf)
                 spread_to_supersets(smallest, np.minimum)
                 worst = max(worst, np.max(rises[known] - smallest[known], initial=0.0))
+            excess = np.max(self.accuracy[expanded] - self.high[expanded], initial=0.0)
+            if worst <= self._error + ROUNDING < self._error + excess:
+                worst = self._error + excess  # nothing that was seen twice tells, and yet it cannot be
         return float(worst)
 
     def _pass_down(self) -> None:

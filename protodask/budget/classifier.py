@@ -18,20 +18,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.budget.black_box import BlackBox, fit_all, make_folds
+from protodask.budget.building import FailedExpansionWarning, index_exploration
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, FeatureSet
 from protodask.budget.extraction import Extracted, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
-from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.index import BudgetIndex
 from protodask.budget.lattice import explore
 from protodask.budget.measuring import Clock, Extractor, MeasuredCosts, as_coefficients, costs_of, item_size, sizes_of
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.prediction import Prediction, Predictor, look_up_all
 from protodask.budget.recorded import recorded
 from protodask.engine import Engine, EngineLike, open_engine
-from protodask.errors import InputError, some
+from protodask.errors import InputError
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
 Method = Literal["index", "greedy", "greedy-accuracy", "greedy-cost"]
@@ -180,7 +181,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         box = BlackBox(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
             index = self._index(box, curves, names, sizes, engine, record)
-            self.models_ = fit_all(box, [index.sets[number] for number in answer_numbers(index)], engine)
+            self.models_ = fit_all(box, answer_sets(index), engine)
         predictor = Predictor(
             names=names,
             functions=tuple(extractors.values()),
@@ -294,12 +295,12 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"There is a model on no set of features ({reason}).", "Check the estimator and the extractors."
             )
-        if index.failures:
-            sets = some([_names(names, failure.features) for failure in index.failures], 5)
+        if index.failures and isinstance(index, GreedyIndex):
+            first = index.failures[0]
             warnings.warn(
-                f"{len(index.failures)} sets of features have no model and are left out: {sets} (the first: "
-                f"{index.failures[0].failure}).",
-                RuntimeWarning,
+                f"{len(index.failures)} of the {index.expanded} sets of features that were tried failed and are never "
+                f"chosen, the first of them, {sorted(first.features)}, so: {first.failure}",
+                FailedExpansionWarning,
                 stacklevel=4,
             )
         return index
@@ -320,26 +321,14 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = explore(
             curves.n_features, expand, alpha=self.alpha, monotone_error=self.monotone_error, most_fits=self.most_fits
         )
-        return make_index(
-            curves,
-            found.expansions,
-            alpha=self.alpha,
-            monotone_error=self.monotone_error,
-            guarantee=found.guarantee,
-            observed_error=found.observed_error,
-            feature_names=names,
-        )
+        return index_exploration(curves, found, names)
 
 
-def answer_numbers(index: BudgetIndex | GreedyIndex) -> tuple[int, ...]:
+def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
     """The sets of an index that it may answer with."""
     if isinstance(index, GreedyIndex):
         return index.answers
-    return tuple(np.unique(index.presence.candidate).tolist())
-
-
-def _names(names: Sequence[str], features: FeatureSet) -> str:
-    return " + ".join(names[feature] for feature in sorted(features)) or "none"
+    return tuple(index.sets[number] for number in np.unique(index.presence.candidate).tolist())
 
 
 def _key(box: BlackBox) -> str:

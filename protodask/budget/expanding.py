@@ -29,17 +29,20 @@ def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
         for features in sets:
             on_end(_expand_one(accuracy, features))
 
+    if engine is None:
+        return expand_here
+    quiet = engine.with_progress(None)  # whoever explores tells how far that is, of all rounds together
+
     def expand_there(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
-        assert engine is not None
         # In rounds: results come when a round has ended, and are to be recorded soon.
         first = 0
         while first < len(sets):
-            last = first + max(1, engine.scheduler.n_threads)
-            for expansion in _expand_round(engine, accuracy, tuple(sets[first:last])):
+            last = first + max(1, quiet.scheduler.n_threads)
+            for expansion in _expand_round(quiet, accuracy, tuple(sets[first:last])):
                 on_end(expansion)
             first = last
 
-    return expand_here if engine is None else expand_there
+    return expand_there
 
 
 def usable(expansion: Expansion) -> Expansion:
@@ -84,7 +87,7 @@ def _expand_round(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ..
 def _expand_at_once(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
     source = array_source({"number": np.arange(len(sets))}, block_rows=1)
     try:
-        return engine.reduce(source, _EXPAND, accuracy, sets, label="expanding")
+        return engine.reduce(source, _EXPAND, accuracy, sets)
     finally:
         engine.forget(source)
 

@@ -16,13 +16,12 @@ from contextlib import nullcontext
 from os import PathLike
 from typing import Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
-from protodask.budget.greedy_index import GreedyIndex, GreedySequence
+from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
@@ -70,8 +69,7 @@ def build_greedy(
         size = (curves.low + curves.high) / 2
     with nullcontext() if engine is None else open_engine(engine) as opened:
         expand = expander(accuracy, opened)
-        names = None if feature_names is None else list(feature_names)
-        key = {"features": curves.n_features, "names": names}
+        key = {"n_features": curves.n_features, "feature_names": curves.check_names(feature_names)}
         with nullcontext(expand) if record is None else recorded(expand, record, key) as expanding:
             return make_greedy(
                 curves,
@@ -110,11 +108,7 @@ def make_greedy(
         )
     if most_fits is not None and most_fits < 1:
         raise InputError(f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
-    names = None if feature_names is None else tuple(feature_names)
-    if names is not None and len(names) != curves.n_features:
-        raise InputError(
-            f"There are {len(names)} feature names and {curves.n_features} features.", "Give a name for each feature."
-        )
+    names = curves.check_names(feature_names)
     given = None if trade_offs is None else _numbers(trade_offs)
     known = _Known(expand, most_fits, listen)
     prices = [curves.at(frozenset([feature]), size) for feature in range(curves.n_features)]
@@ -124,7 +118,14 @@ def make_greedy(
         wanted = [one.wanted() for one in steps]
         for one, answered in zip(steps, known.ask(wanted), strict=True):
             one.step(known, answered)
-    return _index(curves, size, growing, known, names)
+    return index_sequences(
+        curves,
+        size,
+        [one.grown(known) for one in growing],
+        expanded=len(known.found),
+        failures=[expansion for expansion in known.found.values() if expansion.accuracy is None],
+        feature_names=names,
+    )
 
 
 def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
@@ -227,37 +228,6 @@ class _Growing:
             return
         self.order.append(self.left.pop(best))
 
-
-def _index(
-    curves: CostCurves,
-    size: float,
-    growing: Sequence[_Growing],
-    known: _Known,
-    names: tuple[str, ...] | None,
-) -> GreedyIndex:
-    numbers: dict[FeatureSet, int] = {}
-    accuracies: list[float] = []
-    sequences = []
-    for one in growing:
-        recorded = []
-        for length in range(len(one.order) + 1):
-            features = frozenset(one.order[:length])
-            accuracy = known.accuracy(features)
-            if accuracy is None:
-                recorded.append(-1)
-                continue
-            if features not in numbers:
-                numbers[features] = len(accuracies)
-                accuracies.append(accuracy)
-            recorded.append(numbers[features])
-        sequences.append(GreedySequence(one.trade_off, tuple(one.order), tuple(recorded)))
-    return GreedyIndex(
-        curves=curves,
-        size=size,
-        sets=tuple(numbers),
-        accuracies=np.array(accuracies),
-        sequences=tuple(sequences),
-        expanded=len(known.found),
-        failures=tuple(expansion for expansion in known.found.values() if expansion.accuracy is None),
-        feature_names=names,
-    )
+    def grown(self, known: _Known) -> Grown:
+        prefixes = [frozenset(self.order[:length]) for length in range(len(self.order) + 1)]
+        return self.trade_off, self.order, [known.accuracy(features) for features in prefixes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,8 +46,8 @@ class GreedyIndex:
     """In the order of their trade-offs."""
     expanded: int
     """How many sets were expanded."""
-    failures: tuple[Expansion, ...] = ()
-    feature_names: tuple[str, ...] | None = None
+    failures: tuple[Expansion, ...]
+    feature_names: tuple[str, ...]
 
     @cached_property
     def costs(self) -> Floats:
@@ -59,10 +60,10 @@ class GreedyIndex:
         return len(self._skyline.sequences) + sum(len(sequence.recorded) for sequence in self.sequences)
 
     @property
-    def answers(self) -> tuple[int, ...]:
-        """The recorded sets that some size and budget is answered with, ascending."""
+    def answers(self) -> tuple[FeatureSet, ...]:
+        """The recorded sets that some size and budget may be answered with."""
         reached = np.unique(self._tables.best[np.unique(self._skyline.sequences)])
-        return tuple(reached[reached >= 0].tolist())
+        return tuple(self.sets[number] for number in reached[reached >= 0].tolist())
 
     def best(self, size: float, budget: float) -> Choice:
         """What to compute for one item."""
@@ -201,6 +202,47 @@ class GreedyWalk:
         while longest + 1 < len(self._costs) and self._costs[longest + 1] - spent <= left:
             longest += 1
         return longest
+
+
+Grown = tuple[float, Sequence[int], Sequence[float | None]]
+"""A trade-off, its features in order, and the accuracy of every prefix from the empty one, None without a model."""
+
+
+def index_sequences(
+    curves: CostCurves,
+    size: float,
+    grown: Sequence[Grown],
+    *,
+    expanded: int,
+    failures: Sequence[Expansion] = (),
+    feature_names: Sequence[str] | None = None,
+) -> GreedyIndex:
+    """The look-up over sequences, by rising trade-off, with sets that several of them meet recorded once."""
+    numbers: dict[FeatureSet, int] = {}
+    accuracies: list[float] = []
+    sequences = []
+    for trade_off, order, known in grown:
+        recorded = []
+        for length, accuracy in enumerate(known):
+            features = frozenset(order[:length])
+            if accuracy is None:
+                recorded.append(-1)
+                continue
+            if features not in numbers:
+                numbers[features] = len(accuracies)
+                accuracies.append(accuracy)
+            recorded.append(numbers[features])
+        sequences.append(GreedySequence(trade_off, tuple(order), tuple(recorded)))
+    return GreedyIndex(
+        curves=curves,
+        size=size,
+        sets=tuple(numbers),
+        accuracies=np.array(accuracies),
+        sequences=tuple(sequences),
+        expanded=expanded,
+        failures=tuple(failures),
+        feature_names=curves.check_names(feature_names),
+    )
 
 
 def trade_off_name(trade_off: float) -> str:

@@ -1,0 +1,217 @@
+"""Expanding with a function, in this thread, in several, and on a cluster."""
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import LocalCluster
+
+from protodask.budget.expanding import expander, usable
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.lattice import explore
+from protodask.engine import Engine, open_engine, thread_engine
+from protodask.errors import InputError
+
+SETS = [frozenset(features) for features in ((), (0,), (1,), (0, 1), (5, 2), (3,), (7, 8, 9))]
+
+
+@pytest.fixture(scope="module")
+def address(start_cluster: Callable[[int], LocalCluster]) -> str:
+    return str(start_cluster(2).scheduler_address)
+
+
+@pytest.fixture(scope="module")
+def cluster(address: str) -> Iterator[Engine]:
+    with open_engine(address) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Engine]:
+    with thread_engine(2) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["no engine", "threads", "cluster"])
+def engine(request: pytest.FixtureRequest) -> Engine | None:
+    if request.param == "no engine":
+        return None
+    found: Engine = request.getfixturevalue(request.param)
+    return found
+
+
+def expand_all(expand: Expand, sets: list[FeatureSet]) -> list[Expansion]:
+    found: list[Expansion] = []
+    here = threading.get_ident()
+
+    def on_end(expansion: Expansion) -> None:
+        assert threading.get_ident() == here
+        found.append(expansion)
+
+    expand(sets, on_end)
+    return found
+
+
+def test_expander__gives_each_set_its_accuracy(engine: Engine | None) -> None:
+    weights = {feature: feature / 100 for feature in range(10)}  # the function travels with what it refers to
+    found = expand_all(expander(lambda features: 0.5 + sum(weights[one] for one in features), engine), SETS)
+    assert [one.features for one in found] == SETS
+    assert [one.accuracy for one in found] == [0.5 + sum(weights[one] for one in features) for features in SETS]
+    assert all(one.failure is None and one.seconds >= 0 for one in found)
+
+
+def test_expander__takes_what_is_raised_as_the_failure_of_that_set(engine: Engine | None) -> None:
+    def accuracy(features: FeatureSet) -> float:
+        if 1 in features:
+            raise InputError("Feature 1 is constant.", "Leave it out.")
+        if 2 in features:
+            return 1 / 0
+        return 0.75
+
+    found = {one.features: one for one in expand_all(expander(accuracy, engine), SETS)}
+    for features in SETS:
+        failure = found[features].failure
+        if 1 in features:
+            assert failure == "InputError: Feature 1 is constant. Leave it out."
+        elif 2 in features:
+            assert failure is not None
+            assert failure.startswith("ZeroDivisionError: ")
+        else:
+            assert failure is None
+        assert (found[features].accuracy is None) == (failure is not None)
+
+
+@pytest.mark.parametrize("value", [0.5, 1, np.float32(0.5), np.float64(0.5), np.int8(1), np.float16(0.5)], ids=repr)
+def test_expander__takes_numbers(value: Any) -> None:
+    (found,) = expand_all(expander(lambda features: value), [frozenset()])
+    assert type(found.accuracy) is float
+    assert found.accuracy == value
+
+
+@pytest.mark.parametrize(
+    ("value", "failure"),
+    [
+        (None, "Its accuracy is a NoneType, not a number."),
+        ("0.5", "Its accuracy is a str, not a number."),
+        (True, "Its accuracy is a bool, not a number."),
+        (np.bool_(True), "Its accuracy is a bool, not a number."),
+        (np.ones(1), "Its accuracy is a ndarray, not a number."),
+        (0.5 + 0j, "Its accuracy is a complex, not a number."),
+        (Fraction(1, 2), "Its accuracy is a Fraction, not a number."),
+        (math.nan, "Its accuracy is nan, which is not a finite number."),
+        (np.float32("-inf"), "Its accuracy is -inf, which is not a finite number."),
+        (10**400, "Its accuracy is a number beyond the range of float64."),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_expander__takes_what_is_no_number_as_a_failure(value: Any, failure: str) -> None:
+    (found,) = expand_all(expander(lambda features: value), [frozenset({3})])
+    assert (found.accuracy, found.failure) == (None, failure)
+
+
+def test_expander__without_an_engine_stays_in_this_thread() -> None:
+    used = set()
+
+    def accuracy(features: FeatureSet) -> float:
+        used.add(threading.get_ident())
+        return 0.5
+
+    expand_all(expander(accuracy), SETS)
+    assert used == {threading.get_ident()}
+
+
+def test_expander__expands_as_many_at_once_as_there_are_threads(threads: Engine) -> None:
+    together = threading.Barrier(2)  # broken, and an exception in both, where one waits alone
+    found = expand_all(expander(lambda features: 0.5 + together.wait(timeout=30), threads), SETS[:6])
+    assert [one.failure for one in found] == [None] * 6
+    assert sorted(one.accuracy or 0 for one in found) == [0.5] * 3 + [1.5] * 3
+
+
+def test_expander__says_what_has_ended_before_the_rest_begins(threads: Engine) -> None:
+    begun: list[FeatureSet] = []
+    ahead: list[int] = []
+
+    def accuracy(features: FeatureSet) -> float:
+        begun.append(features)
+        return 0.5
+
+    expander(accuracy, threads)(SETS, lambda expansion: ahead.append(len(begun) - len(ahead)))
+    assert max(ahead) <= 2
+
+
+def test_expander__computes_on_the_workers(cluster: Engine) -> None:
+    found = expand_all(expander(lambda features: float(os.getpid()), cluster), SETS)
+    processes = {one.accuracy for one in found}
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_expander__lets_the_user_interrupt(stop: type[BaseException]) -> None:
+    def accuracy(features: FeatureSet) -> float:
+        raise stop
+
+    with pytest.raises(stop):
+        expand_all(expander(accuracy), SETS)
+
+
+def test_expander__raises_what_the_engine_does() -> None:
+    with thread_engine(2) as engine:
+        expand = expander(lambda features: 0.5, engine)
+    with pytest.raises(InputError, match="Open another one"):
+        expand_all(expand, SETS)
+
+
+def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None:
+    weights = np.random.default_rng(3).exponential(size=7)
+
+    def accuracy(features: FeatureSet) -> float:
+        if features == {2, 4}:
+            raise ValueError("It did not converge.")
+        return float(1 - np.exp(-sum(weights[feature] for feature in sorted(features))))
+
+    def outcome(used: Engine | None) -> list[tuple[FeatureSet, float | None, str | None]]:
+        found = explore(7, expander(accuracy, used), alpha=0.05)
+        return [(one.features, one.accuracy, one.failure) for one in found.expansions]
+
+    assert outcome(engine) == outcome(None)
+
+
+@pytest.mark.slow
+def test_expander__takes_a_set_that_kills_workers_as_failed(
+    start_cluster: Callable[[int], LocalCluster], tmp_path: Path
+) -> None:
+    def accuracy(features: FeatureSet) -> float:
+        if features == {1}:
+            (tmp_path / os.urandom(8).hex()).touch()
+            os._exit(1)
+        return 0.5
+
+    with open_engine(str(start_cluster(2).scheduler_address)) as engine:
+        found = {one.features: one for one in expand_all(expander(accuracy, engine), SETS)}
+    assert len(list(tmp_path.iterdir())) > 1
+    failure = found[frozenset({1})].failure
+    assert failure is not None
+    assert failure.startswith("ClusterError: A task was given up")
+    assert [one for one in SETS if found[one].failure is not None] == [frozenset({1})]
+
+
+@pytest.mark.parametrize(
+    ("given", "accuracy", "failure"),
+    [
+        (Expansion(frozenset(), 0.5), 0.5, None),
+        (Expansion(frozenset(), 0.5, "no"), None, "no"),
+        (Expansion(frozenset(), None, "no"), None, "no"),
+        (Expansion(frozenset(), None), None, "Nothing was said of its accuracy."),
+        (Expansion(frozenset(), math.inf), None, "Its accuracy is inf, which is not a finite number."),
+    ],
+)
+def test_usable__has_an_accuracy_or_a_failure(given: Expansion, accuracy: float | None, failure: str | None) -> None:
+    found = usable(given)
+    assert (found.accuracy, found.failure) == (accuracy, failure)
