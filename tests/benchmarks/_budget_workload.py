@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 
 SIZES = (1.0, 500.0)
 MOST_COEFFICIENTS = (100.0, 1.0, 0.01)
+BESIDE = 1e-7
 HELPFUL, OTHER = (0.7, 1.0), (0.5, 0.7)
 
 
@@ -68,12 +69,15 @@ class Optima:
 
     @staticmethod
     def of(workload: Workload, sizes: Sequence[float], n_budgets: int) -> Optima:
-        """Budgets from the cheapest feature to all features, evenly spread on a logarithmic axis."""
+        """Budgets from the cheapest feature to all features, evenly spread on a logarithmic axis.
+
+        None is what any set costs but for rounding: whether it would be within is not for a study to decide.
+        """
         costs, budgets, best = [], [], []
         for size in sizes:
             prices = workload.prices(size)
             costs.append(sums_of_sets(prices))
-            budgets.append(np.geomspace(prices.min(), prices.sum(), n_budgets))
+            budgets.append(np.geomspace(prices.min(), prices.sum(), n_budgets) * (1 + BESIDE))
             order = np.argsort(costs[-1], kind="stable")
             # The empty set, which costs nothing, is within every budget.
             within = np.searchsorted(costs[-1][order], budgets[-1], side="right") - 1

@@ -14,10 +14,10 @@ Methods:
   greedy           sequences of features for seven trade-offs of accuracy and cost, at the median size
   greedy-accuracy  the one sequence that looks at accuracy only
   greedy-cost      the one that looks at cost only
-  index-all        lists of candidates for all ranges of sizes between which the curves of any two sets cross: of all
-                   sets that poly-dom expanded (as long as they are at most --most-index-all), or of those that are left
-                   of them when those are gone that others dominate at all sizes
-  scan             the candidates, those that are left, gone through one by one
+  index-all        lists for all ranges of sizes between which the curves of any two sets cross: of the candidates,
+                   which no other set dominates at all sizes, or of all sets that poly-dom expanded; as long as they are
+                   at most --most-index-all sets, since the lists grow with the cube of their number
+  scan             the candidates, gone through one by one
 
 Four metrics: sets expanded; entries of the index (of the scan: candidates); seconds of a look-up, for one item and for
 many at once; accuracy against budget, the mean over budgets from the cheapest feature to all features, evenly spread on
@@ -105,10 +105,10 @@ class Indexed:
     alpha: float
     candidates: int
     index: int
-    index_all: int
-    """Of the candidates."""
+    index_all: int | None
+    """Of the candidates; None where they are too many."""
     index_all_expanded: int | None
-    """Of all expanded sets; None where they are too many."""
+    """The same of all expanded sets."""
     seconds: float
     """For finding the candidates, and listing them."""
 
@@ -148,6 +148,8 @@ class Found:
     indexed: list[Indexed] = field(default_factory=list)
     looked_up: list[LookedUp] = field(default_factory=list)
     accurate: list[Accurate] = field(default_factory=list)
+    largest: list[tuple[BudgetIndex, Case]] = field(default_factory=list)
+    """The index of the most candidates so far."""
 
 
 def poly_dom(alpha: float) -> str:
@@ -176,9 +178,11 @@ def size_up(workload: work.Workload, index: BudgetIndex, case: Case, most: int) 
     began = time.perf_counter()
     entries = make_index(workload.curves, index.expansions).n_entries
     seconds = time.perf_counter() - began
-    of_candidates = IndexAll.of(index.curves, index.candidates).n_entries
-    of_all = IndexAll.of(index.curves, unpruned(index)).n_entries if index.expanded <= most else None
-    return Indexed(case, index.alpha, len(index.sets), entries, of_candidates, of_all, seconds)
+    all_crossings = [
+        IndexAll.of(index.curves, candidates).n_entries if len(candidates.sets) <= most else None
+        for candidates in (index.candidates, unpruned(index))
+    ]
+    return Indexed(case, index.alpha, len(index.sets), entries, *all_crossings, seconds)
 
 
 def judge(optima: work.Optima, case: Case, method: str, index: Any) -> Accurate:
@@ -188,7 +192,7 @@ def judge(optima: work.Optima, case: Case, method: str, index: Any) -> Accurate:
     below = optima.accuracies - optima.workload.accuracies[chosen]
     over_budget = np.take_along_axis(optima.costs, chosen, axis=1) / optima.budgets - 1
     best = float(optima.accuracies.mean())
-    excess = max(-float(below.min()), float(over_budget.max()))
+    excess = max(0.0, -float(below.min()), float(over_budget.max()))
     return Accurate(case, method, best - float(below.mean()), best, float(below.max()), excess)
 
 
@@ -203,31 +207,34 @@ def study(case: Case, settings: argparse.Namespace, found: Found) -> None:
         found.indexed.append(size_up(workload, index, case, settings.most_index_all))
         found.accurate.append(judge(optima, case, poly_dom(alpha), index))
         if case.seed == 0 and alpha == min(settings.alphas):
-            found.looked_up.extend(look_up(index, case, settings.queries, settings.rounds))
+            found.looked_up.extend(look_up(index, case, settings))
+        if not found.largest or len(index.sets) > len(found.largest[0][0].sets):
+            found.largest[:] = [(index, case)]
     for method in TRADE_OFFS:
         index_of_sequences, expanded = greedy(workload, case, method)
         found.expanded.append(expanded)
         found.accurate.append(judge(optima, case, method, index_of_sequences))
 
 
-def look_up(index: BudgetIndex, case: Case, queries: int, rounds: int) -> list[LookedUp]:
+def look_up(index: BudgetIndex, case: Case, settings: argparse.Namespace) -> list[LookedUp]:
     """Time look-ups of random sizes and budgets, one at a time and many at once, by each method in turns."""
     rng = np.random.default_rng(case.seed)
-    sizes = rng.uniform(*work.SIZES, queries)
+    sizes = rng.uniform(*work.SIZES, settings.queries)
     whole = index.curves.of_set(frozenset(range(case.features)))
-    budgets = (whole[0] + whole[1] * sizes + whole[2] * sizes**2) * 10 ** rng.uniform(-2, 0, queries)
+    budgets = (whole[0] + whole[1] * sizes + whole[2] * sizes**2) * 10 ** rng.uniform(-2, 0, settings.queries)
     single = [*zip(sizes[:SINGLE].tolist(), budgets[:SINGLE].tolist(), strict=True)]
-    methods: dict[str, Any] = {INDEX: index, INDEX_ALL: IndexAll.of(index.curves, index.candidates),
-                              SCAN: Scan(index.curves, index.candidates)}  # fmt: skip
+    methods: dict[str, Any] = {INDEX: index, SCAN: Scan(index.curves, index.candidates)}
+    if len(index.sets) <= settings.most_index_all:
+        methods[INDEX_ALL] = IndexAll.of(index.curves, index.candidates)
 
     def one_by_one(method: Any) -> None:
         for size, budget in single:
             method.best(size, budget)
 
-    ones = common.alternate([partial(one_by_one, method) for method in methods.values()], rounds)
-    many = common.alternate([partial(method.choose, sizes, budgets) for method in methods.values()], rounds)
+    ones = common.alternate([partial(one_by_one, method) for method in methods.values()], settings.rounds)
+    many = common.alternate([partial(method.choose, sizes, budgets) for method in methods.values()], settings.rounds)
     return [
-        LookedUp(case, len(index.sets), name, common.median(one) / len(single), common.median(bulk) / queries)
+        LookedUp(case, len(index.sets), name, common.median(one) / len(single), common.median(bulk) / settings.queries)
         for name, one, bulk in zip(methods, ones, many, strict=True)
     ]
 
@@ -278,17 +285,19 @@ def middle(values: Sequence[float | None]) -> float | None:
 
 def show_looked_up(found: Found) -> None:
     """Microseconds, and how many times those of the index the scan takes."""
-    columns = ("features, k, e", "candidates", *(f"{name} 1" for name in (INDEX, INDEX_ALL, SCAN)), "times",
-               *(f"{name} bulk" for name in (INDEX, INDEX_ALL, SCAN)), "times")  # fmt: skip
+    kinds = (INDEX, INDEX_ALL, SCAN)
+    columns = ("features, k, e", "candidates", *(f"{name}, 1" for name in kinds), "times",
+               *(f"{name}, many" for name in kinds), "times")  # fmt: skip
     table = common.Table("microseconds of a look-up: of one item, and of one of many at once", columns, first_width=16)
-    for at in range(0, len(found.looked_up), 3):
-        index, index_all, scan = found.looked_up[at : at + 3]
-        case = index.case
-        table.row(
-            f"{case.features}, {case.best}, {case.error:g}", index.candidates,
-            *(one.single * MICROSECONDS for one in (index, index_all, scan)), scan.single / index.single,
-            *(one.bulk * MICROSECONDS for one in (index, index_all, scan)), scan.bulk / index.bulk,
-        )  # fmt: skip
+    for first in (one for one in found.looked_up if one.method == INDEX):
+        case = first.case
+        rows = {one.method: one for one in found.looked_up if one.case == case and one.candidates == first.candidates}
+        cells: list[float | None] = []
+        for seconds in ("single", "bulk"):
+            taken = [getattr(rows.get(name), seconds, None) for name in kinds]
+            cells += [None if one is None else one * MICROSECONDS for one in taken]
+            cells.append(getattr(rows[SCAN], seconds) / getattr(first, seconds))
+        table.row(f"{case.features}, {case.best}, {case.error:g}", first.candidates, *cells)
 
 
 def show_accurate(found: Found, settings: argparse.Namespace, features: int) -> None:
@@ -326,8 +335,8 @@ def show_errors(found: Found, settings: argparse.Namespace) -> None:
             one for one in found.indexed
             if one.case.is_of(*mine) and one.alpha == settings.alphas[0]
         ]  # fmt: skip
-        table.row(f"{error:g}", *cells, *(common.median([getattr(one, name) for one in rows]) for name in
-                                          ("candidates", "index", "index_all")))  # fmt: skip
+        entries = [middle([getattr(one, name) for one in rows]) for name in ("candidates", "index", "index_all")]
+        table.row(f"{error:g}", *cells, *entries)
 
 
 def plot(path: str, settings: argparse.Namespace, features: int) -> None:
@@ -382,7 +391,9 @@ def main() -> None:
     parser.add_argument("--alphas", type=common.fractions, default=[0.0, 0.01, 0.05], help="of poly-dom")
     parser.add_argument("--errors", type=common.fractions, default=[0.0, 0.005, 0.01, 0.02, 0.05], help="values of e")
     parser.add_argument("--error-features", type=common.positive, default=10, help="m where there is an error")
-    parser.add_argument("--most-index-all", type=common.positive, default=256, help="expanded sets to index all of")
+    parser.add_argument(
+        "--most-index-all", type=common.positive, default=256, help="sets whose every crossing is indexed"
+    )
     parser.add_argument("--helpful", type=float, default=0.2, help="probability that a feature is")
     parser.add_argument("--seeds", type=common.positive, default=10, help="draws of the features")
     parser.add_argument("--queries", type=common.positive, default=100_000, help="look-ups at once")
@@ -396,6 +407,8 @@ def main() -> None:
     for error, seed in product(settings.errors, range(settings.seeds)):
         if error > 0 or settings.error_features not in settings.features:
             study(Case(settings.error_features, settings.best[0], error, seed), settings, found)
+    if not any(one.candidates == len(found.largest[0][0].sets) for one in found.looked_up):
+        found.looked_up.extend(look_up(*found.largest[0], settings))
     shown = BAR_FEATURES if BAR_FEATURES in settings.features else max(settings.features)
     show_expanded(found, settings)
     show_indexed(found, settings)
