@@ -178,11 +178,11 @@ def size_up(workload: work.Workload, index: BudgetIndex, case: Case, most: int) 
     began = time.perf_counter()
     entries = make_index(workload.curves, index.expansions).n_entries
     seconds = time.perf_counter() - began
-    all_crossings = [
+    of_candidates, of_expanded = (
         IndexAll.of(index.curves, candidates).n_entries if len(candidates.sets) <= most else None
         for candidates in (index.candidates, unpruned(index))
-    ]
-    return Indexed(case, index.alpha, len(index.sets), entries, *all_crossings, seconds)
+    )
+    return Indexed(case, index.alpha, len(index.sets), entries, of_candidates, of_expanded, seconds)
 
 
 def judge(optima: work.Optima, case: Case, method: str, index: Any) -> Accurate:
