@@ -99,7 +99,8 @@ def _changes(differences: Floats, cuts: Integers, starts: Integers, ends: Intege
     inside = edges < ends[:, None]
     below = evaluate(differences[:, None, :], sizes_at(np.minimum(edges, ends[:, None] - 1))) < 0
     # What stands at the end of the range is no crossing.
-    return cuts[(below[:, 1:] != below[:, :-1]) & inside[:, 1:]]
+    changed: Integers = cuts[(below[:, 1:] != below[:, :-1]) & inside[:, 1:]]
+    return changed
 
 
 def _list_skylines(candidates: Candidates, cuts: Integers) -> Listing:
@@ -170,7 +171,8 @@ class Scan:
 
     @cached_property
     def _accuracies(self) -> list[float]:
-        return self.candidates.accuracies.tolist()
+        accuracies: list[float] = self.candidates.accuracies.tolist()
+        return accuracies
 
     @cached_property
     def _costs(self) -> list[tuple[float, ...]]:
