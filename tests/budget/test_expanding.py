@@ -169,7 +169,7 @@ def test_expander__raises_what_the_engine_does() -> None:
 
 
 def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None:
-    weights = np.random.default_rng(3).exponential(size=7)
+    weights = np.random.default_rng(3).exponential(size=5)
 
     def accuracy(features: FeatureSet) -> float:
         if features == {2, 4}:
@@ -177,7 +177,7 @@ def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None
         return float(1 - np.exp(-sum(weights[feature] for feature in sorted(features))))
 
     def outcome(used: Engine | None) -> list[tuple[FeatureSet, float | None, str | None]]:
-        found = explore(7, expander(accuracy, used), alpha=0.05)
+        found = explore(5, expander(accuracy, used), alpha=0.05)
         return [(one.features, one.accuracy, one.failure) for one in found.expansions]
 
     assert outcome(engine) == outcome(None)
