@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 
 SIZES = (1.0, 500.0)
 MOST_COEFFICIENTS = (100.0, 1.0, 0.01)
+BESIDE = 1e-7
 HELPFUL, OTHER = (0.7, 1.0), (0.5, 0.7)
 
 
@@ -47,21 +48,47 @@ class Workload:
         for features in sets:
             listen(Expansion(features, self.accuracy(features)))
 
-    def optimum(self, size: float, budgets: Floats) -> Floats:
-        """The largest accuracy of all sets within each budget, by brute force."""
-        prices = [self.curves.at(frozenset([feature]), size) for feature in range(self.n_features)]
-        costs = sums_of_sets(prices)
-        order = np.argsort(costs, kind="stable")
-        best = np.maximum.accumulate(self.accuracies[order])
-        # A set whose cost is the budget, but for rounding, is within it.
-        within = np.searchsorted(costs[order], budgets * (1 + 1e-12), side="right")
-        return np.asarray(best[within - 1])
+    def prices(self, size: float) -> Floats:
+        """What each feature costs on an item of a size, (m,)."""
+        return np.array([self.curves.at(frozenset([feature]), size) for feature in range(self.n_features)])
 
 
-def sums_of_sets(values: Sequence[float]) -> Floats:
+@dataclass(frozen=True, eq=False)
+class Optima:
+    """The largest accuracy of all sets within each of many budgets, at several sizes, by brute force."""
+
+    workload: Workload
+    sizes: Floats
+    """(S,)."""
+    budgets: Floats
+    """(S, B)."""
+    costs: Floats
+    """Of all sets, (S, 2^m)."""
+    accuracies: Floats
+    """The optimum, (S, B)."""
+
+    @staticmethod
+    def of(workload: Workload, sizes: Sequence[float], n_budgets: int) -> Optima:
+        """Budgets from the cheapest feature to all features, evenly spread on a logarithmic axis.
+
+        None is what any set costs but for rounding: whether it would be within is not for a study to decide.
+        """
+        costs, budgets, best = [], [], []
+        for size in sizes:
+            prices = workload.prices(size)
+            costs.append(sums_of_sets(prices))
+            budgets.append(np.geomspace(prices.min(), prices.sum(), n_budgets) * (1 + BESIDE))
+            order = np.argsort(costs[-1], kind="stable")
+            # The empty set, which costs nothing, is within every budget.
+            within = np.searchsorted(costs[-1][order], budgets[-1], side="right") - 1
+            best.append(np.maximum.accumulate(workload.accuracies[order])[within])
+        return Optima(workload, np.array(sizes), np.array(budgets), np.array(costs), np.array(best))
+
+
+def sums_of_sets(values: Floats) -> Floats:
     """The sum of the values of its features, for each of the `2^m` sets."""
     found = np.zeros(1)
-    for value in values:
+    for value in values.tolist():
         found = np.concatenate([found, found + value])
     return found
 

@@ -35,7 +35,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from protodask.budget import FeatureSet
+from protodask.budget import BudgetIndex, FeatureSet
 from protodask.budget.classifier import BudgetedClassifier
 from protodask.budget.measuring import MeasuredCosts, measure_costs
 from protodask.budget.polynomials import evaluate
@@ -134,15 +134,20 @@ def side_of(image: drawn.Image) -> float:
     return float(len(image))
 
 
+def expanded_by(classifier: BudgetedClassifier) -> dict[FeatureSet, float]:
+    """The accuracies of the sets that a search expanded."""
+    assert isinstance(classifier.index_, BudgetIndex)
+    return {one.features: one.accuracy for one in classifier.index_.expansions if one.accuracy is not None}
+
+
 def accuracy_of(classifier: BudgetedClassifier, features: FeatureSet) -> float:
     """The accuracy of a model on some features, NaN where there is none."""
-    found = [one.accuracy for one in classifier.index_.expansions if one.features == features]
-    return float("nan") if not found or found[0] is None else found[0]
+    return expanded_by(classifier).get(features, float("nan"))
 
 
 def largest_fall(classifier: BudgetedClassifier) -> float:
     """The most that accuracy falls where features are added, over all pairs of sets."""
-    known = {one.features: one.accuracy for one in classifier.index_.expansions if one.accuracy is not None}
+    known = expanded_by(classifier)
     return max(accuracy - known[whole] for part, accuracy in known.items() for whole in known if part <= whole)
 
 
