@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from protodask.budget.column_models import ModelsProgress, fit_sets
 from protodask.budget.columns import column_expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
@@ -38,7 +40,9 @@ class ColumnBudget:
     index: BudgetIndex
     features: FeatureColumns
     models: tuple[PrototypeSet | None, ...]
-    """Of each of the index's `sets`; None for the empty one, of which the class shares are all there is to say."""
+    """Of each of the index's `sets`; None for those that no size and budget leads to, and for the empty one, of which the
+    class shares are all there is to say.
+    """
     classes: tuple[Label, ...]
     shares: tuple[float, ...]
     """Of the classes among all rows."""
@@ -132,6 +136,7 @@ def budgeted(
             exploration = explore(
                 features.n_features,
                 expand,
+                costs=features.curves,
                 alpha=settings.alpha,
                 monotone_error=settings.monotone_error,
                 most_fits=settings.most_fits,
@@ -166,7 +171,8 @@ def _with_models(
             observed_error=exploration.observed_error,
             feature_names=features.names,
         )
-        sets = [one for one in index.sets if one]
+        answers = [index.sets[number] for number in np.unique(index.presence.candidate).tolist()]
+        sets = [one for one in answers if one]
         fits = fit_sets(data, features, sets, config, engine, rows, folder, listen)
         failures = {fit.features: fit.failure for fit in fits if fit.model is None}
         if not failures:
