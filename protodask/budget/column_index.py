@@ -20,6 +20,7 @@ from protodask.budget.recorded import recorded
 from protodask.data.dataset import Dataset
 from protodask.data.schema import Label
 from protodask.engine import Engine, EngineLike, open_engine
+from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import own_directory, training_data
 from protodask.prototypes.model import PrototypeSet
@@ -40,8 +41,8 @@ class ColumnBudget:
     index: BudgetIndex
     features: FeatureColumns
     models: tuple[PrototypeSet | None, ...]
-    """Of each of the index's `sets`; None for those that no size and budget leads to, and for the empty one, of which the
-    class shares are all there is to say.
+    """Of each of the index's `sets`. None for those that no size and budget leads to, and for the empty one, of which
+    the class shares are all there is to say.
     """
     classes: tuple[Label, ...]
     shares: tuple[float, ...]
@@ -142,11 +143,22 @@ def budgeted(
                 most_fits=settings.most_fits,
                 listen=listen,
             )
+            _require_some(exploration)
             budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
             if directory is not None:
                 directory.finish([])
             yield BudgetRun(budget, exploration, expand)
         opened.forget(rows.source)
+
+
+def _require_some(exploration: Exploration) -> None:
+    """Refuse to index the class shares alone, where all else failed."""
+    tried = [one for one in exploration.expansions if one.features]
+    if tried and all(one.accuracy is None for one in tried):
+        raise InputError(
+            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: {tried[0].failure}",
+            "Correct that in the data or in the settings of the training, and build again.",
+        )
 
 
 def _with_models(
