@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
+
 from protodask.budget import BudgetIndex, CostCurves
 from protodask.budget.candidates import order_candidates
 from protodask.budget.skyline import find_presence
 from protodask.errors import InputError
-from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
 
 KINDS = ("plain", "tangent", "bundle", "floats")
 
