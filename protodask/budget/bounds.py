@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from protodask.budget.cost_order import CostOrder, Masks
 from protodask.budget.polynomials import Floats
-
-Masks = NDArray[np.int64]
-"""Sets of features as numbers: feature `f` is in a set where bit `f` of its number is 1."""
-
 
 ROUNDING = 1e-12
 """Differences of accuracies that should be equal are off by less than this: 0.91 - 0.9 is more than 0.01."""
@@ -29,16 +25,23 @@ class Bounds:
         high(x + l) - a(s + l) + a(s) + e   at x, for expanded s and s + l, with x a part of s.
 
     Applied feature by feature this bounds a set by what all of its features add to one part of it (*covering*).
+
+    `serves(s)` is the largest `a_r` of the expanded sets `r` that cost no more than `s` whatever the size: its parts,
+    and those that an order by cost tells of.
     """
 
-    def __init__(self, n_features: int, monotone_error: float, diminishing_returns: bool) -> None:
+    def __init__(
+        self, n_features: int, monotone_error: float, diminishing_returns: bool, order: CostOrder | None = None
+    ) -> None:
         n_sets = 1 << n_features
         self._n_features = n_features
         self._error = monotone_error
         self._diminishing = diminishing_returns
+        self._order = order
         self.accuracy = np.full(n_sets, np.nan)
         """NaN where a set is not expanded."""
         self.low = np.full(n_sets, -np.inf)
+        self.serves = self.low if order is None else self.low.copy()
         self.high = np.full(n_sets, np.inf)
 
     def learn(self, sets: Masks, accuracy: Floats) -> None:
@@ -46,6 +49,10 @@ class Bounds:
         self.accuracy[sets] = accuracy
         self.low[sets] = np.maximum(self.low[sets], accuracy)
         spread_to_supersets(self.low, np.maximum)
+        if self._order is not None:
+            np.maximum(self.serves, self.low, out=self.serves)
+            for number, value in zip(sets, accuracy, strict=True):
+                np.maximum(self.serves, value, out=self.serves, where=self._order.no_cheaper_than(int(number)))
         self.high[sets] = np.minimum(self.high[sets], accuracy)
         if self._diminishing:
             for feature in range(self._n_features):
@@ -53,8 +60,8 @@ class Bounds:
         self._pass_down()
 
     def gaps(self) -> Floats:
-        """`high(s) - low(s)` of every set `s`: by how much an expanded part of it can be less accurate at most."""
-        return np.asarray(self.high - self.low)
+        """`high(s) - serves(s)` of every set `s`: what is lost at most where what serves takes its place."""
+        return np.asarray(self.high - self.serves)
 
     def observed_error(self) -> float:
         """By how much what is expanded falls short of being monotone and, if assumed, of diminishing returns."""

@@ -8,11 +8,12 @@ Accuracy is taken to be monotone within `e`: `a_r <= a_s + e` wherever `r` is a 
 
 and a set is *settled*, sandwiched between an `r` and a `t`, when `gap(s) <= alpha`: in its place an expanded part of it
 serves that costs no more and is at most `alpha` less accurate. The bounds of all `2^m` sets are kept, so that none is
-overlooked, and what is expanded has each been unsettled.
+overlooked, and what is expanded was not settled before. Where costs are known, `low` is over all expanded sets that
+cost no more than `s` at every size, be they parts of it or not.
 
 A smaller alpha does not always expand all that a larger one does: what it expands besides may settle sets that the
-larger one had to expand. What holds is that nothing expanded is ever useless: as alpha is lowered within one search,
-all that is known is used again.
+larger one had to expand. What holds is that nothing is expanded twice: as alpha falls within one search, or in another
+one with the same record, all that is known is used again.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from typing import TypeGuard
 
 import numpy as np
 
-from protodask.budget.bounds import ROUNDING, Bounds, Masks
+from protodask.budget.bounds import ROUNDING, Bounds
+from protodask.budget.cost_order import CostOrder, Masks
+from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.errors import InputError
 
 MOST_FEATURES = 22
-"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer (with diminishing returns 1.1 s), with 22
-features 240 MB and 0.4 s (5 s); a layer is one round of fits."""
+"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer, which is one round of fits, with 22 features
+240 MB and 0.4 s. Diminishing returns make that 1.1 s and 5 s; where costs are known 22 take 480 MB and 0.5 s a set.
+"""
 
 FALL = 0.75
 """What the alpha aimed at falls to within a budget of fits, as a share of the largest gap.
@@ -66,9 +70,8 @@ class Exploration:
     expansions: tuple[Expansion, ...]
     """In the order in which they were asked for, failed ones among them."""
     guarantee: float
-    """The alpha that is reached: every set that did not fail has an expanded part at most so much less accurate.
-
-    Infinite where so few could be expanded that nothing is known of some set.
+    """The alpha that is reached: for every set that did not fail one is expanded that costs no more and is at most so
+    much less accurate. Infinite where so few could be expanded that nothing is known of some set.
     """
     observed_error: float
     """The largest `a_r - a_s` of expanded `r` and `s`, `r` a part of `s`; 0 where there is none above it.
@@ -92,6 +95,7 @@ def explore(
     n_features: int,
     expand: Expand,
     *,
+    costs: CostCurves | None = None,
     alpha: float = 0.0,
     monotone_error: float = 0.0,
     diminishing_returns: bool = False,
@@ -100,17 +104,25 @@ def explore(
 ) -> Exploration:
     """Expand sets until every other one has an expanded part that is at most `alpha` less accurate.
 
+    With `costs` not only a part but any set serves that costs no more at every size between theirs: that often halves
+    what is expanded, and what is expanded is then worth less where costs turn out to be others.
+
     `monotone_error` is the `e` by which a part may be more accurate than the whole. `diminishing_returns` says that,
     within `e`, a feature never adds more to a set than to a part of it, and saves expansions where that is so; it is
     not so for features that are of use only together.
 
-    With `most_fits` expansions at most, those that failed included, the alpha aimed at falls step by step until it is
-    `alpha`; `guarantee` is what was reached.
+    With `most_fits` expansions at most, failed and recorded ones included, the alpha aimed at falls step by step until
+    it is `alpha`; `guarantee` is what was reached.
     """
     n_features = _features(n_features)
     alpha, error = _not_negative("alpha", alpha), _not_negative("monotone_error", monotone_error)
     left = _fits(most_fits)
-    search = _Search(n_features, Bounds(n_features, error, diminishing_returns), expand, listen)
+    if costs is not None and costs.n_features != n_features:
+        raise InputError(
+            f"There are {n_features} features and costs of {costs.n_features}.", "Give the costs of each feature."
+        )
+    order = None if costs is None else CostOrder(costs)
+    search = _Search(n_features, Bounds(n_features, error, diminishing_returns, order), order, expand, listen)
     layer = np.array([0, search.n_sets - 1])
     level = alpha if most_fits is None else math.inf
     while len(layer) and left > 0:
@@ -141,8 +153,11 @@ def _next_level(largest: float, level: float, alpha: float) -> float:
 class _Search:
     """What was tried so far, and what there is left to try."""
 
-    def __init__(self, n_features: int, bounds: Bounds, expand: Expand, listen: Listen | None) -> None:
+    def __init__(
+        self, n_features: int, bounds: Bounds, order: CostOrder | None, expand: Expand, listen: Listen | None
+    ) -> None:
         self.bounds = bounds
+        self._order = order
         self.n_sets = 1 << n_features
         self.expansions: list[Expansion] = []
         self._n_failed = 0
@@ -160,21 +175,28 @@ class _Search:
     def next_layer(self, level: float) -> Masks:
         """The unsettled sets of the lowest layer that has any or of the highest, whichever has fewer.
 
-        Sets of one layer cannot settle each other, so that they are expanded together.
+        Sets of one layer cannot settle each other, so that they are expanded together. Where costs are known they can,
+        the cheaper one the other: then those that none of them is cheaper than.
         """
         unsettled = np.flatnonzero(self._gaps > min(level + ROUNDING, sys.float_info.max))
         if not len(unsettled):
             return unsettled
-        # Expanded of all sets, mean of 12 draws: sets of m = 10 features, alpha 0.01, accuracy by the 1, 2 and 3 best
-        # features, a sum that saturates, and closed under maxima of draws, in this order:
-        #     the end with fewer sets   18   76  217  282  478
-        #     both ends in turn         76  122  183  280  500
-        #     both ends at once         88  172  252  322  573
-        #     the lower end alone      492  399  288  432  794
-        # and parts of a layer at a time, or sets in the middle, need no fewer.
+        if self._order is not None:
+            # A union of sets that wait bounds all of them, though it may be too dear to be of use itself: expanded it
+            # saves more than it takes, as 19 sets against 47 for 15 features, of which the best one counts.
+            union = np.bitwise_or.reduce(unsettled)
+            if not self._tried[union]:
+                return np.array([union])
+        # Expanded at alpha 0.01: median of the study's workload, 10 features by their 1 and 2 best, then 15; mean of 10
+        # features by their 3 best, of sums that saturate, and of draws closed under maxima.
+        #     the end with fewer sets   18   79    28   146   217  282  478
+        #     both ends in turn         74  128   932  1182   183  280  500
+        #     both ends at once         90  175   946  1274   252  322  573
+        # Parts of a layer at a time, or sets in the middle, need no fewer.
         sizes = self._sizes[unsettled]
         lowest, highest = unsettled[sizes == sizes.min()], unsettled[sizes == sizes.max()]
-        return np.asarray(lowest if len(lowest) <= len(highest) else highest)
+        layer = np.asarray(lowest if len(lowest) <= len(highest) else highest)
+        return layer if self._order is None else self._order.cheapest(layer)
 
     def widest(self, layer: Masks) -> Masks:
         """The same sets, those of the largest gaps first."""

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protodask.budget.bounds import spread_to_supersets
+from protodask.budget.cost_order import sums_of_sets
+from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.lattice import MOST_FEATURES, MOST_VAIN_TRIES, Exploration, ExplorationProgress, explore
+from protodask.budget.polynomials import evaluate
 from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -81,7 +84,7 @@ def k_best(n_features: int, k: int, seed: int) -> Floats:
     return np.asarray(1 - np.prod(1 - np.sort(alone * has, axis=1)[:, -k:], axis=1))
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.integers(1, 8), SEEDS, ALPHAS, ERRORS)
 def test_explore__leaves_no_set_more_than_alpha_better_than_an_expanded_part(
     n_features: int, seed: int, alpha: float, error: float
@@ -124,7 +127,7 @@ def test_explore__answers_every_budget_as_all_sets_would(
         assert accuracy[expanded][costs[expanded] <= budget].max() >= best - alpha - 1e-12
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(st.integers(1, 7), SEEDS, ALPHAS, ERRORS, st.sampled_from([0.1, 0.5, 0.9]))
 def test_explore__goes_on_where_expansions_fail(
     n_features: int, seed: int, alpha: float, error: float, share: float
@@ -142,7 +145,7 @@ def test_explore__goes_on_where_expansions_fail(
     assert found.guarantee <= alpha
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.integers(1, 8), SEEDS, ALPHAS, ERRORS, st.integers(1, 60), st.sampled_from([0.0, 0.2]))
 def test_explore__within_a_budget_of_fits_reaches_what_it_says(
     n_features: int, seed: int, alpha: float, error: float, most_fits: int, share: float
@@ -161,7 +164,7 @@ def test_explore__within_a_budget_of_fits_reaches_what_it_says(
     assert found.guarantee <= alpha or len(found.expansions) == most_fits, "it stopped early, with fits to spare"
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.integers(1, 7), SEEDS, ALPHAS, st.sampled_from([0.0, 0.02]), st.sampled_from([None, 5, 30]))
 def test_explore__with_diminishing_returns_keeps_the_guarantee(
     n_features: int, seed: int, alpha: float, error: float, most_fits: int | None
@@ -178,6 +181,74 @@ def test_explore__with_diminishing_returns_keeps_the_guarantee(
     assert (best_parts(accuracy, expanded_sets(found)) >= accuracy - found.guarantee - 1e-12).all()
     assert found.guarantee <= alpha or len(found.expansions) == most_fits
     assert found.assumption_holds
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 7),
+    SEEDS,
+    ALPHAS,
+    ERRORS,
+    st.integers(0, 3),
+    st.sampled_from([(0, np.inf), (0, 5), (1, 100), (2, 2), (3, np.inf)]),
+    st.sampled_from([None, 5, 30]),
+    st.sampled_from([0.0, 0.2]),
+)
+def test_explore__with_costs_always_has_a_set_that_costs_no_more(
+    n_features: int,
+    seed: int,
+    alpha: float,
+    error: float,
+    degree: int,
+    sizes: tuple[float, float],
+    most_fits: int | None,
+    share: float,
+) -> None:
+    accuracy, rng = draw_accuracy(n_features, seed, error), np.random.default_rng(seed)
+    failing = rng.random(len(accuracy)) < share
+    costs = rng.exponential(size=(n_features, degree + 1))
+    curves = CostCurves.of(np.round(costs * 4) / 10 if rng.random() < 0.5 else costs, sizes)
+    expand, asked = expand_from(accuracy, failing)
+    found = explore(n_features, expand, costs=curves, alpha=alpha, monotone_error=error, most_fits=most_fits)
+    assert len(asked) == len(set(asked)) == len(found.expansions)
+    assert found.guarantee <= alpha or len(asked) == most_fits
+    assert found.assumption_holds
+    expanded, sums = expanded_sets(found), sums_of_sets(curves.coefficients)
+    for size in (sizes[0], min(sizes[1], 1e4), *rng.uniform(sizes[0], min(sizes[1], 30), 5)):
+        at_size = evaluate(sums, size)
+        affordable = at_size[expanded][:, None] <= at_size
+        best = np.where(affordable, accuracy[expanded][:, None], -np.inf).max(axis=0, initial=-np.inf)
+        assert (best >= accuracy - found.guarantee - 1e-12)[~failing].all()
+
+
+def test_explore__with_costs_and_diminishing_returns_keeps_the_guarantee() -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        accuracy, curves = k_best(8, 1 + seed % 3, seed), CostCurves.of(rng.random((8, 2)), (1, 9))
+        found = explore(8, expand_from(accuracy)[0], costs=curves, diminishing_returns=True, alpha=0.02)
+        expanded, sums = expanded_sets(found), sums_of_sets(curves.coefficients)
+        for size in (1, 3, 9):
+            at_size = evaluate(sums, size)
+            affordable = at_size[expanded][:, None] <= at_size
+            best = np.where(affordable, accuracy[expanded][:, None], -np.inf).max(axis=0)
+            assert (best >= accuracy - 0.02 - 1e-12).all()
+        assert found.assumption_holds
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_explore__with_costs_expands_less(k: int) -> None:
+    counts = []
+    for seed in range(10):
+        curves = CostCurves.of(np.random.default_rng(seed).random((10, 3)), (1, 10))
+        expand = expand_from(k_best(10, k, seed))[0]
+        counts.append([len(explore(10, expand, costs=by, alpha=0.01).expansions) for by in (None, curves)])
+    without, with_costs = np.sum(counts, axis=0)
+    assert with_costs < 0.75 * without
+
+
+def test_explore__refuses_costs_of_other_features() -> None:
+    with pytest.raises(InputError, match="Give the costs of each feature"):
+        explore(3, expand_from(np.zeros(8))[0], costs=CostCurves.of(np.ones((4, 1))))
 
 
 def test_explore__with_diminishing_returns_expands_less() -> None:

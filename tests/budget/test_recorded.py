@@ -255,13 +255,13 @@ def test_recorded__after_a_kill_expands_what_is_missing(tmp_path: Path) -> None:
         return float(1 - 0.4 ** sum(1 / (1 + feature) for feature in features))
 
     alone = explore_logged(expander(accuracy))
-    for last in (9, 17):
-        ended = subprocess.run(
-            [sys.executable, "-c", BUILD, str(record), str(log), str(last)], check=False, timeout=120, stderr=-1
-        )
-        assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
-        assert len(list(log.iterdir())) == last, "the second build expands what the first one had not"
-        assert len(record.read_bytes().splitlines()) == 1 + last
+    last = 9
+    ended = subprocess.run(
+        [sys.executable, "-c", BUILD, str(record), str(log), str(last)], check=False, timeout=120, stderr=-1
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    assert len(list(log.iterdir())) == last
+    assert len(record.read_bytes().splitlines()) == 1 + last
     expanded: list[FeatureSet] = []
 
     def counted(features: FeatureSet) -> float:
@@ -270,7 +270,7 @@ def test_recorded__after_a_kill_expands_what_is_missing(tmp_path: Path) -> None:
 
     with thread_engine(2) as engine, recorded(expander(counted, engine), record, {"build": 1}) as expand:
         found = explore_logged(expand)
-    assert len(expanded) == len(alone.expansions) - 17
+    assert len(expanded) == len(alone.expansions) - last
     assert found.guarantee == alone.guarantee
     assert [(one.features, one.accuracy) for one in found.expansions] == [
         (one.features, one.accuracy) for one in alone.expansions
