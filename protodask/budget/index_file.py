@@ -165,13 +165,14 @@ def _parse_expansions(fields: Fields, n_features: int) -> tuple[Expansion, ...]:
     sets = fields.record.get("features")
     if not isinstance(sets, list):
         fields.damaged("the expansions have no features")
-    columns = [fields.record.get(name) for name in ("accuracy", "failure")]
-    if not all(isinstance(column, list) and len(column) == len(sets) for column in columns):
+    accuracies, failures = fields.record.get("accuracy"), fields.record.get("failure")
+    if not isinstance(accuracies, list) or not isinstance(failures, list) or len(accuracies) != len(failures):
+        fields.damaged("the expansions are not all described")
+    seconds_each = fields.floats("seconds", len(sets)).tolist()
+    if len(accuracies) != len(sets):
         fields.damaged("the expansions are not all described")
     found = []
-    for features, accuracy, failure, seconds in zip(
-        sets, *columns, fields.floats("seconds", len(sets)).tolist(), strict=True
-    ):
+    for features, accuracy, failure, seconds in zip(sets, accuracies, failures, seconds_each, strict=True):
         if (
             not isinstance(features, list)
             or any(type(feature) is not int or not 0 <= feature < n_features for feature in features)

@@ -44,6 +44,6 @@ def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any)
 
 def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) -> Any:
     """`function` of the values of arrays that broadcast against each other, lazily; at least one is a dask array."""
-    import dask.array
+    from dask.array.core import elemwise
 
-    return dask.array.elemwise(function, *arrays, dtype=dtype)
+    return elemwise(function, *arrays, dtype=dtype)

@@ -1,0 +1,108 @@
+"""Best sets within a budget, naively: every set at every size, in exact arithmetic or as costs are computed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Sets of features with accuracies and polynomial costs, and the range of sizes."""
+
+    sets: list[frozenset[int]]
+    accuracies: Floats
+    costs: Floats
+    low: float
+    high: float
+
+
+def horner(coefficients: Floats, size: float) -> float:
+    """One cost at one size, the coefficients constant first."""
+    value = float(coefficients[-1])
+    for coefficient in coefficients[-2::-1].tolist():
+        value = value * size + coefficient
+    return value
+
+
+def best_exact(drawn: Drawn, size: float, budget: float) -> tuple[float, Fraction, int] | None:
+    """Accuracy, cost and number of features of the best set: costs as the real numbers they are."""
+    n, found = Fraction(size), []
+    for features, accuracy, row in zip(drawn.sets, drawn.accuracies.tolist(), drawn.costs.tolist(), strict=True):
+        cost = sum((Fraction(c) * n**power for power, c in enumerate(row)), Fraction(0))
+        if cost <= Fraction(budget):
+            found.append((-accuracy, cost, len(features)))
+    if not found:
+        return None
+    accuracy, cost, count = min(found)
+    return -accuracy, cost, count
+
+
+def best_numbers(
+    sets: Sequence[frozenset[int]], accuracies: Floats, costs: Floats, sizes: Floats, budgets: Floats
+) -> NDArray[np.int64]:
+    """For items (Q,) the number of the best of all sets by their computed costs, -1 where none is affordable."""
+    price = np.stack([np.array([horner(row, n) for n in sizes.tolist()]) for row in costs], axis=1)
+    affordable = price <= np.minimum(budgets, sys.float_info.max)[:, None]
+    order = sorted(range(len(sets)), key=lambda i: (len(sets[i]), sorted(sets[i])))
+    accuracy = np.where(affordable, accuracies, -np.inf)[:, order]
+    best = affordable[:, order] & (accuracy == accuracy.max(axis=1, keepdims=True))
+    cheapest = np.where(best, price[:, order], np.inf)
+    return np.where(affordable.any(axis=1), np.array(order)[cheapest.argmin(axis=1)], -1)
+
+
+def skyline_changes(drawn: Drawn) -> int:
+    """How often the skyline changes as the size grows, seen between all crossings of all pairs of curves."""
+    crossings = [drawn.low, drawn.high]
+    for one, other in combinations(drawn.costs, 2):
+        roots = np.roots((one - other)[::-1])
+        real = roots.real[np.abs(roots.imag) < 1e-9 * np.abs(roots)]
+        crossings += real[(real > drawn.low) & (real < drawn.high)].tolist()
+    cuts = np.sort(crossings)
+    skylines = [_skyline(drawn, size) for size in (cuts[1:] + cuts[:-1]) / 2]
+    return sum(one != other for one, other in pairwise(skylines))
+
+
+def _skyline(drawn: Drawn, size: float) -> list[int]:
+    """From the cheapest up, all that are more accurate than everything cheaper."""
+    found: list[int] = []
+    for number in sorted(range(len(drawn.sets)), key=lambda i: horner(drawn.costs[i], size)):
+        if not found or drawn.accuracies[number] > drawn.accuracies[found[-1]]:
+            found.append(number)
+    return found
+
+
+def draw(rng: np.random.Generator, kind: str) -> Drawn:
+    """Curves up to degree 3 with whole (or dyadic) coefficients, or floats of very different scales.
+
+    Of the whole ones `"plain"` have many crossings at whole sizes; `"tangent"` are made of one curve and multiples of
+    `(n - x)^2` and `(n - x)^2 n`, and `"bundle"` of one curve and multiples of `n - x`, so that they touch, cross or
+    coincide at one size.
+    """
+    count, degree = int(rng.integers(2, 12)), int(rng.integers(0, 4))
+    low = float(rng.choice([0, 0, 1, 2]))
+    high = float(rng.choice([np.inf, 16, 4, 2]))
+    costs = np.zeros((count, degree + 1))
+    if kind == "floats":
+        costs[:] = rng.random((count, degree + 1)) * 10.0 ** rng.integers(-15, 3, degree + 1)
+        costs[rng.random(costs.shape) < 0.1] = 0
+        high = float(rng.choice([np.inf, 1e9, 10]))
+    elif kind == "plain":
+        costs[:] = rng.integers(0, 6, costs.shape) * rng.choice([1.0, 0.25])
+    else:
+        x, base = float(rng.choice([1, 2, 3, 0.5])), rng.integers(0, 4, degree + 1)
+        factor = [-x, 1.0] if kind == "bundle" else [x * x, -2 * x, 1.0]
+        costs[:] = base
+        for shift in range(degree + 2 - len(factor)):
+            costs[:, shift : shift + len(factor)] += rng.integers(0, 4, (count, 1)) * np.array(factor)
+    accuracies = rng.integers(0, rng.choice([2, 6, 1000]), count) / 8
+    sets = [frozenset(np.flatnonzero(rng.random(4) < 0.5).tolist()) | {4 + i} for i in range(count)]
+    return Drawn(sets, accuracies, costs, low, high)
