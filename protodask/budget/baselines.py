@@ -105,7 +105,9 @@ def _changes(differences: Floats, cuts: Integers, starts: Integers, ends: Intege
 
 def _list_skylines(candidates: Candidates, cuts: Integers) -> Listing:
     """The skyline in the middle of each range between cuts."""
-    middles = sizes_at(cuts[:-1] + ((cuts[1:] - cuts[:-1]) >> 1))
+    sizes = sizes_at(cuts)
+    # Beyond all crossings any size does; far out all costs would be beyond all floats.
+    middles = np.where(np.isinf(sizes[1:]), np.maximum(4 * sizes[:-1], 1.0), sizes[:-1] / 2 + sizes[1:] / 2)
     n_sets = len(candidates.sets)
     entries, lengths = [], []
     for begin in range(0, len(middles), rows := max(1, CHUNK_VALUES // n_sets)):
@@ -118,7 +120,7 @@ def _list_skylines(candidates: Candidates, cuts: Integers) -> Listing:
         lengths.append(on_skyline.sum(axis=1))
         entries.append(np.nonzero(on_skyline)[1].astype(np.int32))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return Listing(sizes_at(cuts[:-1]), offsets, np.concatenate(entries))
+    return Listing(sizes[:-1], offsets, np.concatenate(entries))
 
 
 def _cheapest_of_equals(accuracies: Floats, cost: Floats) -> np.ndarray[Any, np.dtype[np.bool_]]:

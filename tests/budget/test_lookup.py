@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
+
 from protodask.budget import BudgetIndex, CostCurves
 from protodask.budget.candidates import order_candidates
 from protodask.budget.skyline import find_presence
 from protodask.errors import InputError
-from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
 
 KINDS = ("plain", "tangent", "bundle", "floats")
 
@@ -234,5 +235,3 @@ def test_best__gives_plain_numbers() -> None:
     choice = small_index().best(np.float64(2), np.int64(5))
     assert type(choice.cost) is float
     assert type(choice.accuracy) is float
-
-

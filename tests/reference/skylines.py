@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def skyline_changes(drawn: Drawn) -> int:
         crossings += real[(real > drawn.low) & (real < drawn.high)].tolist()
     cuts = np.sort(crossings)
     skylines = [_skyline(drawn, size) for size in (cuts[1:] + cuts[:-1]) / 2]
-    return sum(one != other for one, other in zip(skylines[:-1], skylines[1:], strict=True))
+    return sum(one != other for one, other in pairwise(skylines))
 
 
 def _skyline(drawn: Drawn, size: float) -> list[int]:
