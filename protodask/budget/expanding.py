@@ -6,14 +6,17 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.engine import Block, Engine, Reduction, array_source, identity
+from protodask.engine.together import run_together
 from protodask.errors import ClusterError
 
 Accuracy = Callable[[FeatureSet], float]
+OnEnd = Callable[[Expansion], None]
 
 
 def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
@@ -24,25 +27,43 @@ def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
     travels by cloudpickle with all that it refers to. There it may not use that engine itself, whose threads are taken.
     A set whose expansion takes the workers of a cluster down with it, as for want of memory, has failed, too.
     """
-
-    def expand_here(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
-        for features in sets:
-            on_end(_expand_one(accuracy, features))
-
     if engine is None:
-        return expand_here
-    quiet = engine.with_progress(None)  # whoever explores tells how far that is, of all rounds together
+        return partial(_expand_in_turn, accuracy)
+    # Whoever explores tells how far that is, of all sets together.
+    return partial(_expand_on_engine, engine.with_progress(None), accuracy)
 
-    def expand_there(sets: Sequence[FeatureSet], on_end: Callable[[Expansion], None]) -> None:
-        # In rounds: results come when a round has ended, and are to be recorded soon.
-        first = 0
-        while first < len(sets):
-            last = first + max(1, quiet.scheduler.n_threads)
-            for expansion in _expand_round(quiet, accuracy, tuple(sets[first:last])):
-                on_end(expansion)
-            first = last
 
-    return expand_there
+def _expand_in_turn(accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
+    for features in sets:
+        on_end(_expand_one(accuracy, features))
+
+
+def _expand_on_engine(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
+    at_hand = engine.scheduler.processes().kind == "threads"
+    (_expand_in_threads if at_hand else _expand_on_workers)(engine, accuracy, sets, on_end)
+
+
+def _expand_in_threads(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
+    def job(features: FeatureSet, engine: Engine) -> Expansion:
+        (expansion,) = _expand_at_once(engine, accuracy, (features,))
+        return expansion
+
+    def done(expansion: Expansion) -> tuple[()]:
+        on_end(expansion)
+        return ()
+
+    jobs = [partial(job, features) for features in sets]
+    run_together(engine, jobs, done, company="side by side", most=engine.scheduler.n_threads)
+
+
+def _expand_on_workers(engine: Engine, accuracy: Accuracy, sets: Sequence[FeatureSet], on_end: OnEnd) -> None:
+    # In rounds: results come when a round has ended, and are to be recorded soon.
+    first = 0
+    while first < len(sets):
+        last = first + max(1, engine.scheduler.n_threads)
+        for expansion in _expand_round(engine, accuracy, tuple(sets[first:last])):
+            on_end(expansion)
+        first = last
 
 
 def usable(expansion: Expansion) -> Expansion:

@@ -35,9 +35,8 @@ from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.errors import InputError
 
 MOST_FEATURES = 22
-"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer, which is one round of fits, and with 22 features
-240 MB and 0.4 s. Diminishing returns make that 1.1 s and 5 s; where costs are known 22 features take 480 MB and 0.5 s
-for each set that is expanded.
+"""Measured on one busy core: with 20 features 60 MB and 0.06 s a layer, which is one round of fits, with 22 features
+240 MB and 0.4 s. Diminishing returns make that 1.1 s and 5 s; where costs are known 22 take 480 MB and 0.5 s a set.
 """
 
 FALL = 0.75
@@ -188,13 +187,12 @@ class _Search:
             union = np.bitwise_or.reduce(unsettled)
             if not self._tried[union]:
                 return np.array([union])
-        # Expanded of all sets, mean of 12 draws: sets of m = 10 features, alpha 0.01, accuracy by the 1, 2 and 3 best
-        # features, a sum that saturates, and closed under maxima of draws, in this order:
-        #     the end with fewer sets   18   76  217  282  478
-        #     both ends in turn         76  122  183  280  500
-        #     both ends at once         88  172  252  322  573
-        #     the lower end alone      492  399  288  432  794
-        # and parts of a layer at a time, or sets in the middle, need no fewer.
+        # Expanded at alpha 0.01: median of the study's workload, 10 features by their 1 and 2 best, then 15; mean of 10
+        # features by their 3 best, of sums that saturate, and of draws closed under maxima.
+        #     the end with fewer sets   18   79    28   146   217  282  478
+        #     both ends in turn         74  128   932  1182   183  280  500
+        #     both ends at once         90  175   946  1274   252  322  573
+        # Parts of a layer at a time, or sets in the middle, need no fewer.
         sizes = self._sizes[unsettled]
         lowest, highest = unsettled[sizes == sizes.min()], unsettled[sizes == sizes.max()]
         layer = np.asarray(lowest if len(lowest) <= len(highest) else highest)

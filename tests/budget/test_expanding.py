@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,11 @@ from protodask.budget.expanding import expander, usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.lattice import explore
 from protodask.engine import Engine, open_engine, thread_engine
-from protodask.errors import InputError
+from protodask.engine.groups import Pass
+from protodask.engine.reduction import Node
+from protodask.engine.scheduling import Processes
+from protodask.engine.threads import ThreadScheduler
+from protodask.errors import ClusterError, InputError
 
 SETS = [frozenset(features) for features in ((), (0,), (1,), (0, 1), (5, 2), (3,), (7, 8, 9))]
 
@@ -61,6 +65,7 @@ def expand_all(expand: Expand, sets: list[FeatureSet]) -> list[Expansion]:
 def test_expander__gives_each_set_its_accuracy(engine: Engine | None) -> None:
     weights = {feature: feature / 100 for feature in range(10)}  # the function travels with what it refers to
     found = expand_all(expander(lambda features: 0.5 + sum(weights[one] for one in features), engine), SETS)
+    found.sort(key=lambda one: SETS.index(one.features))
     assert [one.features for one in found] == SETS
     assert [one.accuracy for one in found] == [0.5 + sum(weights[one] for one in features) for features in SETS]
     assert all(one.failure is None and one.seconds >= 0 for one in found)
@@ -153,19 +158,67 @@ def test_expander__computes_on_the_workers(cluster: Engine) -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_expander__lets_the_user_interrupt(stop: type[BaseException]) -> None:
+@pytest.mark.parametrize("name", [None, "threads"])
+def test_expander__lets_the_user_interrupt(
+    stop: type[BaseException], name: str | None, request: pytest.FixtureRequest
+) -> None:
     def accuracy(features: FeatureSet) -> float:
         raise stop
 
     with pytest.raises(stop):
-        expand_all(expander(accuracy), SETS)
+        expand_all(expander(accuracy, None if name is None else request.getfixturevalue(name)), SETS)
 
 
-def test_expander__raises_what_the_engine_does() -> None:
-    with thread_engine(2) as engine:
-        expand = expander(lambda features: 0.5, engine)
-    with pytest.raises(InputError, match="Open another one"):
-        expand_all(expand, SETS)
+def test_expander__says_of_each_set_as_it_ends(threads: Engine) -> None:
+    """One thread waits for what the other has done meanwhile: were all heard of at the end, it would wait in vain."""
+    ended, seen = threading.Event(), threading.Event()
+
+    def accuracy(features: FeatureSet) -> float:
+        if features == SETS[0]:
+            assert ended.wait(timeout=30)
+        return 0.5
+
+    def on_end(expansion: Expansion) -> None:
+        assert expansion.failure is None
+        if expansion.features == SETS[4]:
+            ended.set()
+        if expansion.features == SETS[0]:
+            seen.set()
+
+    expander(accuracy, threads)(SETS, on_end)
+    assert seen.is_set()
+
+
+class Workers(ThreadScheduler):
+    """Stands in for a cluster: gives up on tasks with a feature, or on all."""
+
+    def __init__(self, deadly: int | None) -> None:
+        super().__init__(2)
+        self.deadly = deadly
+
+    def processes(self) -> Processes:
+        return Processes("workers", 2, 1, 2**30, 2**30)
+
+    def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
+        if self.deadly is None or any(self.deadly in one for sets in work.args[1:] for one in sets):
+            raise ClusterError("The task was given up.", "Give workers more memory.")
+        return super().run(work, groups, advance)
+
+
+def test_expander__takes_a_set_that_is_too_much_for_workers_as_failed() -> None:
+    with Engine(Workers(deadly=1)) as engine:
+        found = expand_all(expander(lambda features: 0.5, engine), SETS)
+    assert [one.features for one in found] == SETS
+    for one in found:
+        if 1 in one.features:
+            assert one.failure == "ClusterError: The task was given up. Give workers more memory."
+        else:
+            assert one.accuracy == 0.5
+
+
+def test_expander__does_not_take_the_loss_of_the_cluster_for_a_failure() -> None:
+    with Engine(Workers(deadly=None)) as engine, pytest.raises(ClusterError, match="more memory"):
+        expand_all(expander(lambda features: 0.5, engine), SETS)
 
 
 def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None:
