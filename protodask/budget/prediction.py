@@ -22,6 +22,7 @@ from protodask.budget.measuring import Clock, Extractor, checked_size
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.engine import one_blas_thread
 from protodask.errors import InputError
+from protodask.prototypes.model import PrototypeSet
 
 SLACK = 1 + 1e-9
 """Costs that come to the budget exactly are within it, however their sum is rounded."""
@@ -93,7 +94,12 @@ class Predictor:
     def warm_up(self) -> None:
         """Predict once with every model: first calls import and allocate."""
         for features, model in self.models.items():
-            predict_row(model, np.zeros((1, sum(self.widths[feature] for feature in features))))
+            width = sum(self.widths[feature] for feature in features)
+            if isinstance(model, PrototypeSet) and model.n_features != width:
+                raise ValueError(f"it was fitted to {model.n_features} columns, and its features have {width}")
+            found = predict_row(model, np.zeros((1, width)))
+            if found.shape != self.shares.shape:
+                raise ValueError(f"it knows {len(found)} classes, and there are {len(self.shares)}")
 
     def predict(self, item: Any, budget: float, number: int | None = None) -> Prediction:
         """The prediction for an item; `number` is the set of the index to compute, where it was looked up before."""
