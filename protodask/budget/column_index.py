@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from protodask.budget.column_models import ModelsProgress, fit_sets
 from protodask.budget.columns import column_expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
@@ -18,6 +20,7 @@ from protodask.budget.recorded import recorded
 from protodask.data.dataset import Dataset
 from protodask.data.schema import Label
 from protodask.engine import Engine, EngineLike, open_engine
+from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import own_directory, training_data
 from protodask.prototypes.model import PrototypeSet
@@ -38,7 +41,9 @@ class ColumnBudget:
     index: BudgetIndex
     features: FeatureColumns
     models: tuple[PrototypeSet | None, ...]
-    """Of each of the index's `sets`; None for the empty one, of which the class shares are all there is to say."""
+    """Of each of the index's `sets`. None for those that no size and budget leads to, and for the empty one, of which
+    the class shares are all there is to say.
+    """
     classes: tuple[Label, ...]
     shares: tuple[float, ...]
     """Of the classes among all rows."""
@@ -132,16 +137,28 @@ def budgeted(
             exploration = explore(
                 features.n_features,
                 expand,
+                costs=features.curves,
                 alpha=settings.alpha,
                 monotone_error=settings.monotone_error,
                 most_fits=settings.most_fits,
                 listen=listen,
             )
+            _require_some(exploration)
             budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
             if directory is not None:
                 directory.finish([])
             yield BudgetRun(budget, exploration, expand)
         opened.forget(rows.source)
+
+
+def _require_some(exploration: Exploration) -> None:
+    """Refuse to index the class shares alone, where all else failed."""
+    tried = [one for one in exploration.expansions if one.features]
+    if tried and all(one.accuracy is None for one in tried):
+        raise InputError(
+            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: {tried[0].failure}",
+            "Correct that in the data or in the settings of the training, and build again.",
+        )
 
 
 def _with_models(
@@ -166,7 +183,8 @@ def _with_models(
             observed_error=exploration.observed_error,
             feature_names=features.names,
         )
-        sets = [one for one in index.sets if one]
+        answers = [index.sets[number] for number in np.unique(index.presence.candidate).tolist()]
+        sets = [one for one in answers if one]
         fits = fit_sets(data, features, sets, config, engine, rows, folder, listen)
         failures = {fit.features: fit.failure for fit in fits if fit.model is None}
         if not failures:

@@ -206,7 +206,7 @@ def _notes(run: BudgetRun) -> Iterator[str]:
         yield (
             f"Adding features made a model less accurate by up to {exploration.observed_error:.4g}, more than the "
             f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
-            f"--monotone-error {enough:g}; with the same --run-dir, only the sets that this asks for besides are fitted."
+            f"--monotone-error {enough:g}; with the same --run-dir, only what is missing is fitted."
         )
     elif index.guarantee > index.alpha:
         yield (
