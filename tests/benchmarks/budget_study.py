@@ -9,7 +9,8 @@ harm, by e at most: each set loses e times a number drawn from [0, 1].
 
 Methods:
 
-  poly-dom         the index over what a search with alpha expanded: at most alpha below the optimum
+  poly-dom         the index over what a search with alpha expanded: at most alpha below the optimum; with `costs` the
+                   search looks at the cost curves, too, for which it expands fewer sets
   expand-all       all 2^m sets
   greedy           sequences of features for seven trade-offs of accuracy and cost, at the median size
   greedy-accuracy  the one sequence that looks at accuracy only
@@ -102,7 +103,7 @@ class Indexed:
     """Entries of the index."""
 
     case: Case
-    alpha: float
+    method: str
     candidates: int
     index: int
     index_all: int | None
@@ -152,18 +153,33 @@ class Found:
     """The index of the most candidates so far."""
 
 
-def poly_dom(alpha: float) -> str:
-    """The name of the method."""
-    return f"poly-dom {alpha:g}"
+@dataclass(frozen=True)
+class Search:
+    """A way to find the sets to expand."""
+
+    alpha: float
+    costs_known: bool = False
+
+    def __str__(self) -> str:
+        return f"poly-dom {self.alpha:g}" + (", costs" if self.costs_known else "")
 
 
-def build(workload: work.Workload, case: Case, alpha: float) -> tuple[BudgetIndex, Expanded]:
-    """The index that a search with this alpha leads to."""
+BAR = Search(BAR_ALPHA)
+
+
+def searches(alphas: Sequence[float]) -> list[Search]:
+    """One for each alpha, and that of the bound once more with costs."""
+    return [*map(Search, alphas), *(Search(alpha, costs_known=True) for alpha in alphas if alpha == BAR_ALPHA)]
+
+
+def build(workload: work.Workload, case: Case, search: Search) -> tuple[BudgetIndex, Expanded]:
+    """The index that a search leads to."""
+    costs = workload.curves if search.costs_known else None
     began = time.perf_counter()
-    found = explore(case.features, workload.expand, alpha=alpha, monotone_error=case.error)
+    found = explore(case.features, workload.expand, costs=costs, alpha=search.alpha, monotone_error=case.error)
     seconds = time.perf_counter() - began
-    index = make_index(workload.curves, found.expansions, alpha=alpha, guarantee=found.guarantee)
-    return index, Expanded(case, poly_dom(alpha), len(found.expansions), seconds)
+    index = make_index(workload.curves, found.expansions, alpha=search.alpha, guarantee=found.guarantee)
+    return index, Expanded(case, str(search), len(found.expansions), seconds)
 
 
 def greedy(workload: work.Workload, case: Case, method: str) -> tuple[Any, Expanded]:
@@ -173,7 +189,7 @@ def greedy(workload: work.Workload, case: Case, method: str) -> tuple[Any, Expan
     return index, Expanded(case, method, index.expanded, time.perf_counter() - began)
 
 
-def size_up(workload: work.Workload, index: BudgetIndex, case: Case, most: int) -> Indexed:
+def size_up(workload: work.Workload, index: BudgetIndex, case: Case, search: Search, most: int) -> Indexed:
     """Make the index anew, which takes some time, and the others."""
     began = time.perf_counter()
     entries = make_index(workload.curves, index.expansions).n_entries
@@ -182,7 +198,7 @@ def size_up(workload: work.Workload, index: BudgetIndex, case: Case, most: int) 
         IndexAll.of(index.curves, candidates).n_entries if len(candidates.sets) <= most else None
         for candidates in (index.candidates, unpruned(index))
     )
-    return Indexed(case, index.alpha, len(index.sets), entries, of_candidates, of_expanded, seconds)
+    return Indexed(case, str(search), len(index.sets), entries, of_candidates, of_expanded, seconds)
 
 
 def judge(optima: work.Optima, case: Case, method: str, index: Any) -> Accurate:
@@ -201,12 +217,12 @@ def study(case: Case, settings: argparse.Namespace, found: Found) -> None:
     workload = work.draw_workload(case.features, case.best, settings.helpful, case.seed, case.error)
     found.expanded.append(Expanded(case, EXPAND_ALL, 1 << case.features, 0.0))
     optima = work.Optima.of(workload, SIZES_SHOWN, BUDGETS_SHOWN)
-    for alpha in settings.alphas:
-        index, expanded = build(workload, case, alpha)
+    for search in searches(settings.alphas):
+        index, expanded = build(workload, case, search)
         found.expanded.append(expanded)
-        found.indexed.append(size_up(workload, index, case, settings.most_index_all))
-        found.accurate.append(judge(optima, case, poly_dom(alpha), index))
-        if case.seed == 0 and alpha == min(settings.alphas):
+        found.indexed.append(size_up(workload, index, case, search, settings.most_index_all))
+        found.accurate.append(judge(optima, case, str(search), index))
+        if case.seed == 0 and search.alpha == min(settings.alphas) and not search.costs_known:
             found.looked_up.extend(look_up(index, case, settings))
         if not found.largest or len(index.sets) > len(found.largest[0][0].sets):
             found.largest[:] = [(index, case)]
@@ -246,8 +262,8 @@ def name_of(best: int, features: Sequence[int]) -> str:
 
 def show_expanded(found: Found, settings: argparse.Namespace) -> None:
     """A table for each k."""
-    searches = [poly_dom(alpha) for alpha in settings.alphas]
-    columns = [*(part for method in searches for part in (method, "max")), *TRADE_OFFS]
+    methods = [str(search) for search in searches(settings.alphas)]
+    columns = [*(part for method in methods for part in (method, "max")), *TRADE_OFFS]
     for best in settings.best:
         title = f"sets expanded, {name_of(best, settings.features)}"
         table = common.Table(title, ("features", EXPAND_ALL, *columns), first_width=8)
@@ -256,7 +272,7 @@ def show_expanded(found: Found, settings: argparse.Namespace) -> None:
             for one in found.expanded:
                 if one.case.is_of(features, best):
                     sets.setdefault(one.method, []).append(one.sets)
-            cells = [part for method in searches for part in (common.median(sets[method]), max(sets[method]))]
+            cells = [part for method in methods for part in (common.median(sets[method]), max(sets[method]))]
             table.row(features, 1 << features, *cells, *(common.median(sets[method]) for method in TRADE_OFFS))
 
 
@@ -271,7 +287,9 @@ def show_indexed(found: Found, settings: argparse.Namespace) -> None:
         for features in settings.features:
             cells: list[float | None] = []
             for alpha in alphas:
-                rows = [one for one in found.indexed if one.case.is_of(features, best) and one.alpha == alpha]
+                rows = [
+                    one for one in found.indexed if one.case.is_of(features, best) and one.method == str(Search(alpha))
+                ]
                 cells += [middle([one.candidates for one in rows]), middle([one.index for one in rows])]
                 cells += [middle([one.index_all for one in rows]), middle([one.index_all_expanded for one in rows])]
             table.row(features, *cells)
@@ -305,8 +323,8 @@ def show_accurate(found: Found, settings: argparse.Namespace, features: int) -> 
     for best in settings.best:
         columns = ("method", "accuracy", "of optimum", "shortfall", "max")
         title = f"accuracy over all budgets, {features} features, {name_of(best, settings.features)}"
-        table = common.Table(title, columns, first_width=16)
-        for method in (*map(poly_dom, settings.alphas), *TRADE_OFFS):
+        table = common.Table(title, columns)
+        for method in (*map(str, searches(settings.alphas)), *TRADE_OFFS):
             rows = [
                 one for one in found.accurate
                 if one.case.is_of(features, best) and one.method == method
@@ -318,8 +336,8 @@ def show_accurate(found: Found, settings: argparse.Namespace, features: int) -> 
 
 def show_errors(found: Found, settings: argparse.Namespace) -> None:
     """What an error of monotonicity costs."""
-    searches = [poly_dom(alpha) for alpha in settings.alphas]
-    columns = ("error", *searches, "greedy", "candidates", INDEX, INDEX_ALL)
+    methods = [str(search) for search in searches(settings.alphas)]
+    columns = ("error", *methods, "greedy", "candidates", INDEX, INDEX_ALL)
     title = f"sets expanded and entries by the error e, {settings.error_features} features, k = {settings.best[0]}"
     table = common.Table(title, columns, first_width=8)
     for error in settings.errors:
@@ -329,11 +347,11 @@ def show_errors(found: Found, settings: argparse.Namespace) -> None:
                 one.sets for one in found.expanded
                 if one.case.is_of(*mine) and one.method == method
             ])
-            for method in (*searches, GREEDY)
+            for method in (*methods, GREEDY)
         ]  # fmt: skip
         rows = [
             one for one in found.indexed
-            if one.case.is_of(*mine) and one.alpha == settings.alphas[0]
+            if one.case.is_of(*mine) and one.method == str(Search(settings.alphas[0]))
         ]  # fmt: skip
         entries = [middle([getattr(one, name) for one in rows]) for name in ("candidates", "index", "index_all")]
         table.row(f"{error:g}", *cells, *entries)
@@ -343,27 +361,25 @@ def plot(path: str, settings: argparse.Namespace, features: int) -> None:
     """One draw with k = 2, or what there is."""
     case = Case(features, 2 if 2 in settings.best else settings.best[0], 0.0, 0)
     workload = work.draw_workload(case.features, case.best, settings.helpful, case.seed)
-    methods: dict[str, Any] = {poly_dom(alpha): build(workload, case, alpha)[0] for alpha in settings.alphas}
+    methods: dict[str, Any] = {str(search): build(workload, case, search)[0] for search in searches(settings.alphas)}
     methods |= {method: greedy(workload, case, method)[0] for method in TRADE_OFFS}
     ends = workload.prices(SIZES_SHOWN[0]).min(), workload.prices(SIZES_SHOWN[-1]).sum()
     budget_plot(methods, SIZES_SHOWN, (float(ends[0]), float(ends[1]))).savefig(path, dpi=150)
     print(f"\nDrawn to {path}.")
 
 
-def checks_of(found: Found) -> list[common.Check]:
+def checks_of(found: Found, alphas: Sequence[float]) -> list[common.Check]:
     """What must hold; what was not measured is not checked."""
     checks = []
     if at_bar := [
-        one.sets
-        for one in found.expanded
-        if one.case.is_of(BAR_FEATURES, BAR_BEST) and one.method == poly_dom(BAR_ALPHA)
+        one.sets for one in found.expanded if one.case.is_of(BAR_FEATURES, BAR_BEST) and one.method == str(BAR)
     ]:
         checks.append(common.Check(f"sets expanded of {1 << BAR_FEATURES:,}, most", max(at_bar), "<=", MOST_EXPANDED))
     for best in sorted({one.case.best for one in found.indexed}):
         times = [
             None if one.index_all_expanded is None else one.index_all_expanded / one.index
             for one in found.indexed
-            if one.case.is_of(BAR_FEATURES, best) and one.alpha == BAR_ALPHA
+            if one.case.is_of(BAR_FEATURES, best) and one.method == str(BAR)
         ]
         if (typical := middle(times)) is not None:
             what = f"index-all of the expanded sets over index, {BAR_FEATURES} features, k = {best}"
@@ -378,9 +394,9 @@ def checks_of(found: Found) -> list[common.Check]:
         common.Check("microseconds of a look-up among many, most", slowest, "<=", MOST_MICROSECONDS),
         common.Check("above the optimum, all methods", max(one.excess for one in found.accurate), "<=", ROUNDING),
     ]
-    for method in sorted({one.method for one in found.accurate if one.method not in TRADE_OFFS}):
-        worst = max(one.shortfall for one in found.accurate if one.method == method)
-        checks.append(common.Check(f"below the optimum, {method}", worst, "<=", float(method.split()[1]) + ROUNDING))
+    for search in searches(alphas):
+        worst = max(one.shortfall for one in found.accurate if one.method == str(search))
+        checks.append(common.Check(f"below the optimum, {search}", worst, "<=", search.alpha + ROUNDING))
     return checks
 
 
@@ -418,7 +434,7 @@ def main() -> None:
     if settings.plot is not None:
         plot(settings.plot, settings, shown)
     results = [*found.expanded, *found.indexed, *found.looked_up, *found.accurate]
-    common.finish("budget_study", settings, measured_on, results, checks_of(found))
+    common.finish("budget_study", settings, measured_on, results, checks_of(found, settings.alphas))
 
 
 if __name__ == "__main__":
