@@ -67,6 +67,7 @@ def build_index(
         found = explore(
             curves.n_features,
             expand,
+            costs=curves,
             alpha=alpha,
             monotone_error=monotone_error,
             diminishing_returns=diminishing_returns,

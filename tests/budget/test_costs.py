@@ -9,7 +9,7 @@ from protodask.errors import InputError
 
 
 def test_costs_of_sets__are_sums() -> None:
-    curves = CostCurves.of([[1, 2, 0], [0, 0.5, 0.25], [4, 0, 0]], (0, 10))
+    curves = CostCurves.of([[1.0, 2.0, 0.0], [0.0, 0.5, 0.25], [4.0, 0.0, 0.0]], (0, 10))
     assert curves.of_set(frozenset({0, 2})).tolist() == [5, 2, 0]
     assert curves.of_set(frozenset()).tolist() == [0, 0, 0]
     assert curves.of_sets([]).shape == (0, 3)

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def check_exactly(seed: int, draws: int, queries: int) -> None:
                 continue
             assert (
                 index.accuracies[choice],
-                horner(index.costs[choice], size),
+                Fraction(horner(index.costs[choice], size)),
                 len(index.sets[choice]),
             ) == expected, (number, size, budget)
 
@@ -232,6 +233,6 @@ def test_look_up__range_of_a_single_size() -> None:
 
 
 def test_best__gives_plain_numbers() -> None:
-    choice = small_index().best(np.float64(2), np.int64(5))
+    choice = small_index().best(np.float64(2), np.float64(5))
     assert type(choice.cost) is float
     assert type(choice.accuracy) is float
