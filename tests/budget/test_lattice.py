@@ -307,6 +307,51 @@ def test_explore__with_more_fits_knows_more() -> None:
     assert guarantees[-1] == 0
 
 
+def test_explore__within_a_budget_of_fits_comes_closer_than_by_aiming_at_the_end() -> None:
+    """Aimed at 0 at once, 160 fits of such accuracies reach 0.7 in the mean."""
+    reached = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        accuracy = np.where(rng.random(1024) < 0.3, rng.random(1024) ** 0.5, 0.0)
+        spread_to_supersets(accuracy, np.maximum)
+        reached.append(explore(10, expand_from(accuracy)[0], most_fits=160).guarantee)
+    assert np.mean(reached) < 0.3
+
+
+def test_explore__out_of_fits_takes_the_widest_gaps_of_a_layer() -> None:
+    cut = 0
+    for seed in range(20):
+        accuracy = k_best(6, 2, seed)
+        whole = explore(6, expand_from(accuracy)[0], most_fits=64)
+        for most_fits in range(3, len(whole.expansions)):
+            layers: list[Sets] = []
+
+            def expand(
+                sets: Sequence[FeatureSet],
+                on_end: Callable[[Expansion], None],
+                layers: list[Sets] = layers,
+                accuracy: Floats = accuracy,
+            ) -> None:
+                layers.append(np.array([number_of(features) for features in sets]))
+                expand_from(accuracy)[0](sets, on_end)
+
+            explore(6, expand, most_fits=most_fits)
+            before, last = np.concatenate(layers[:-1]), layers[-1]
+            gaps = gaps_by_definition(accuracy, before, 0.0)
+            sizes = np.bitwise_count(np.arange(64))
+            others = np.setdiff1d(np.flatnonzero(sizes == sizes[last[0]]), np.concatenate([before, last]))
+            assert gaps[last].min() >= gaps[others].max(initial=-np.inf)
+            cut += gaps[last].min() > gaps[others].max(initial=-np.inf) > 0
+    assert cut > 10
+
+
+def test_explore__within_a_budget_of_fits_goes_on_from_a_gap_that_is_off_by_rounding() -> None:
+    alone = 0.25 - 5e-13
+    accuracy = np.array([0, alone, alone, 0.9, alone, 0.9, 0.9, 1])
+    found = explore(3, expand_from(accuracy)[0], most_fits=8)
+    assert (len(found.expansions), found.guarantee) == (8, 0.0)
+
+
 def test_explore__of_the_workload_with_one_best_feature_takes_few_expansions() -> None:
     counts = [len(explore(10, expand_from(k_best(10, 1, seed))[0], alpha=0.01).expansions) for seed in range(200)]
     assert max(counts) <= 20, "twice as many as features, of 1,024 sets"
