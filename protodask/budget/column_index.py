@@ -156,7 +156,8 @@ def _require_some(exploration: Exploration) -> None:
     tried = [one for one in exploration.expansions if one.features]
     if tried and all(one.accuracy is None for one in tried):
         raise InputError(
-            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: {tried[0].failure}",
+            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: "
+            f"{tried[0].failure}",
             "Correct that in the data or in the settings of the training, and build again.",
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -108,10 +108,14 @@ class Predictor:
         gc.disable()
         try:
             with one_blas_thread():
-                return _Run(self, item, budget, start).predict(number)
+                found = _Run(self, item, budget, start).predict(number)
         finally:
             if collecting:
                 gc.enable()
+        if not self.timed:
+            return found
+        spent = self.clock() - start
+        return replace(found, spent=spent, within_budget=spent <= found.budget)
 
 
 @dataclass(frozen=True, eq=False)

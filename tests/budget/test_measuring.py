@@ -119,6 +119,19 @@ def test_fit_quantile__agrees_with_a_general_solver() -> None:
     assert mine <= other.fun * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("quantile", [0.05, 0.5, 0.99])
+def test_fit_quantile__many_values_in_parts(monkeypatch: pytest.MonkeyPatch, quantile: float) -> None:
+    generator = np.random.default_rng(1)
+    sizes = generator.choice([1.0, 8.0, 64.0], 600)
+    values = 1 + sizes * generator.gamma(2, size=600)
+    whole = fit_quantile(sizes, values, quantile, 2)
+    for most in (5, 60):
+        monkeypatch.setattr("protodask.budget.measuring.MOST_AT_ONCE", most)
+        parts = fit_quantile(sizes, values, quantile, 2)
+        losses = [pinball_loss(found.tolist(), sizes.tolist(), values.tolist(), quantile) for found in (parts, whole)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
 def test_measure_costs__with_a_clock_of_its_own() -> None:
     clock = Clock()
     calls: list[tuple[str, int]] = []
