@@ -152,6 +152,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.engine = engine
         self.clock = clock
 
+    def __sklearn_clone__(self) -> BudgetedClassifier:
+        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
+        return type(self)(**self.get_params(deep=False))
+
     def fit(
         self,
         X: Sequence[Any],
@@ -202,13 +206,13 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             any_time=self.any_time,
             clock=self.clock,
         )
-        predictor.warm_up()
         overhead = _rehearse(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
         self.costs_ = costs
         return self.serve(replace(predictor, overhead=overhead if self.timed else 0.0))
 
     def serve(self, predictor: Predictor) -> BudgetedClassifier:
         """Predict with what is given, as if it came from `fit`."""
+        predictor.warm_up()
         self._predictor = predictor
         self.classes_: NDArray[Any] = predictor.classes
         self.feature_names_ = predictor.names
@@ -359,6 +363,7 @@ def _rehearse(predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], si
         return float(sizes[row])
 
     stage = replace(predictor, functions=tuple(known(span) for span in spans), size=size_of)
+    stage.warm_up()
     sets = [*predictor.models, frozenset[int]()]
     taken = np.empty(REHEARSALS)
     for turn in range(REHEARSALS):

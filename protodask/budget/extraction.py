@@ -47,7 +47,7 @@ def extract(
     Each runs once on the first item before it is timed, and all items are gone through before any is repeated.
     """
     with undisturbed():
-        first = [_value(function, items[0], name, 0) for name, function in extractors.items()]
+        first = [_value(function, next(iter(items)), name, 0) for name, function in extractors.items()]
         widths = tuple(len(value) for value in first)
         ends = np.cumsum(widths)
         matrix = np.empty((len(items), int(ends[-1])))

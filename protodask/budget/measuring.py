@@ -101,7 +101,7 @@ def measure_costs(
     seconds = np.empty((len(extractors), len(items), repeats))
     with undisturbed():
         for function in extractors.values():
-            function(items[0])
+            function(next(iter(items)))
         for repeat in range(repeats):
             for number, item in enumerate(items):
                 for row, function in enumerate(extractors.values()):
