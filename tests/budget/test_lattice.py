@@ -246,6 +246,14 @@ def test_explore__with_costs_expands_less(k: int) -> None:
     assert with_costs < 0.75 * without
 
 
+def test_explore__with_costs_looks_at_what_bounds_all_that_wait() -> None:
+    """Where the best feature is dear only small sets without it wait: all but that feature tells of each of them."""
+    for seed in range(10):
+        curves = CostCurves.of(np.random.default_rng(1000 + seed).random((12, 3)))
+        found = explore(12, expand_from(k_best(12, 1, seed))[0], costs=curves)
+        assert len(found.expansions) <= 24
+
+
 def test_explore__refuses_costs_of_other_features() -> None:
     with pytest.raises(InputError, match="Give the costs of each feature"):
         explore(3, expand_from(np.zeros(8))[0], costs=CostCurves.of(np.ones((4, 1))))
@@ -305,6 +313,51 @@ def test_explore__with_more_fits_knows_more() -> None:
     assert guarantees[0] == np.inf
     assert all(later < sooner for sooner, later in pairwise(guarantees))
     assert guarantees[-1] == 0
+
+
+def test_explore__within_a_budget_of_fits_comes_closer_than_by_aiming_at_the_end() -> None:
+    """Aimed at 0 at once, 160 fits of such accuracies reach 0.7 in the mean."""
+    reached = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        accuracy = np.where(rng.random(1024) < 0.3, rng.random(1024) ** 0.5, 0.0)
+        spread_to_supersets(accuracy, np.maximum)
+        reached.append(explore(10, expand_from(accuracy)[0], most_fits=160).guarantee)
+    assert np.mean(reached) < 0.3
+
+
+def test_explore__out_of_fits_takes_the_widest_gaps_of_a_layer() -> None:
+    cut = 0
+    for seed in range(20):
+        accuracy = k_best(6, 2, seed)
+        whole = explore(6, expand_from(accuracy)[0], most_fits=64)
+        for most_fits in range(3, len(whole.expansions)):
+            layers: list[Sets] = []
+
+            def expand(
+                sets: Sequence[FeatureSet],
+                on_end: Callable[[Expansion], None],
+                layers: list[Sets] = layers,
+                accuracy: Floats = accuracy,
+            ) -> None:
+                layers.append(np.array([number_of(features) for features in sets]))
+                expand_from(accuracy)[0](sets, on_end)
+
+            explore(6, expand, most_fits=most_fits)
+            before, last = np.concatenate(layers[:-1]), layers[-1]
+            gaps = gaps_by_definition(accuracy, before, 0.0)
+            sizes = np.bitwise_count(np.arange(64))
+            others = np.setdiff1d(np.flatnonzero(sizes == sizes[last[0]]), np.concatenate([before, last]))
+            assert gaps[last].min() >= gaps[others].max(initial=-np.inf)
+            cut += gaps[last].min() > gaps[others].max(initial=-np.inf) > 0
+    assert cut > 10
+
+
+def test_explore__within_a_budget_of_fits_goes_on_from_a_gap_that_is_off_by_rounding() -> None:
+    alone = 0.25 - 5e-13
+    accuracy = np.array([0, alone, alone, 0.9, alone, 0.9, 0.9, 1])
+    found = explore(3, expand_from(accuracy)[0], most_fits=8)
+    assert (len(found.expansions), found.guarantee) == (8, 0.0)
 
 
 def test_explore__of_the_workload_with_one_best_feature_takes_few_expansions() -> None:
