@@ -15,7 +15,7 @@ from protodask.budget.columns import column_expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
 from protodask.budget.index import BudgetIndex, make_index
-from protodask.budget.lattice import Exploration, ExplorationProgress, explore
+from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
 from protodask.budget.recorded import recorded
 from protodask.data.dataset import Dataset
 from protodask.data.schema import Label
@@ -58,6 +58,7 @@ class BudgetSettings:
     monotone_error: float = 0.0
     n_folds: int = 5
     most_fits: int | None = None
+    diminishing_returns: bool = False
 
 
 def budget_index(
@@ -73,6 +74,7 @@ def budget_index(
     engine: EngineLike = None,
     listen: BudgetListener | None = None,
     without: Sequence[str] = (),
+    diminishing_returns: bool = False,
 ) -> ColumnBudget:
     """Cross-validate the classifier on sets of features, and index those that are the best within some budget.
 
@@ -80,11 +82,13 @@ def budget_index(
     its cost, a polynomial of the size of an item, constant first; items have the smallest and the largest of `sizes`.
     Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
     the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
-    at most, `guarantee` of the index says how close it came. Each set costs `folds` fits with `config`, several of them
-    at once, and rows of one group stay in one fold. With `run_dir` all that was expanded is recorded: the same call
-    goes on after an interruption, and one with other costs, sizes, `alpha` or `most_fits` uses it again.
+    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`.
+
+    Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
+    `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
+    sizes, `alpha` or `most_fits` uses it again.
     """
-    settings = BudgetSettings(alpha, monotone_error, folds, most_fits)
+    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns)
     chosen = feature_columns(data.columns, features, sizes, without)
     with budgeted(data, chosen, config, settings, run_dir, engine, listen) as found:
         return found.budget
@@ -115,6 +119,11 @@ def budgeted(
 
     Without `keep`, that goes when the body is done; if the body fails it stays in any case.
     """
+    if features.n_features > MOST_FEATURES:  # said before a row is read
+        raise InputError(
+            f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
+            "Let columns that are computed together be one feature, or leave some out.",
+        )
     fits = FitConfig() if config is None else config
     if fits.weighted:
         warn_of_large_weights(data.summary)
@@ -140,6 +149,7 @@ def budgeted(
                 costs=features.curves,
                 alpha=settings.alpha,
                 monotone_error=settings.monotone_error,
+                diminishing_returns=settings.diminishing_returns,
                 most_fits=settings.most_fits,
                 listen=listen,
             )

@@ -54,6 +54,15 @@ def build(
             rich_help_panel=EXPLORING,
         ),
     ] = 0.0,
+    diminishing_returns: Annotated[
+        bool,
+        typer.Option(
+            "--diminishing-returns",
+            help="Take it that a feature adds no more to a set than to a part of it, which saves fits; not so for "
+            "features that are of use only together.",
+            rich_help_panel=EXPLORING,
+        ),
+    ] = False,
     folds: Annotated[
         int,
         typer.Option("--folds", metavar="K", help="Parts that are held out, one at a time.", rich_help_panel=EXPLORING),
@@ -106,6 +115,7 @@ def build(
             out=out,
             alpha=alpha,
             monotone_error=monotone_error,
+            diminishing_returns=diminishing_returns,
             folds=folds,
             most_fits=most_fits,
             plot=plot,

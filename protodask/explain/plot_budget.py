@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +18,9 @@ from protodask.explain.plot_figures import (
     name_axes,
     new_figure,
     note,
+    power_of_ten,
     set_log_ticks,
+    set_ticks,
     set_title,
     shown,
     spread_rows,
@@ -58,6 +61,7 @@ STEPS = 480
 """Budgets that are looked up in a panel, more than it has pixels on a page."""
 
 MOST_PANELS = 9
+MOST_TICKS = 5
 
 LONGEST_NAME = {1: 60, 2: 28, 3: 16}
 """Letters of an axis' name, by the number of panels beside each other."""
@@ -96,8 +100,7 @@ def budget_plot(
         axes = tidy(figure.add_subplot(rows, columns, place + 1, sharex=first, sharey=first), grid="y")
         if first is None:
             first = axes
-            set_log_ticks(axes, "x", low, high)
-            axes.set_xlim(low, high)
+            _set_budget_ticks(axes, low, high)
         for position, (name, method) in enumerate(methods.items()):
             _draw_line(axes, (position, len(methods)), grid, _accuracies(name, method, size, grid))
         for position, name in enumerate(methods):
@@ -145,6 +148,25 @@ def _accuracies(name: str, method: Choosing | AccuracyAt, size: float, budgets: 
     numbers = np.asarray(method.choose(np.full(len(budgets), size), budgets))
     values = np.append(np.asarray(method.accuracies, dtype=np.float64), np.nan)  # which number -1 means
     return np.asarray(values[numbers])
+
+
+def _set_budget_ticks(axes: Axes, low: float, high: float) -> None:
+    """Powers of ten, and numbers between them where there are hardly two: as many as fit into the narrowest panel."""
+    set_log_ticks(axes, "x", low, high)
+    axes.set_xlim(low, high)
+    exponents = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    if high / low >= 100:
+        some = exponents[:: -(-len(exponents) // MOST_TICKS)]
+        set_ticks(axes, "x", [10.0**exponent for exponent in some], [power_of_ten(exponent) for exponent in some])
+        return
+    for leading in ((1, 2, 5), (1, 3)):
+        places = [
+            digit * 10.0**exponent for exponent in range(exponents.start - 1, exponents.stop) for digit in leading
+        ]
+        inside = [place for place in places if low <= place <= high]
+        if 2 <= len(inside) <= MOST_TICKS:
+            set_ticks(axes, "x", inside, [f"{place:.3g}" for place in inside])
+            return
 
 
 def _draw_line(axes: Axes, position: tuple[int, int], budgets: Floats, accuracies: Floats) -> None:

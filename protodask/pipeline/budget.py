@@ -94,11 +94,11 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
         _check_plot(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
-    settings = BudgetSettings(step.alpha, step.monotone_error, step.folds, step.most_fits)
+    settings = BudgetSettings(step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns)
     if listen is not None:
         listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name))
     with budgeted(data, features, config, settings, run_dir, engine, listen, keep=step.run_dir is not None) as run:
-        compared = _compare(run, listen) if step.compare else {}
+        compared = _compare(run, step.most_fits, listen) if step.compare else {}
         # The plot first: the folder says that all is there.
         if step.plot is not None:
             _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
@@ -140,7 +140,7 @@ def _plot_format(path: str) -> str:
     return suffix[1:]
 
 
-def _compare(run: BudgetRun, listen: BudgetListener | None) -> dict[str, GreedyIndex]:
+def _compare(run: BudgetRun, most_fits: int | None, listen: BudgetListener | None) -> dict[str, GreedyIndex]:
     curves = run.budget.features.curves
     found = {}
     for name, trade_offs in GREEDY.items():
@@ -151,6 +151,7 @@ def _compare(run: BudgetRun, listen: BudgetListener | None) -> dict[str, GreedyI
             run.expand,
             trade_offs,
             size=middle_size(curves),
+            most_fits=most_fits,
             feature_names=run.budget.features.names,
         )
     return found

@@ -209,6 +209,7 @@ class BudgetStep:
     out: str
     alpha: float = 0.0
     monotone_error: float = 0.0
+    diminishing_returns: bool = False
     folds: int = 5
     most_fits: int | None = None
     plot: str | None = None

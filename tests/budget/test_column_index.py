@@ -183,7 +183,7 @@ def test_budget_index__leaves_a_set_out_whose_fit_to_all_rows_fails(
     built: ColumnBudget, data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best = frozenset({0, 1})
-    plain = column_index_module.fit_sets
+    plain = column_models_module.fit_sets
 
     def fails(*arguments: Any) -> list[SetFit]:
         return [

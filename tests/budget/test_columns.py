@@ -1,6 +1,7 @@
 """The accuracy of sets of columns, against fits made one by one and against plain arithmetic."""
 
 import tracemalloc
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,9 @@ from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.data.summary import summarize
 from protodask.engine import Block, Engine, array_source, thread_engine
+from protodask.engine.groups import Pass
 from protodask.engine.local import local_engine
+from protodask.engine.reduction import Node
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import training_data
@@ -28,6 +31,7 @@ from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training
 from protodask.selection.fold_parts import FoldData
 from protodask.selection.folds import make_folds
+from protodask.selection.holdout import HELD_OUT_RIGHT
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -170,6 +174,29 @@ def cross_validation(expand: Expand) -> CrossValidation:
     return found
 
 
+class CountingEngine(Engine):
+    """Counts the passes over data that it is asked for."""
+
+    passes = 0
+
+    def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
+        self.passes += 1
+        return super().run_pass(work, numbers)
+
+
+def test_expand__in_step_serves_all_fits_that_wait_with_one_pass(data: Dataset) -> None:
+    def passes(most: int) -> int:
+        with thread_engine(1) as plain, opened(data, plain) as expand:
+            engine = CountingEngine(plain.scheduler)
+            validation = cross_validation(expand)
+            crew = replace(validation.crew, company="in step", most=most)
+            accuracies(replace(validation, engine=engine, crew=crew).expand)
+            return engine.passes
+
+    alone, together = passes(1), passes(20)
+    assert together < alone / 5
+
+
 @pytest.mark.slow  # starts processes
 def test_expand__gives_the_same_bits_on_workers(data: Dataset, expected: dict[FeatureSet, float | None]) -> None:
     with local_engine(2, 2**29) as engine, opened(data, engine) as expand:
@@ -254,7 +281,7 @@ def with_overflow(part: FoldData) -> FoldData:
 def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
     data: Dataset, expected: dict[FeatureSet, float | None], company: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = columns_module.HELD_OUT_RIGHT
+    plain = HELD_OUT_RIGHT
 
     def fails(block: Block, *args: Any) -> Any:
         if block["features"].shape[1] == 4:
@@ -278,7 +305,7 @@ def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
 def test_expand__does_not_hide_errors_that_are_not_of_a_fit(
     data: Dataset, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = columns_module.HELD_OUT_RIGHT
+    plain = HELD_OUT_RIGHT
 
     def fails(block: Block, *args: Any) -> Any:
         raise error
@@ -330,31 +357,33 @@ def test_expander__refuses_models_without_batches(data: Dataset) -> None:
 
 
 @pytest.mark.slow
-def test_expand__needs_no_more_memory_for_more_rows_than_a_few_blocks(tmp_path: Path) -> None:
-    """Out of core: what is allocated at a time stays far below the size of the data."""
+def test_expand__of_data_larger_than_its_memory_holds_a_small_part_of_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    wide = tuple(Column(f"x{position}") for position in range(40))
-    features = rng.standard_normal((60_000, 40)).astype(np.float32)
-    data = write({"features": features, "target": (features[:, 0] > 0).astype(np.int32) + (features[:, 1] > 1)},
-                 tmp_path / "data", wide, 4096)  # fmt: skip
-    chosen = feature_columns(
-        wide, {str(part): ([f"x{10 * part + one}" for one in range(10)], [1.0]) for part in range(4)}
-    )
-    config = replace(CONFIG, max_iterations=3, tolerance=1e-2)
+    wide = tuple(Column(f"x{position}") for position in range(100))
+    features = rng.standard_normal((300_000, 100), dtype=np.float32)
+    target = (features[:, 0] > 0).astype(np.int32) + (features[:, 10] > 1)
+    data = write({"features": features, "target": target}, tmp_path / "data", wide, 4096)
     size = features.nbytes
     del features
-    with thread_engine(1, 2**28) as engine:
-        rows = training_data(data, config, engine)
-        with column_expander(data, chosen, config, 2, engine, rows, "") as expand:
-            validation = cross_validation(expand)
-            validation = replace(validation, crew=replace(validation.crew, company="in step", most=8))
-            tracemalloc.start()
-            try:
-                validation.expand([frozenset({part}) for part in range(4)], lambda expansion: None)
-                peak = tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
-    assert peak < size + 2**25
+    costs = {str(part): ([f"x{25 * part + one}" for one in range(25)], [1.0]) for part in range(4)}
+    config = replace(CONFIG, n_candidates=20, max_iterations=2, tolerance=0.1, precision="float32")
+    sets = [frozenset({part}) for part in range(4)]
+    with thread_engine(1, 2**27) as engine:
+        assert engine.scheduler.processes().cache_bytes < size / 4
+        tracemalloc.start()
+        try:
+            with (
+                warnings.catch_warnings(),
+                opened(data, engine, tmp_path, config, feature_columns(wide, costs), n_folds=2) as expand,
+            ):
+                warnings.simplefilter("ignore")  # of fits that end early
+                assert cross_validation(expand).crew.company == "in step"
+                found = accuracies(expand, sets)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < size / 2
+    assert None not in found.values()
 
 
 def test_set_name__tells_sets_apart() -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import zarr
 
-from protodask.budget import load_budget
+from protodask.budget import load_budget, save_budget
 from protodask.budget.column_models import ModelsProgress
 from protodask.budget.costs import CostCurves
 from protodask.budget.lattice import ExplorationProgress
@@ -252,7 +252,7 @@ def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
         "budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", "--plot", tmp_path / "plot.png",
         *FAST,
     )  # fmt: skip
-    plain = budget_module.save_budget
+    plain = save_budget
 
     def killed(*arguments: Any) -> None:
         plain(*arguments)

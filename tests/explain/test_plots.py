@@ -344,6 +344,24 @@ def test_budget_plot__is_the_staircase_of_what_an_index_chooses() -> None:
             assert shown_accuracy == max(within)
 
 
+@pytest.mark.parametrize(
+    ("budgets", "ticks"),
+    [
+        ((1.1, 18), ["2", "5", "10"]),
+        ((1, 60), ["1", "3", "10", "30"]),
+        ((0.5, 60), ["1", "10"]),
+        ((0.012, 0.06), ["0.02", "0.05"]),
+        ((1.2, 1.3), ["1.2", "1.3"]),
+        ((2e-6, 4e9), ["10⁻⁵", "0.01", "10", "10⁴", "10⁷"]),
+    ],
+)
+def test_budget_plot__has_some_ticks_whatever_the_budgets(budgets: tuple[float, float], ticks: list[str]) -> None:
+    figure = budget_plot({"a": from_budget(1, 0.5)}, [1, 2, 3], budgets)
+    draw(figure, (400, 1280))
+    assert [label.get_text() for label in tick_labels(figure, "x")] == ticks
+    assert_apart(tick_labels(figure, "x"))
+
+
 def test_budget_plot__begins_where_something_is_affordable() -> None:
     figure = budget_plot({"a": from_budget(1, 0.7), "never": from_budget(100, 0.9)}, [2, 3], (1, 10))
     draw(figure)
