@@ -25,6 +25,9 @@ MARGIN = 1e-12
 BLOCK_SETS = 256
 """Compared at once with all that were kept."""
 
+MOST_TRIED = 64
+"""Sets that are compared with one by their polynomials at once."""
+
 SAMPLES = 14
 """Sizes at which costs are compared before their polynomials are."""
 
@@ -72,7 +75,8 @@ def find_candidates(curves: CostCurves, expansions: Sequence[Expansion]) -> Cand
 def _check(curves: CostCurves, sets: Sequence[FeatureSet], accuracies: Floats) -> None:
     if not sets:
         raise InputError("There is no set of features with a model.", "Give at least one expansion that succeeded.")
-    unknown = next((features for features in sets if not features <= set(range(curves.n_features))), None)
+    known = frozenset(range(curves.n_features))
+    unknown = next((features for features in sets if not features <= known), None)
     if unknown is not None:
         raise InputError(
             f"A set has the features {sorted(unknown)}, and there are {curves.n_features} with a cost.",
@@ -98,32 +102,35 @@ def _undominated(costs: Floats, sampled: Floats, start: int, end: int) -> Flags:
     for begin in range(0, len(costs), BLOCK_SETS):
         block = np.arange(begin, min(begin + BLOCK_SETS, len(costs)))
         before = np.flatnonzero(kept[:begin])
-        block = block[~_no_coefficient_above(costs[before], costs[block]).any(axis=0)]
+        block = block[~_none_above(costs[before], costs[block]).any(axis=0)]
         # Dominance is transitive: within a block all that come before count, dominated or not.
-        block = block[~np.triu(_no_coefficient_above(costs[block], costs[block]), 1).any(axis=0)]
+        block = block[~np.triu(_none_above(costs[block], costs[block]), 1).any(axis=0)]
         others = np.concatenate([before, block])
-        possible = (sampled[others][:, None, :] <= sampled[block][None, :, :]).all(axis=2)
+        possible = _none_above(sampled[others], sampled[block])
         possible[len(before) :] &= np.triu(np.ones((len(block), len(block)), dtype=np.bool_), 1)
         kept[block[~_dominated(costs[others], costs[block], possible, start, end)]] = True
     return kept
 
 
-def _no_coefficient_above(costs: Floats, others: Floats) -> Flags:
-    """(R, S): whether no coefficient of a cost is above that of another one."""
-    result = np.ones((len(costs), len(others)), dtype=np.bool_)
-    for power in range(costs.shape[1]):
-        result &= costs[:, None, power] <= others[None, :, power]
+def _none_above(values: Floats, others: Floats) -> Flags:
+    """(R, S): whether none of the values of a row is above the one in its place in another row."""
+    result = np.ones((len(values), len(others)), dtype=np.bool_)
+    for value, other in zip(values.T.copy(), others.T.copy(), strict=True):
+        result &= value[:, None] <= other
     return result
 
 
 def _dominated(costs: Floats, others: Floats, possible: Flags, start: int, end: int) -> Flags:
     """(S,): whether one of the costs (R, d + 1) that possibly does stays below another (S, d + 1) at all sizes."""
     result = np.zeros(len(others), dtype=np.bool_)
-    possible = possible.copy()
+    possible, count = possible.copy(), 1
     while len(which := np.flatnonzero(~result & possible.any(axis=0))):
-        # One for each at a time: what costs less at all samples mostly does so everywhere.
-        first = possible[:, which].argmax(axis=0)
-        lower, upper = costs[first], others[which]
-        result[which] = never_below(upper - lower - MARGIN * (np.abs(upper) + np.abs(lower)), start, end)
-        possible[first, which] = False
+        # What costs less at all samples mostly does so everywhere: one for each is enough, or many are to be tried.
+        tried = possible[:, which] & (np.cumsum(possible[:, which], axis=0, dtype=np.int32) <= count)
+        lower, upper = np.nonzero(tried)
+        below, above = costs[lower], others[which[upper]]
+        dominated = never_below(above - below - MARGIN * (np.abs(above) + np.abs(below)), start, end)
+        result[which[upper[dominated]]] = True
+        possible[lower, which[upper]] = False
+        count = min(8 * count, MOST_TRIED)
     return result

@@ -246,6 +246,14 @@ def test_explore__with_costs_expands_less(k: int) -> None:
     assert with_costs < 0.75 * without
 
 
+def test_explore__with_costs_looks_at_what_bounds_all_that_wait() -> None:
+    """Where the best feature is dear only small sets without it wait: all but that feature tells of each of them."""
+    for seed in range(10):
+        curves = CostCurves.of(np.random.default_rng(1000 + seed).random((12, 3)))
+        found = explore(12, expand_from(k_best(12, 1, seed))[0], costs=curves)
+        assert len(found.expansions) <= 24
+
+
 def test_explore__refuses_costs_of_other_features() -> None:
     with pytest.raises(InputError, match="Give the costs of each feature"):
         explore(3, expand_from(np.zeros(8))[0], costs=CostCurves.of(np.ones((4, 1))))

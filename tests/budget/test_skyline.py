@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from reference.skylines import Drawn, draw, skyline_changes
+from reference.skylines import Drawn, draw, skyline_changes, sweep
 
 from protodask.budget.candidates import Candidates, order_candidates
 from protodask.budget.polynomials import evaluate, sizes_at
@@ -44,6 +44,7 @@ def test_list_candidates__begins_a_list_where_the_skyline_changes_and_nowhere_el
         drawn = Drawn(drawn.sets, drawn.accuracies[order], drawn.costs, drawn.low, drawn.high)
         _, listing = list_of(drawn)
         assert len(listing.starts) - 1 == skyline_changes(drawn)
+        assert np.allclose(listing.starts[1:], sorted(sweep(drawn)), rtol=1e-7)
 
 
 def test_list_candidates__two_lines() -> None:

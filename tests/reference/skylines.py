@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,43 @@ def skyline_changes(drawn: Drawn) -> int:
     cuts = np.sort(crossings)
     skylines = [_skyline(drawn, size) for size in (cuts[1:] + cuts[:-1]) / 2]
     return sum(one != other for one, other in pairwise(skylines))
+
+
+def sweep(drawn: Drawn) -> list[float]:
+    """Where the source's sweep stores a skyline: sizes at which neighbours in the order by cost change places.
+
+    Of two that do, the one that becomes cheaper is more accurate than all that cost less; before, it was on the skyline
+    together with the other, or it was not on it. For curves that neither touch nor meet more than one at a time.
+    """
+    order = sorted(range(len(drawn.sets)), key=lambda i: horner(drawn.costs[i], drawn.low))
+    accuracies = drawn.accuracies.tolist()
+    waiting: list[tuple[float, int, int]] = []
+    stored = []
+
+    def expect(below: int, above: int, size: float) -> None:
+        roots = np.roots((drawn.costs[above] - drawn.costs[below])[::-1])
+        real = roots.real[np.abs(roots.imag) < 1e-9 * np.abs(roots)]
+        later = [root for root in real.tolist() if size * (1 + 1e-9) < root < drawn.high]
+        if later:
+            heapq.heappush(waiting, (min(later), below, above))
+
+    for below, above in pairwise(order):
+        expect(below, above, drawn.low)
+    while waiting:
+        size, below, above = heapq.heappop(waiting)
+        place = order.index(below)
+        if order[place + 1 : place + 2] != [above]:
+            continue
+        beneath = max((accuracies[i] for i in order[:place]), default=-np.inf)
+        if accuracies[above] > max(accuracies[below], beneath) and accuracies[below] > beneath:
+            stored.append(size)  # both were on it, and the dearer one was the more accurate
+        elif beneath < accuracies[above] < accuracies[below]:
+            stored.append(size)  # it was not on it, and all that is cheaper now is less accurate
+        order[place : place + 2] = above, below
+        for at in (place - 1, place, place + 1):
+            if 0 <= at < len(order) - 1:
+                expect(order[at], order[at + 1], size)
+    return stored
 
 
 def _skyline(drawn: Drawn, size: float) -> list[int]:
