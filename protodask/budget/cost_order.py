@@ -65,9 +65,9 @@ def coordinates(curves: CostCurves) -> Floats | None:
         width = curves.high - curves.low
         basis = [[comb(j, k) / comb(degree, k) * np.power(width, k) for j in powers] for k in powers]
         bernstein = around_low @ np.array(basis)
-    for found in (bernstein, around_low):
-        if np.isfinite(found).all():
-            return np.asarray(found)
+        for found in (bernstein, around_low):
+            if np.isfinite(np.abs(found).sum()):  # so that no set's sum is infinite
+                return np.asarray(found)
     return None
 
 
