@@ -69,7 +69,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (features, degree + 1) or by name. None measures it while the features of X are computed.
     cost_quantile, cost_degree, cost_repeats, headroom
         Of measuring: the quantile of timings that is provided for (1 is the worst seen), the degree of the polynomials,
-        how often each item is timed, and a factor on top. The overhead is measured with the same quantile and factor.
+        how often each item is timed, and a factor on top. At quantile 1 one pause of the machine can make a feature
+        unaffordable, see `protodask.budget.measure_costs`.
+    overhead_quantile
+        Of what predictions take besides features: kept back of every budget, with the same `headroom`.
     size
         A function from an item to its size; None takes the elements of an array, else the length, else 1.
     folds
@@ -119,6 +122,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cost_degree: int = 2,
         cost_repeats: int = 1,
         headroom: float = 1.0,
+        overhead_quantile: float = 0.99,
         size: Callable[[Any], float] | None = None,
         folds: int = 5,
         most_fits: int | None = None,
@@ -138,6 +142,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.cost_degree = cost_degree
         self.cost_repeats = cost_repeats
         self.headroom = headroom
+        self.overhead_quantile = overhead_quantile
         self.size = size
         self.folds = folds
         self.most_fits = most_fits
@@ -198,7 +203,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             clock=self.clock,
         )
         predictor.warm_up()
-        overhead = _rehearse(predictor, extracted.matrix, spans, sizes, self.cost_quantile) * self.headroom
+        overhead = _rehearse(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
         self.costs_ = costs
         return self.serve(replace(predictor, overhead=overhead if self.timed else 0.0))
 
@@ -250,6 +255,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"method is {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
         if self.cost_repeats < 1:
             raise InputError(f"cost_repeats is {self.cost_repeats}.", "Time each item at least once.")
+        if not 0 < self.overhead_quantile <= 1:
+            raise InputError(
+                f"overhead_quantile is {self.overhead_quantile}.", "Give a share above 0, and 1 for the worst case."
+            )
         if not self.timed and self.costs is None:
             raise InputError("Budgets are not time, and no costs are given.", "Give `costs` in the unit of budgets.")
         if not hasattr(self._estimator(), "predict_proba"):

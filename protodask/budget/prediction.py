@@ -216,7 +216,7 @@ class _Run:
         order = [*of.answers.orders[planned]]
         while order:
             left = self._left()
-            if self.lost[order].any() or (of.any_time and self.prices[order].sum() > left and self.computed):
+            if self.lost[order].any() or (of.any_time and self.prices[order].sum() > left):
                 within = left if of.any_time else math.inf
                 target = of.answers.reachable(self.had, self.lost, self.prices, within)
                 order = [feature for feature in of.answers.orders[target] if not self.had[feature]]

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
@@ -28,6 +30,7 @@ from protodask.budget import (
     MeasuredCosts,
     MonotonicityWarning,
 )
+from protodask.budget.classifier import Method
 from protodask.errors import InputError
 
 NAMES = ("weak", "pair", "strong")
@@ -92,9 +95,9 @@ def size_of(item: Item) -> float:
     return item.size
 
 
-def fitted(world: World, estimator: Any = None, **settings: Any) -> BudgetedClassifier:
+def fitted(world: World, estimator: Any = None, **options: Any) -> BudgetedClassifier:
     items, labels = make_items()
-    chosen: dict[str, Any] = {"monotone_error": 1.0, "cost_degree": 1, "size": size_of, "folds": 3} | settings
+    chosen: dict[str, Any] = {"monotone_error": 1.0, "cost_degree": 1, "size": size_of, "folds": 3} | options
     classifier = BudgetedClassifier(estimator or GaussianNB(), clock=world.clock, **chosen)
     classifier.fit(items, labels, world.extractors)
     world.calls.clear()
@@ -250,6 +253,39 @@ def test_predict__a_small_overrun_that_leaves_enough_changes_nothing(by_index: B
     found = overrun(by_index, item, 100.0, weak=5.0, pair=5.0, strong=5.0)
     assert not found.fell_back
     assert found.features == by_index.index_.best(2.0, 100.0).features
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    delays=st.tuples(*[st.floats(0, 10)] * 3),
+    broken=st.sets(st.sampled_from(NAMES)),
+    budget=st.floats(0, 20),
+    size=st.sampled_from([0.0, 1.0, 3.0]),
+)
+def test_predict__only_begins_what_the_budget_is_expected_to_pay(
+    by_index: BudgetedClassifier,
+    by_cost: BudgetedClassifier,
+    world: World,
+    delays: tuple[float, ...],
+    broken: set[str],
+    budget: float,
+    size: float,
+) -> None:
+    delay = dict(zip(NAMES, delays, strict=True))
+    item = Item(size, 1.1, (0.9, 0.0), 1.05, delay, {name: ValueError("no") for name in broken})
+    for classifier in (by_index, by_cost):
+        world.calls.clear()
+        found = classifier.predict_item(item, budget)
+        last = delay[world.calls[-1]] if world.calls else 0.0
+        assert found.spent - last <= budget * (1 + 1e-6)
+        assert found.within_budget == (found.spent <= budget)
+        assert set(found.failures) == broken & set(world.calls) == broken & set(found.computed)
+        assert len(world.calls) == len(set(world.calls))
+        # Of all models on what was computed, the most accurate.
+        had = {number for number, name in enumerate(NAMES) if name in world.calls and name not in broken}
+        accuracies = dict(zip(classifier.index_.sets, classifier.index_.accuracies, strict=True))
+        best = max(accuracies[one] for one in [frozenset(), *classifier.models_] if one <= had)
+        assert found.accuracy == best == accuracies[found.features]
 
 
 @pytest.mark.parametrize(
@@ -423,7 +459,7 @@ def test_fit__no_model_at_all(world: World) -> None:
 )
 def test_fit__every_kind_of_estimator(world: World, item: Item, estimator: Any) -> None:
     items, labels = make_items(60)
-    method = "greedy-cost" if estimator is None else "greedy"
+    method: Method = "greedy-cost" if estimator is None else "greedy"
     classifier = BudgetedClassifier(
         estimator, method=method, monotone_error=1.0, size=size_of, folds=3, clock=world.clock, cost_degree=1
     )
@@ -485,11 +521,11 @@ def test_fit__goes_on_from_a_record(world: World, tmp_path: Any) -> None:
             return super().fit(X, y)
 
     items, labels = make_items(90)
-    settings: dict[str, Any] = {"monotone_error": 1.0, "size": size_of, "folds": 3, "cost_degree": 1}
+    options: dict[str, Any] = {"monotone_error": 1.0, "size": size_of, "folds": 3, "cost_degree": 1}
 
     def fit() -> BudgetedClassifier:
         with thread_engine(threads=1) as engine:
-            classifier = BudgetedClassifier(Counted(), clock=world.clock, engine=engine, **settings)
+            classifier = BudgetedClassifier(Counted(), clock=world.clock, engine=engine, **options)
             return classifier.fit(items, labels, world.extractors, record=tmp_path / "record.jsonl")
 
     with pytest.raises(KeyboardInterrupt):
@@ -498,9 +534,9 @@ def test_fit__goes_on_from_a_record(world: World, tmp_path: Any) -> None:
     classifier = fit()
     # Two sets of three folds were done, one of them begun; five of seven are left, and the models.
     assert len(fits) - began == 5 * 3 + len(classifier.models_)
-    plain = BudgetedClassifier(GaussianNB(), clock=world.clock, **settings).fit(items, labels, world.extractors)
+    plain = BudgetedClassifier(GaussianNB(), clock=world.clock, **options).fit(items, labels, world.extractors)
     assert plain.index_.sets == classifier.index_.sets
-    other = BudgetedClassifier(GaussianNB(), clock=world.clock, **settings)
+    other = BudgetedClassifier(GaussianNB(), clock=world.clock, **options)
     with pytest.raises(InputError, match="(?i)record"):
         other.fit(items[:87], labels[:87], world.extractors, record=tmp_path / "record.jsonl")
 
@@ -525,16 +561,20 @@ def test_fit__warns_where_features_lower_the_accuracy(world: World) -> None:
 
 
 def failing_fit(
-    world: World, message: str, extractors: Mapping[Any, Any] | None = None, labels: Any = None, **settings: Any
+    world: World,
+    message: str,
+    extractors: Mapping[Any, Any] | None = None,
+    labels: Any = None,
+    groups: Any = None,
+    **options: Any,
 ) -> None:
     items, own = make_items(30)
-    classifier = BudgetedClassifier(**({"estimator": GaussianNB(), "folds": 3, "size": size_of} | settings))
-    groups = settings.pop("groups", None)
+    classifier = BudgetedClassifier(**({"estimator": GaussianNB(), "folds": 3, "size": size_of} | options))
     with pytest.raises(InputError, match=message):
         classifier.fit(
             items,
             own if labels is None else labels,
-            world.extractors if extractors is None else extractors,  # type: ignore[arg-type]
+            world.extractors if extractors is None else extractors,
             groups=groups,
         )
 
@@ -547,9 +587,15 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     failing_fit(world, "Give a label for each item", labels=[1, 2])
     failing_fit(world, "at least two classes", labels=["a"] * 30)
     failing_fit(world, "The class 'a' has 2 items.*or fewer folds", labels=["a"] * 2 + ["b"] * 28)
+    failing_fit(world, "which group it is in", groups=[1, 2])
+    failing_fit(world, "at least as many groups", groups=np.arange(30) % 2)
+    failing_fit(
+        world, "more groups with items of that class", labels=["a"] * 10 + ["b"] * 20, groups=np.arange(30) // 10
+    )
     failing_fit(world, "Choose one of index, greedy", method="best")
     failing_fit(world, "at least two", folds=1)
     failing_fit(world, "each item at least once", cost_repeats=0)
+    failing_fit(world, "1 for the worst case", overhead_quantile=0.0)
     failing_fit(world, "`costs` in the unit of budgets", timed=False)
     failing_fit(world, "CalibratedClassifierCV", estimator=LinearSVC())
     failing_fit(world, "a row of coefficients for each feature", costs=[[1.0]])

@@ -99,11 +99,11 @@ def test_best__shared_set_is_followed_along_the_smallest_trade_off() -> None:
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[CostCurves, dict[FeatureSet, float | None], list[float], float]:
     m = draw(st.integers(1, 5))
-    coefficients = draw(st.lists(st.tuples(*[st.integers(0, 4).map(float)] * 3), min_size=m, max_size=m).map(np.array))
+    rows = draw(st.lists(st.tuples(*[st.integers(0, 4).map(float)] * 3), min_size=m, max_size=m))
     some = st.sampled_from([None, *np.linspace(0.5, 1, 9).tolist()])
     accuracy = {frozenset(feature for feature in range(m) if mask >> feature & 1): draw(some) for mask in range(2**m)}
     trade_offs = draw(st.lists(st.sampled_from([0.0, 0.03125, 0.125, 1.0, math.inf]), min_size=1, unique=True))
-    return CostCurves.of(coefficients), accuracy, sorted(trade_offs), draw(st.sampled_from([0.0, 0.5, 1.0, 2.0]))
+    return CostCurves.of(np.array(rows)), accuracy, sorted(trade_offs), draw(st.sampled_from([0.0, 0.5, 1.0, 2.0]))
 
 
 def expanding(accuracy: dict[FeatureSet, float | None], seen: list[FeatureSet] | None = None) -> Callable[..., None]:
@@ -117,7 +117,7 @@ def expanding(accuracy: dict[FeatureSet, float | None], seen: list[FeatureSet] |
     return expand
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(problems())
 def test_make_greedy__equals_the_loops(
     problem: tuple[CostCurves, dict[FeatureSet, float | None], list[float], float],
@@ -138,7 +138,7 @@ def test_make_greedy__equals_the_loops(
     budgets = np.array([0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 40.0, math.inf])
     found = index.choose(sizes[:, None], budgets)
     for i, j in np.ndindex(found.shape):
-        wanted = look_up(expected, curves.at, accuracy.get, median, sizes[i], budgets[j])
+        wanted = look_up(expected, curves.at, accuracy.get, median, float(sizes[i]), float(budgets[j]))
         answer = None if found[i, j] < 0 else index.sets[found[i, j]]
         assert answer == wanted
     assert {index.sets[number] for number in np.unique(found[found >= 0])} <= set(index.answers)
@@ -183,7 +183,7 @@ def test_make_greedy__cost_only_expands_what_it_passes() -> None:
 
 
 def test_make_greedy__hundreds_of_features() -> None:
-    m = 300
+    m = 120
     generator = np.random.default_rng(0)
     worth = generator.uniform(0, 1, m)
     costs = generator.uniform(0, 1, (m, 2))
@@ -313,7 +313,7 @@ def test_make_greedy__refuses_what_makes_no_sense() -> None:
         build_greedy(PRICES, by_hand, sizes=(2, 4), size=5.0)
     with pytest.raises(InputError, match="at least one fit"):
         build_greedy(PRICES, by_hand, size=1.0, most_fits=0)
-    with pytest.raises(InputError, match="a name for each feature"):
+    with pytest.raises(InputError, match="a name of its own"):
         build_greedy(PRICES, by_hand, size=1.0, feature_names=["a"])
     index = build_greedy(PRICES, by_hand, sizes=(0, 4))
     assert index.size == 2.0

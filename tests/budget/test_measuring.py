@@ -156,7 +156,7 @@ def test_measure_costs__with_a_clock_of_its_own() -> None:
     assert found.feature_names == ("slow", "quick")
     assert found.sizes.tolist() == [1, 3, 2, 6]
     assert found.seconds.tolist() == [[[3, 3], [5, 5], [4, 4], [8, 8]], [[0.5, 0.5]] * 4]
-    np.testing.assert_allclose(found.costs, [[2, 1, 0], [0.5, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(found.costs, np.array([[2, 1, 0], [0.5, 0, 0]]), atol=1e-6)
     assert found.coverage.tolist() == [1, 1]
     assert found.held_out_coverage.min() >= 0.5  # an end of the range, held out, may stick out by a rounding
 
