@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.measuring import Extractor, undisturbed
+from protodask.budget.measuring import Extractor, collect_between, undisturbed
 from protodask.budget.polynomials import Floats
 from protodask.errors import InputError
 
@@ -65,6 +65,7 @@ def extract(
                             "Have it give as many for every item.",
                         )
                     matrix[number, ends[row] - widths[row] : ends[row]] = value
+                collect_between(number)
     return Extracted(matrix, widths, seconds)
 
 

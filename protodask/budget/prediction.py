@@ -28,7 +28,7 @@ SLACK = 1 + 1e-9
 """Costs that come to the budget exactly are within it, however their sum is rounded."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """What is said of an item, and what it took."""
 

@@ -18,6 +18,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -568,6 +570,27 @@ def test_fit__goes_on_from_a_record(world: World, tmp_path: Any) -> None:
     other = BudgetedClassifier(GaussianNB(), clock=world.clock, **options)
     with pytest.raises(InputError, match="(?i)record"):
         other.fit(items[:87], labels[:87], world.extractors, record=tmp_path / "record.jsonl")
+
+
+def test_fit__a_record_knows_settings_that_are_functions(world: World, tmp_path: Any) -> None:
+    items, labels = make_items(60)
+    asked: list[int] = []
+
+    def fit() -> None:
+        def twice(rows: Any) -> Any:
+            asked.append(len(rows))
+            return 2 * rows
+
+        estimator = make_pipeline(FunctionTransformer(twice), GaussianNB())
+        BudgetedClassifier(
+            estimator, clock=world.clock, monotone_error=1.0, size=size_of, folds=3, cost_degree=1, method="greedy-cost"
+        ).fit(items, labels, world.extractors, record=tmp_path / "record.jsonl")
+
+    fit()
+    first = asked.count(40)
+    assert first == 3 * 3
+    fit()
+    assert asked.count(40) == first  # no part of three folds was trained on again
 
 
 def test_fit__the_same_with_any_number_of_threads(world: World, by_index: BudgetedClassifier) -> None:
