@@ -127,6 +127,8 @@ def _points(methods: Mapping[str, Any], measured: Mapping[str, ArrayLike]) -> di
                 f"{shown(name)!r} was measured but is not among the methods.", "Give both under the same name."
             )
         table = np.asarray(rows, dtype=np.float64)
+        if table.size == 0:
+            table = np.zeros((0, 3))
         if table.ndim != 2 or table.shape[1] != 3:
             raise InputError(
                 f"What was measured of {shown(name)!r} has the shape {table.shape}.",

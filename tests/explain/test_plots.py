@@ -391,6 +391,7 @@ def test_budget_plot__shows_what_was_measured_where_it_was() -> None:
     line = lines_of(figure, 0)[1]
     assert (marks[0].get_marker(), marks[0].get_markeredgecolor()) == (line.get_marker(), line.get_color())
     assert "as measured" not in draw(budget_plot(methods, [1], (1, 10)))
+    draw(budget_plot(methods, [1], (1, 10), measured={"a": []}))
 
 
 def test_budget_plot__tells_forty_methods_apart_without_colour() -> None:
