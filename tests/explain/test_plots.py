@@ -357,7 +357,7 @@ def test_budget_plot__is_the_staircase_of_what_an_index_chooses() -> None:
 )
 def test_budget_plot__has_some_ticks_whatever_the_budgets(budgets: tuple[float, float], ticks: list[str]) -> None:
     figure = budget_plot({"a": from_budget(1, 0.5)}, [1, 2, 3], budgets)
-    draw(figure, (400, 1280))
+    draw(figure)
     assert [label.get_text() for label in tick_labels(figure, "x")] == ticks
     assert_apart(tick_labels(figure, "x"))
 
@@ -371,7 +371,7 @@ def test_budget_plot__begins_where_something_is_affordable() -> None:
         assert np.isnan(none.get_ydata()).all()
 
 
-@pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (9, 9), (30, 9)])
+@pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (2, 2), (4, 4), (5, 5), (30, 9)])
 def test_budget_plot__has_a_panel_for_each_of_some_sizes(n_sizes: int, panels: int) -> None:
     figure = budget_plot({"a": from_budget(1, 0.7)}, range(1, n_sizes + 1), (1, 1e6), budget_name="$seconds$")
     found = draw(figure, (400, 1280))
