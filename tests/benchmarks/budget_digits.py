@@ -391,8 +391,9 @@ def main() -> None:
     everything = frozenset(range(len(drawn.EXTRACTORS)))
     methods[ALL] = with_all_features(train, accuracy_of(classifiers[OPTIMUM], everything), settings)
 
-    prices = evaluate(classifiers[OPTIMUM].index_.curves.coefficients, np.array([[8.0], [128.0]]))
-    budgets = np.geomspace(overhead + prices[0].min(), overhead + prices[1].sum(), settings.budgets)
+    prices = evaluate(classifiers[OPTIMUM].index_.curves.coefficients, float(max(drawn.RESOLUTIONS)))
+    # From what buys a feature of any image to what buys all features of any.
+    budgets = np.geomspace(overhead + prices.min(), overhead + prices.sum(), settings.budgets)
     realised: list[Realised] = []
     table = common.Table(f"predictions for {len(test.images)} test images", COLUMNS, first_width=22)
     for budget in budgets.tolist():
