@@ -88,7 +88,7 @@ def _check(curves: CostCurves, sets: Sequence[FeatureSet], accuracies: Floats) -
 
 def _samples(costs: Floats, low: float, high: float) -> Floats:
     """Sizes of the range, from one at which the lowest powers rule to one at which the highest do."""
-    magnitude = np.abs(costs).max(axis=0)
+    magnitude = np.abs(costs).max(axis=0).tolist()
     powers = np.flatnonzero(magnitude)
     turning = [(magnitude[i] / magnitude[j]) ** (1 / (j - i)) for i, j in pairwise(powers.tolist())] or [1.0]
     grid = np.geomspace(max(min(turning), 1e-100) / 1e3, min(max(turning), 1e100) * 1e3, SAMPLES)

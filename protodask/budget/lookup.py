@@ -114,8 +114,9 @@ def look_up(candidates: Candidates, listing: Listing, sizes: Floats, budgets: Fl
     while step:
         ahead = place + step
         inside = ahead < last
-        # Beyond the list its last entry is looked at, and not taken.
-        cost = evaluate(costs[entries[np.where(inside, ahead, last - 1)]], sizes)
+        # Beyond the list its last entry is looked at, and not taken. `take` is faster than an index in brackets.
+        entry = entries.take(np.minimum(ahead, last - 1))
+        cost = evaluate(costs.take(entry, axis=0), sizes)
         place = np.where(inside & (cost <= limit), ahead, place)
         step >>= 1
     return _settle(candidates, listing, sizes, budgets, first, place)
@@ -125,8 +126,8 @@ def _settle(
     candidates: Candidates, listing: Listing, sizes: Floats, budgets: Floats, first: Integers, place: Integers
 ) -> Integers:
     costs, entries, accuracies = candidates.costs, listing.entries, candidates.accuracies
-    found = np.where(place >= first, entries[np.maximum(place, 0)], -1).astype(np.int64)
-    cost = evaluate(costs[found], sizes)
+    found = np.where(place >= first, entries.take(np.maximum(place, 0)), -1).astype(np.int64)
+    cost = evaluate(costs.take(found, axis=0), sizes)
     left = np.flatnonzero((found >= 0) & (cost > budgets))
     while len(left):
         place[left] -= 1
@@ -190,7 +191,7 @@ class Table:
             least = min(horner(cost, size) for cost in self.costs)
             raise InputError(
                 f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
-                f"Give a budget of {least!r} or more.",
+                f"Give a budget of {least!r} or more." if least <= LARGEST else "Give a smaller size.",
             )
         number, cost = found
         return Choice(self.sets[number], self.accuracies[number], cost)

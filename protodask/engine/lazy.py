@@ -43,7 +43,8 @@ def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any)
 
 
 def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) -> Any:
-    """`function` of the values of arrays that broadcast against each other, lazily; at least one is a dask array."""
+    """`function` of the values of arrays that broadcast against each other, lazily; at least one is a collection."""
     from dask.array.core import elemwise
 
-    return elemwise(function, *arrays, dtype=dtype)
+    values = [value.to_dask_array() if hasattr(value, "to_dask_array") else value for value in arrays]
+    return elemwise(function, *values, dtype=dtype)

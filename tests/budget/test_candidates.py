@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.budget import CostCurves, Expansion, FeatureSet
+from protodask.budget import CostCurves, Expansion, FeatureSet, make_index
 from protodask.budget.candidates import find_candidates, order_candidates
 from protodask.errors import InputError
 
@@ -100,6 +100,19 @@ def test_find_candidates__many_blocks_as_one() -> None:
     order = rng.permutation(2 * count)
     found = find_candidates(curves, [Expansion(frozenset({int(i)}), 0.5 if i < count else 0.4) for i in order])
     assert set(found.sets) == {frozenset({i}) for i in range(count)}
+
+
+def test_find_candidates__coefficients_of_any_scale() -> None:
+    costs = [[1e200, 1e-300, 0.0], [1e-320, 0.0, 1e200], [1e-250, 1e-250, 1e-250], [0.0, 5e-324, 0.0]]
+    curves = CostCurves.of(costs)
+    accuracy = {one: float(sum(1 << feature for feature in one)) for one in all_sets(4)}
+    index = make_index(curves, expand(accuracy))
+    sizes = np.array([0.0, 5e-324, 1e-300, 1e-100, 1.0, 1e100, 1e150, 1e300])
+    for one in accuracy:
+        for size in sizes.tolist():
+            found = index.best(size, curves.at(one, size))
+            assert found.accuracy >= accuracy[one] or curves.at(one, size) == math.inf
+            assert found.cost <= curves.at(one, size)
 
 
 def test_find_candidates__identical_ones() -> None:

@@ -204,6 +204,10 @@ def test_choose__of_dask_arrays_is_lazy() -> None:
     assert (index.choose(lazy, budgets).compute(scheduler="synchronous") == expected).all()
     assert (index.choose(lazy, 5).compute(scheduler="synchronous") == index.choose(sizes, 5)).all()
     assert (index.choose(5, lazy).compute(scheduler="synchronous") == index.choose(5, sizes)).all()
+    import dask.dataframe
+
+    table = dask.dataframe.from_dict({"size": sizes, "budget": budgets}, npartitions=3)
+    assert (index.choose(table["size"], table["budget"]).compute(scheduler="synchronous") == expected).all()
     with pytest.raises(InputError, match="Give sizes"):
         index.choose(lazy * 100, 5).compute(scheduler="synchronous")
 
@@ -224,6 +228,8 @@ def test_look_up__costs_beyond_all_floats_are_never_affordable() -> None:
     assert index.choose([1e100, 1e200], math.inf).tolist() == [1, 0]
     assert index.best(1e200, math.inf).features == frozenset()
     assert [choice.features for choice in index.skyline(1e200)] == [frozenset()]
+    with pytest.raises(InputError, match="Give a smaller size"):
+        index_of(Drawn(drawn.sets[1:], drawn.accuracies[1:], drawn.costs[1:], 0, math.inf)).best(1e200, math.inf)
 
 
 def test_look_up__range_of_a_single_size() -> None:

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protodask.engine.lazy import is_lazy, map_rows
+from protodask.engine.lazy import is_lazy, map_rows, map_values
 
 
 def doubled_twice(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,3 +45,20 @@ def test_map_rows__refuses_what_has_no_rows_of_features() -> None:
 
 def test_is_lazy__of_arrays_in_memory_is_false() -> None:
     assert not is_lazy(np.zeros(3))
+
+
+def test_map_values__broadcasts_and_computes_nothing_by_itself() -> None:
+    x, y = np.arange(12.0).reshape(6, 2), np.arange(2.0)
+    lazy = dask.array.from_array(x, chunks=(4, 1))
+    mapped = map_values(np.hypot, lazy, y, dtype=np.float64)
+    assert is_lazy(mapped)
+    assert mapped.chunks == lazy.chunks
+    np.testing.assert_array_equal(mapped.compute(), np.hypot(x, y))
+
+    def refuse(values: NDArray[np.float64], other: float) -> NDArray[np.float64]:
+        raise AssertionError("computed")
+
+    never = map_values(refuse, lazy, 3.0, dtype=np.int64)
+    assert never.dtype == np.int64
+    with pytest.raises(AssertionError, match="computed"):
+        never.compute()
