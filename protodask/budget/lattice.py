@@ -147,7 +147,8 @@ def _next_level(largest: float, level: float, alpha: float) -> float:
     """The alpha to aim at next: lower, once the one before is reached."""
     if level == alpha or largest > level + ROUNDING:
         return level
-    return max(alpha, FALL * largest)
+    lower = FALL * largest
+    return lower if alpha < lower < largest - ROUNDING else alpha
 
 
 class _Search:

@@ -360,6 +360,15 @@ def test_explore__within_a_budget_of_fits_goes_on_from_a_gap_that_is_off_by_roun
     assert (len(found.expansions), found.guarantee) == (8, 0.0)
 
 
+def test_explore__within_a_budget_of_fits_reaches_a_gap_that_is_hardly_more_than_rounding() -> None:
+    accuracy = np.array([0, 0.5, 1 - 3e-12, 1])
+    found = explore(2, expand_from(accuracy)[0], most_fits=5)
+    assert (len(found.expansions), found.guarantee) == (4, 0.0)
+    three = np.array([0, 0, 0, 2e-12, 0, 2e-12, 2e-12, 4e-12])
+    found = explore(3, expand_from(three)[0], most_fits=8)
+    assert (len(found.expansions), found.guarantee) == (8, 0.0)
+
+
 def test_explore__of_the_workload_with_one_best_feature_takes_few_expansions() -> None:
     counts = [len(explore(10, expand_from(k_best(10, 1, seed))[0], alpha=0.01).expansions) for seed in range(200)]
     assert max(counts) <= 20, "twice as many as features, of 1,024 sets"
