@@ -60,7 +60,14 @@ class BlackBox:
 
     def fit(self, features: FeatureSet) -> Model:
         """The model on all rows."""
-        return as_served(fit_model(self.estimator, self.columns(features), self.codes))
+        try:
+            return as_served(fit_model(self.estimator, self.columns(features), self.codes))
+        except Exception as error:
+            raise InputError(
+                f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all "
+                f"items ({type(error).__name__}: {error}).",
+                "Choose an estimator that bears all items.",
+            ) from error
 
     def shares(self) -> Floats:
         """Of the classes: what is predicted where nothing is computed (K,)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,8 @@ METHODS: tuple[Method, ...] = ("index", "greedy", "greedy-accuracy", "greedy-cos
 DEFAULT_CANDIDATES = 200
 """Of the default estimator: enough to tell sets of features apart, and a fit of some thousand rows takes a second."""
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
 REHEARSALS = 500
 """Predictions from which the overhead is told."""
 
@@ -62,6 +65,9 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         "greedy-accuracy" and "greedy-cost" the one that looks at accuracy or at cost only.
     alpha, monotone_error
         Of "index": how much accuracy may be given up for fewer fits, and by how much features may lower accuracy.
+    diminishing_returns
+        Of "index": whether features add less to a set the larger it is, which saves fits; see
+        `protodask.budget.build_index`.
     trade_offs
         Of "greedy": accuracy per second, see `protodask.budget.make_greedy`; None chooses them.
     costs
@@ -116,6 +122,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: Method = "index",
         alpha: float = 0.0,
         monotone_error: float = 0.0,
+        diminishing_returns: bool = False,
         trade_offs: Sequence[TradeOff] | None = None,
         costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike | None = None,
         cost_quantile: float = 1.0,
@@ -136,6 +143,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.alpha = alpha
         self.monotone_error = monotone_error
+        self.diminishing_returns = diminishing_returns
         self.trade_offs = trade_offs
         self.costs = costs
         self.cost_quantile = cost_quantile
@@ -151,6 +159,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.any_time = any_time
         self.engine = engine
         self.clock = clock
+
+    def __sklearn_clone__(self) -> BudgetedClassifier:
+        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
+        return type(self)(**self.get_params(deep=False))
 
     def fit(
         self,
@@ -202,13 +214,13 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             any_time=self.any_time,
             clock=self.clock,
         )
-        predictor.warm_up()
         overhead = _rehearse(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
         self.costs_ = costs
         return self.serve(replace(predictor, overhead=overhead if self.timed else 0.0))
 
     def serve(self, predictor: Predictor) -> BudgetedClassifier:
         """Predict with what is given, as if it came from `fit`."""
+        predictor.warm_up()
         self._predictor = predictor
         self.classes_: NDArray[Any] = predictor.classes
         self.feature_names_ = predictor.names
@@ -328,7 +340,12 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 feature_names=names,
             )
         found = explore(
-            curves.n_features, expand, alpha=self.alpha, monotone_error=self.monotone_error, most_fits=self.most_fits
+            curves.n_features,
+            expand,
+            alpha=self.alpha,
+            monotone_error=self.monotone_error,
+            diminishing_returns=self.diminishing_returns,
+            most_fits=self.most_fits,
         )
         return index_exploration(curves, found, names)
 
@@ -343,7 +360,10 @@ def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
 def _key(box: BlackBox) -> str:
     """What accuracies depend on."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((box.matrix.shape, box.spans, box.estimator)).encode())
+    settings = sorted(box.estimator.get_params().items()) if hasattr(box.estimator, "get_params") else box.estimator
+    # Functions among the settings are printed with an address, which is another one in every process.
+    text = ADDRESS.sub("", repr((box.matrix.shape, box.spans, type(box.estimator).__name__, settings)))
+    digest.update(text.encode())
     for array in (box.matrix, box.codes, *(part for fold in box.folds for part in fold)):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -359,6 +379,7 @@ def _rehearse(predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], si
         return float(sizes[row])
 
     stage = replace(predictor, functions=tuple(known(span) for span in spans), size=size_of)
+    stage.warm_up()
     sets = [*predictor.models, frozenset[int]()]
     taken = np.empty(REHEARSALS)
     for turn in range(REHEARSALS):

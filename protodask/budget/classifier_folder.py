@@ -132,15 +132,14 @@ def load_budgeted(
         any_time=_flag(fields, "any_time"),
         clock=time.perf_counter,
     )
+    classifier = BudgetedClassifier(method=method, size=size, timed=predictor.timed, any_time=predictor.any_time)
+    classifier.costs_ = index.curves
     try:
-        predictor.warm_up()
+        return classifier.serve(predictor)
     except Exception as error:
         raise FormatError(
             f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).", RECORD.remedy
         ) from error
-    classifier = BudgetedClassifier(method=method, size=size, timed=predictor.timed, any_time=predictor.any_time)
-    classifier.costs_ = index.curves
-    return classifier.serve(predictor)
 
 
 def _local_place(path: str | os.PathLike[str]) -> str:

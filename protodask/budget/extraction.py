@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.measuring import Extractor, undisturbed
+from protodask.budget.measuring import Extractor, collect_between, undisturbed
 from protodask.budget.polynomials import Floats
 from protodask.errors import InputError
 
@@ -47,7 +47,7 @@ def extract(
     Each runs once on the first item before it is timed, and all items are gone through before any is repeated.
     """
     with undisturbed():
-        first = [_value(function, items[0], name, 0) for name, function in extractors.items()]
+        first = [_value(function, next(iter(items)), name, 0) for name, function in extractors.items()]
         widths = tuple(len(value) for value in first)
         ends = np.cumsum(widths)
         matrix = np.empty((len(items), int(ends[-1])))
@@ -65,6 +65,7 @@ def extract(
                             "Have it give as many for every item.",
                         )
                     matrix[number, ends[row] - widths[row] : ends[row]] = value
+                collect_between(number)
     return Extracted(matrix, widths, seconds)
 
 

@@ -35,6 +35,9 @@ PARTS = 5
 
 ROUNDING = 1e-9
 
+COLLECT_EVERY = 100
+"""Items between collections of garbage."""
+
 MOST_AT_ONCE = 2000
 """Values of a linear programme: a tenth of a second; the time grows with their square."""
 
@@ -42,7 +45,7 @@ UPWARD = 1 + 1e-9
 """Curves are raised by so much that what lies on them, within the rounding of the solver, counts as below."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasuredCosts:
     """Timings, and the curves laid over them."""
 
@@ -101,13 +104,14 @@ def measure_costs(
     seconds = np.empty((len(extractors), len(items), repeats))
     with undisturbed():
         for function in extractors.values():
-            function(items[0])
+            function(next(iter(items)))
         for repeat in range(repeats):
             for number, item in enumerate(items):
                 for row, function in enumerate(extractors.values()):
                     start = clock()
                     function(item)
                     seconds[row, number, repeat] = clock() - start
+                collect_between(number)
     return costs_of(tuple(extractors), sizes, seconds, quantile=quantile, degree=degree, headroom=headroom)
 
 
@@ -278,6 +282,12 @@ def undisturbed() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
+
+
+def collect_between(number: int) -> None:
+    """Called after each item where garbage is not collected by itself: now and then what is young is, untimed."""
+    if number % COLLECT_EVERY == COLLECT_EVERY - 1:
+        gc.collect(1)
 
 
 def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, names: Sequence[str]) -> NDArray[Any]:

@@ -28,7 +28,7 @@ SLACK = 1 + 1e-9
 """Costs that come to the budget exactly are within it, however their sum is rounded."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """What is said of an item, and what it took."""
 
@@ -92,7 +92,9 @@ class Predictor:
         return Answers(tuple(sets), tuple(accuracies[features] for features in sets), member)
 
     def warm_up(self) -> None:
-        """Predict once with every model: first calls import and allocate."""
+        """Predict once with every model, and make what look-ups need: first calls import and allocate."""
+        _ = self.answers.orders
+        self.index.best(self.curves.low, math.inf)
         for features, model in self.models.items():
             width = sum(self.widths[feature] for feature in features)
             if isinstance(model, PrototypeSet) and model.n_features != width:

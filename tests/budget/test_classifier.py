@@ -18,6 +18,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -478,6 +480,24 @@ def test_fit__every_kind_of_estimator(world: World, item: Item, estimator: Any) 
         np.testing.assert_allclose(found.probabilities, expected, atol=1e-12)
 
 
+def test_clone__shares_the_engine_and_forgets_the_fit(by_index: BudgetedClassifier) -> None:
+    with thread_engine(threads=1) as engine:
+        again = clone(by_index.set_params(engine=engine))
+        assert again.engine is engine
+        by_index.set_params(engine=None)
+    assert not hasattr(again, "index_")
+
+
+def test_fit__items_in_a_series(world: World) -> None:
+    pandas = pytest.importorskip("pandas")
+    items, labels = make_items(60)
+    series = pandas.Series(items, index=range(100, 160))
+    classifier = BudgetedClassifier(
+        GaussianNB(), clock=world.clock, monotone_error=1.0, size=size_of, folds=3, cost_degree=1
+    ).fit(series, pandas.Series(labels, index=range(60)), world.extractors)
+    assert len(classifier.predict_many(series, 4.0)) == 60
+
+
 def test_fit__labels_of_other_kinds(world: World) -> None:
     items, labels = make_items(60)
     codes = np.unique(labels, return_inverse=True)[1]
@@ -487,6 +507,17 @@ def test_fit__labels_of_other_kinds(world: World) -> None:
         ).fit(items, own, world.extractors)
         assert classifier.predict_item(items[1], math.inf).label == own[1]
         assert classifier.classes_.dtype == own.dtype
+
+
+def test_fit__says_which_model_cannot_be_fitted_to_all_items(world: World) -> None:
+    class Limited(GaussianNB):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any) -> Any:
+            if len(X) > 100:
+                raise MemoryError("too many")
+            return super().fit(X, y)
+
+    with pytest.raises(InputError, match=r"and not to all items \(MemoryError: too many\). Choose an estimator"):
+        fitted(world, Limited())
 
 
 def test_fit__groups_are_not_split(world: World) -> None:
@@ -539,6 +570,27 @@ def test_fit__goes_on_from_a_record(world: World, tmp_path: Any) -> None:
     other = BudgetedClassifier(GaussianNB(), clock=world.clock, **options)
     with pytest.raises(InputError, match="(?i)record"):
         other.fit(items[:87], labels[:87], world.extractors, record=tmp_path / "record.jsonl")
+
+
+def test_fit__a_record_knows_settings_that_are_functions(world: World, tmp_path: Any) -> None:
+    items, labels = make_items(60)
+    asked: list[int] = []
+
+    def fit() -> None:
+        def twice(rows: Any) -> Any:
+            asked.append(len(rows))
+            return 2 * rows
+
+        estimator = make_pipeline(FunctionTransformer(twice), GaussianNB())
+        BudgetedClassifier(
+            estimator, clock=world.clock, monotone_error=1.0, size=size_of, folds=3, cost_degree=1, method="greedy-cost"
+        ).fit(items, labels, world.extractors, record=tmp_path / "record.jsonl")
+
+    fit()
+    first = asked.count(40)
+    assert first == 3 * 3
+    fit()
+    assert asked.count(40) == first  # no part of three folds was trained on again
 
 
 def test_fit__the_same_with_any_number_of_threads(world: World, by_index: BudgetedClassifier) -> None:

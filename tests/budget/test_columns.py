@@ -20,7 +20,9 @@ from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.data.summary import summarize
 from protodask.engine import Block, Engine, array_source, thread_engine
+from protodask.engine.groups import Pass
 from protodask.engine.local import local_engine
+from protodask.engine.reduction import Node
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import training_data
@@ -170,6 +172,29 @@ def cross_validation(expand: Expand) -> CrossValidation:
     found = owner.__self__
     assert isinstance(found, CrossValidation)
     return found
+
+
+class CountingEngine(Engine):
+    """Counts the passes over data that it is asked for."""
+
+    passes = 0
+
+    def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
+        self.passes += 1
+        return super().run_pass(work, numbers)
+
+
+def test_expand__in_step_serves_all_fits_that_wait_with_one_pass(data: Dataset) -> None:
+    def passes(most: int) -> int:
+        with thread_engine(1) as plain, opened(data, plain) as expand:
+            engine = CountingEngine(plain.scheduler)
+            validation = cross_validation(expand)
+            crew = replace(validation.crew, company="in step", most=most)
+            accuracies(replace(validation, engine=engine, crew=crew).expand)
+            return engine.passes
+
+    alone, together = passes(1), passes(20)
+    assert together < alone / 5
 
 
 @pytest.mark.slow  # starts processes

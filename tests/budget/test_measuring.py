@@ -161,6 +161,26 @@ def test_measure_costs__with_a_clock_of_its_own() -> None:
     assert found.held_out_coverage.min() >= 0.5  # an end of the range, held out, may stick out by a rounding
 
 
+def test_measure_costs__garbage_does_not_pile_up() -> None:
+    class Ring:
+        alive = 0
+
+        def __init__(self) -> None:
+            self.own = self
+            Ring.alive += 1
+
+        def __del__(self) -> None:
+            Ring.alive -= 1
+
+    def extractor(_: int) -> int:
+        Ring()
+        return Ring.alive
+
+    most: list[int] = []
+    measure_costs({"ring": lambda item: most.append(extractor(item))}, range(1000), repeats=1)
+    assert max(most) < 300
+
+
 def test_costs_of__headroom_and_coverage() -> None:
     generator = np.random.default_rng(0)
     sizes = np.repeat([10.0, 100.0, 1000.0], 100)
