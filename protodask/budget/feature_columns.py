@@ -82,10 +82,18 @@ def feature_columns(
             f"Columns of the dataset have no cost: {some(costless, 20)}.",
             "Give each a cost, 0 where it is free, or leave it out by listing it under `without`.",
         )
+    CostCurves.of([[0.0]], sizes)  # so that no feature is blamed for them
     coefficients = [[float(value) for value in cost] for _, cost in features.values()]
     for name, cost in zip(features, coefficients, strict=True):
         if not cost:
             raise InputError(f"The feature {name!r} has no cost.", "Give a list of coefficients, constant first.")
+        try:
+            CostCurves.of([cost], sizes)
+        except InputError as error:
+            raise InputError(
+                f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:g} to {sizes[1]:g}.",
+                error.remedy,
+            ) from error
     width = max(map(len, coefficients))
     padded = [cost + [0.0] * (width - len(cost)) for cost in coefficients]
     return FeatureColumns(

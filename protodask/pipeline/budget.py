@@ -209,10 +209,12 @@ def _notes(run: BudgetRun) -> Iterator[str]:
             f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
             f"--monotone-error {enough:g}; with the same --run-dir, only what is missing is fitted."
         )
+    elif math.isinf(index.guarantee):
+        yield "So few sets were expanded that nothing is known of the others; allow more with --most-fits."
     elif index.guarantee > index.alpha:
         yield (
             f"With this many fits, accuracies may be up to {index.guarantee:.4g} below the best instead of "
             f"{index.alpha:.4g}; allow more with --most-fits."
         )
-    if len(index.sets) == 1 and not index.sets[0]:
+    if index.sets == (frozenset(),) and any(one.features for one in index.expansions):
         yield "No set of features is more accurate than the shares of the classes alone."

@@ -44,9 +44,15 @@ def test_encoded_positions__are_all_of_a_nominal_column() -> None:
         ({"first": (["a", "a"], [1.0])}, ["b", "c"], "belong to one feature"),
         ({"first": ([], [1.0])}, ["a", "b", "c"], "Name at least one"),
         ({"first": (["a"], [])}, ["b", "c"], "constant first"),
-        ({"first": (["a"], [math.nan])}, ["b", "c"], "Give numbers"),
+        ({"first": (["a"], [math.nan])}, ["b", "c"], "feature 'first' cannot be used .* Give numbers"),
+        ({"first": (["a"], [1.0, -1.0])}, ["b", "c"], r"The cost \[1.0, -1.0\] of the feature 'first' .* 0 or more"),
     ],
 )
 def test_feature_columns__refuses_what_makes_no_sense(costs: Any, without: list[str], remedy: str) -> None:
     with pytest.raises(InputError, match=remedy):
         feature_columns(COLUMNS, costs, without=without)
+
+
+def test_feature_columns__blames_no_feature_for_sizes_in_the_wrong_order() -> None:
+    with pytest.raises(InputError, match="The sizes of items range from 5 to 1"):
+        feature_columns(COLUMNS, COSTS, (5.0, 1.0))
