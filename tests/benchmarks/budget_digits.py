@@ -357,7 +357,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=common.positive, default=3, help="timings of an extractor on an image")
     parser.add_argument("--quantile", type=float, default=1.0, help="of the timings that costs provide for")
     parser.add_argument("--headroom", type=float, default=1.0, help="factor on top of it")
-    parser.add_argument("--overhead-quantile", type=float, default=0.99, help="the same of the overhead")
+    parser.add_argument("--overhead-quantile", type=float, default=0.999, help="the same of the overhead, rehearsed")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="of which budgets are seconds")
     parser.add_argument("--seed", type=int, default=0, help="of the drawing of the images")
     parser.add_argument("--plot", metavar="FILE.png", help="also draw accuracy against budget into this file")
