@@ -357,7 +357,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=common.positive, default=3, help="timings of an extractor on an image")
     parser.add_argument("--quantile", type=float, default=1.0, help="of the timings that costs provide for")
     parser.add_argument("--headroom", type=float, default=1.0, help="factor on top of it")
-    parser.add_argument("--overhead-quantile", type=float, default=0.99, help="the same of the overhead")
+    parser.add_argument("--overhead-quantile", type=float, default=0.999, help="the same of the overhead, rehearsed")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="of which budgets are seconds")
     parser.add_argument("--seed", type=int, default=0, help="of the drawing of the images")
     parser.add_argument("--plot", metavar="FILE.png", help="also draw accuracy against budget into this file")
@@ -391,8 +391,9 @@ def main() -> None:
     everything = frozenset(range(len(drawn.EXTRACTORS)))
     methods[ALL] = with_all_features(train, accuracy_of(classifiers[OPTIMUM], everything), settings)
 
-    prices = evaluate(classifiers[OPTIMUM].index_.curves.coefficients, np.array([[8.0], [128.0]]))
-    budgets = np.geomspace(overhead + prices[0].min(), overhead + prices[1].sum(), settings.budgets)
+    prices = evaluate(classifiers[OPTIMUM].index_.curves.coefficients, float(max(drawn.RESOLUTIONS)))
+    # From what buys a feature of any image to what buys all features of any.
+    budgets = np.geomspace(overhead + prices.min(), overhead + prices.sum(), settings.budgets)
     realised: list[Realised] = []
     table = common.Table(f"predictions for {len(test.images)} test images", COLUMNS, first_width=22)
     for budget in budgets.tolist():
