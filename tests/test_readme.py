@@ -53,6 +53,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("calibrate")) == 1
     assert len(examples("calibrator")) == 1
     assert len(examples("decisions")) == 1
+    assert len(examples("budget")) == 1
+    assert len(examples("budgetcli")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -73,6 +75,23 @@ def test_readme__decisions_on_stored_predictions_are_written(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("selecting probabilities of at least 0.5 would cost") == 2
     assert (tmp_path / "selected.parquet").is_dir()
+
+
+def test_readme__budgets_in_python_run(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("budget")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Choice(features=frozenset({1, 2}), accuracy=0.88, cost=5.0)" in done.stdout
+    assert "Choice(features=frozenset({0}), accuracy=0.7, cost=5.0)" in done.stdout
+    assert "[7 4 1]" in done.stdout
+    assert (tmp_path / "digits.budget").is_dir()
+
+
+def test_readme__budgets_on_the_command_line_run(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("budgetcli")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "as accurate as the best set for every size and budget" in done.stdout
+    assert "model     blobs.budget/models/" in done.stdout
+    assert (tmp_path / "budget.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_readme__areas_under_curves_are_printed(tmp_path: Path) -> None:

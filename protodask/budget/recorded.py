@@ -135,6 +135,18 @@ def _read_expansions(file: BinaryIO) -> tuple[dict[FeatureSet, Expansion], int]:
     return known, end
 
 
+def read_record(path: str) -> dict[FeatureSet, Expansion]:
+    """What the record at a path has of each set: how it was tried last, in vain or not."""
+    found: dict[FeatureSet, Expansion] = {}
+    with storage_errors(path, "reading"), open_inside(*os.path.split(path)) as file:
+        file.readline(MAX_JSON_BYTES)
+        while line := file.readline(MAX_JSON_BYTES):
+            expansion = _unpack(line)
+            if expansion is not None:
+                found[expansion.features] = expansion
+    return found
+
+
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(seal(record, RECORD.name), separators=(",", ":")).encode() + b"\n"
 

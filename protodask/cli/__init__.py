@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from protodask.cli.budget import app as budget
 from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
 from protodask.cli.decide import decide
@@ -68,6 +69,7 @@ app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("decide")(decide)
+app.add_typer(budget)
 app.command("explain")(explain)
 app.command("export")(export)
 app.command("report")(report)

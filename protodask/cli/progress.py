@@ -17,8 +17,10 @@ from protodask.cli.wording import describe_seconds
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from protodask.cli.budget_progress import BudgetTally
     from protodask.cli.search_progress import SearchTally
     from protodask.engine.progress import Progress
+    from protodask.pipeline.budget import BudgetNews
     from protodask.pipeline.tuning import SearchNews
     from protodask.prototypes.history import BatchRecord, FitEvent, IterationDone
 
@@ -56,6 +58,8 @@ class Reporter(Protocol):
     def on_fit(self, event: FitEvent) -> None: ...
 
     def on_search(self, event: SearchNews) -> None: ...
+
+    def on_budget(self, event: BudgetNews) -> None: ...
 
     def line(self, text: str) -> None:
         """Show a line that stays."""
@@ -125,6 +129,7 @@ class LogReporter:
         self._last_line = clock()
         self._announced: str | None = None
         self._search: SearchTally | None = None
+        self._budget: BudgetTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         with self._lock:
@@ -168,6 +173,20 @@ class LogReporter:
                 case SettingDone():
                     self.line(describe_done(event, self._search.stage))
 
+    def on_budget(self, event: BudgetNews) -> None:
+        from protodask.cli.budget_progress import BudgetTally, describe_budget_start
+        from protodask.pipeline.budget import BudgetStarted
+
+        if isinstance(event, BudgetStarted):
+            self.line(describe_budget_start(event))
+            self._budget = BudgetTally(event)
+        elif self._budget is not None:
+            stage = self._budget.stage
+            self._budget.hear(event)
+            with self._lock:
+                if stage != self._budget.stage or self._is_time():
+                    self._write(self._budget.describe())
+
     def line(self, text: str) -> None:
         with self._lock:
             self._write(text)
@@ -188,6 +207,7 @@ class TerminalReporter:
         self._pass: Progress | None = None
         self._fit: str | None = None
         self._search: SearchTally | None = None
+        self._budget: BudgetTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         self._pass = None if progress.finished else progress
@@ -215,6 +235,16 @@ class TerminalReporter:
         elif self._search is not None:
             self._search.hear(event)
 
+    def on_budget(self, event: BudgetNews) -> None:
+        from protodask.cli.budget_progress import BudgetTally, describe_budget_start
+        from protodask.pipeline.budget import BudgetStarted
+
+        if isinstance(event, BudgetStarted):
+            self.line(describe_budget_start(event))
+            self._budget = BudgetTally(event)
+        elif self._budget is not None:
+            self._budget.hear(event)
+
     def line(self, text: str) -> None:
         from rich.text import Text
 
@@ -225,10 +255,11 @@ class TerminalReporter:
         from rich.console import Group
         from rich.text import Text
 
-        running, fit, search = self._pass, self._fit, self._search
-        parts: list[RenderableType] = []
-        if search is not None:
-            parts.append(Text(plain(search.describe()), no_wrap=True, overflow="ellipsis"))
+        running, fit = self._pass, self._fit
+        tallies = (tally for tally in (self._search, self._budget) if tally is not None)
+        parts: list[RenderableType] = [
+            Text(plain(tally.describe()), no_wrap=True, overflow="ellipsis") for tally in tallies
+        ]
         if fit is not None:
             parts.append(Text(plain(fit), no_wrap=True, overflow="ellipsis"))
         if running is not None and running.seconds >= BAR_AFTER_SECONDS:

@@ -41,6 +41,7 @@ def run(
                 engine,
                 callbacks=(reporter.on_fit,),
                 listen=reporter.on_search,
+                listen_budget=reporter.on_budget,
                 started=lambda number, step: reporter.line(f"step {number} of {total}: {describe_step(step)}"),
             )
         show_pipeline(definition, results, as_json)

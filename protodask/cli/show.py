@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
+from protodask.cli.show_budget import show_budget, summarize_budget
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_models import summarize_calibration, summarize_fit
 from protodask.cli.show_policy import show_policy, summarize_policy
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
+    from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -56,12 +58,15 @@ def show_result(result: Result, as_json: bool) -> None:
             show_decisions(result)
         case PolicyEvaluated():
             show_policy(result)
+        case BudgetBuilt():
+            show_budget(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
+    from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -77,29 +82,32 @@ def summarize_result(result: Result) -> str:
 
     match result:
         case DatasetWritten(dataset):
-            return (
+            line = (
                 f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
                 f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
             )
         case DatasetSubsampled():
-            return summarize_subsample(result)
+            line = summarize_subsample(result)
         case ModelFitted():
-            return summarize_fit(result)
+            line = summarize_fit(result)
         case ModelTuned():
-            return f"{summarize_fit(result)} {summarize_choice(result)}"
+            line = f"{summarize_fit(result)} {summarize_choice(result)}"
         case ModelCalibrated():
-            return summarize_calibration(result)
+            line = summarize_calibration(result)
         case PredictionsWritten():
             kind = "calibrated predictions" if result.calibrated else "predictions"
-            return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
+            line = f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
         case ModelEvaluated():
-            return summarize_scores(result)
+            line = summarize_scores(result)
         case DecisionsWritten():
-            return summarize_decisions(result)
+            line = summarize_decisions(result)
         case PolicyEvaluated():
-            return summarize_policy(result)
+            line = summarize_policy(result)
+        case BudgetBuilt():
+            line = summarize_budget(result)
         case ReportWritten():
-            return _summarize_report(result)
+            line = _summarize_report(result)
+    return line
 
 
 def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:

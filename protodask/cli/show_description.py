@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protodask.cli.console import say, say_pairs, say_some, say_table, show_json
+from protodask.cli.show_budget import show_budget_folder, show_budget_run
 from protodask.cli.show_search import show_search, show_search_run
 from protodask.cli.wording import count, number, progress_pairs, shorten, size, value_text
 
@@ -24,6 +25,10 @@ def show_description(description: Mapping[str, Any], as_json: bool) -> None:
             _show_run(description)
         case "search":
             show_search_run(description)
+        case "budget":
+            show_budget_folder(description)
+        case "budget run":
+            show_budget_run(description)
         case _:
             say_pairs([(name, value_text(value)) for name, value in description.items()])
 

@@ -1,4 +1,4 @@
-"""The options on the training that `fit`, `plan` and `tune` share."""
+"""The options on the training that `fit`, `plan`, `tune` and `budget build` share."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ RunDir = Annotated[
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """The settings of a fit, None where nothing was said, and what it starts from."""
+class SettingsOptions:
+    """The settings of a fit, None where nothing was said."""
 
     batches: Annotated[int | None, _setting("--batches", "1", "Batches of prototypes to add.")] = None
     candidates: Candidates = None
@@ -84,6 +84,15 @@ class TrainingOptions:
     max_iterations: MaxIterations = None
     seed: Annotated[int | None, _setting("--seed", "0", "Of the draw of candidates.")] = None
     config: Config = None
+
+
+DEFAULT_SETTINGS = SettingsOptions()
+
+
+@dataclass(frozen=True)
+class TrainingOptions(SettingsOptions):
+    """The settings of a fit, and what it starts from."""
+
     start: Annotated[
         str | None,
         typer.Option("--start", metavar="MODEL", help="Add the batches to this model.", rich_help_panel=RUN),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset, Label
 from protodask.data.bounded import file_status
 from protodask.data.records import recognize, unseal
@@ -15,6 +16,7 @@ from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
+from protodask.pipeline.budget_places import describe_budget, describe_budget_run, is_budget_run
 from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
@@ -43,8 +45,10 @@ def describe_place(path: str) -> dict[str, Any]:
             return _describe_predictions(record, where)
         case str(name) if name == DECISIONS.format and isinstance(record, dict):
             return describe_decisions(record, where)
+        case str(name) if name == BUDGET.format:
+            return describe_budget(where)
     raise FormatError(
-        f"{path} is no dataset, model, run directory, predictions or decisions of protodask, or it is damaged.",
+        f"{path} is no dataset, model, run directory, predictions, decisions or budget of protodask, or it is damaged.",
         "Give the path that --out or --run-dir named.",
     )
 
@@ -111,6 +115,8 @@ def describe_run(path: str) -> dict[str, Any]:
     record = read_run(path)
     if is_search(record):
         return describe_search_run(path, record)
+    if is_budget_run(record):
+        return describe_budget_run(path, record)
     progress = read_progress(path)
     history = read_history(path, record)
     driver_log = os.path.join(path, DRIVER_LOG)

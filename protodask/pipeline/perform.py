@@ -12,6 +12,7 @@ from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
 from protodask.evaluation.subsampling import check_rates, checked_seed, class_rates, subsample
+from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.json_file import write_json
@@ -31,6 +32,7 @@ from protodask.pipeline.results import (
 from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
+    BudgetStep,
     CalibrateStep,
     DecideStep,
     EvaluateStep,
@@ -66,6 +68,8 @@ def check(step: Step) -> None:
             run_directory(step.out, step.run_dir)
         case TuneStep():
             check_tuning(step)
+        case BudgetStep():
+            check_budget(step)
         case DecideStep():
             step_loss(step)
             check_per_row(step.per_row, step.group, step.positive, step.method)
@@ -79,19 +83,19 @@ def check(step: Step) -> None:
 
 
 def perform(
-    step: Step, engine: Engine, callbacks: Sequence[Callback] = (), listen: SearchListener | None = None
+    step: Step,
+    engine: Engine,
+    callbacks: Sequence[Callback] = (),
+    listen: SearchListener | None = None,
+    listen_budget: BudgetListener | None = None,
 ) -> Result:
-    """Do what a step says; `callbacks` hear how training goes, `listen` how a search goes.
+    """Do what a step says; `callbacks` hear how training goes, the listeners how a search or the building of a budget.
 
     Passes over data report to the engine's listener.
     """
     match step:
-        case SampleDataStep():
-            return _make_sample_data(step, engine)
-        case IngestStep():
-            return _ingest(step, engine)
-        case SubsampleStep():
-            return _subsample(step, engine)
+        case SampleDataStep() | IngestStep() | SubsampleStep():
+            return _make_dataset(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
         case TuneStep():
@@ -104,8 +108,20 @@ def perform(
             return _evaluate(step, engine)
         case DecideStep():
             return decide_step(step, engine)
+        case BudgetStep():
+            return build_budget(step, engine, listen_budget)
         case ReportStep():
             return write_report(step, engine)
+
+
+def _make_dataset(step: SampleDataStep | IngestStep | SubsampleStep, engine: Engine) -> Result:
+    match step:
+        case SampleDataStep():
+            return _make_sample_data(step, engine)
+        case IngestStep():
+            return _ingest(step, engine)
+        case SubsampleStep():
+            return _subsample(step, engine)
 
 
 def _make_sample_data(step: SampleDataStep, engine: Engine) -> DatasetWritten:

@@ -9,6 +9,7 @@ from protodask.data import Dataset, Label
 from protodask.decisions.decision_store import plain_number
 from protodask.decisions.stored import Compared
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
+from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
 from protodask.places import mask
@@ -290,5 +291,6 @@ Result = (
     | ModelEvaluated
     | DecisionsWritten
     | PolicyEvaluated
+    | BudgetBuilt
     | ReportWritten
 )

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError
+from protodask.pipeline.budget import BudgetListener
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
 from protodask.pipeline.steps import (
+    BudgetStep,
     CalibrateStep,
     DecideStep,
     EvaluateStep,
@@ -45,6 +47,7 @@ def run_pipeline(
     *,
     callbacks: Sequence[Callback] = (),
     listen: SearchListener | None = None,
+    listen_budget: BudgetListener | None = None,
     started: StepStarted | None = None,
 ) -> list[Result]:
     """Carry out the steps in order; the first that fails ends the run, and what was done before stays."""
@@ -54,7 +57,7 @@ def run_pipeline(
         if started is not None:
             started(number, step)
         try:
-            results.append(perform(step, engine, callbacks, listen))
+            results.append(perform(step, engine, callbacks, listen, listen_budget))
         except ProtodaskError as error:
             raise _at_step(pipeline, number, step, error) from error
     return results
@@ -75,23 +78,26 @@ def describe_step(step: Step) -> str:
     """What a step does, in a few words."""
     match step:
         case SampleDataStep():
-            return f"sample-data, {step.rows} rows of {step.kind} into {mask(step.out)}"
+            what = f"{step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
-            return f"ingest, {', '.join(map(mask, step.sources))} into {mask(step.out)}"
+            what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
         case SubsampleStep():
-            return f"subsample, {mask(step.data)} into {mask(step.out)}"
+            what = f"{mask(step.data)} into {mask(step.out)}"
         case FitStep():
-            return f"fit, {mask(step.data)} into {mask(step.out)}"
+            what = f"{mask(step.data)} into {mask(step.out)}"
         case TuneStep():
-            return f"tune, {mask(step.data)} into {mask(step.out)}"
+            what = f"{mask(step.data)} into {mask(step.out)}"
         case CalibrateStep():
-            return f"calibrate, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
+            what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep():
-            return f"predict, {mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
+            what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
             judged = "a policy" if step.model is None else mask(step.model)
-            return f"evaluate, {judged} on {mask(step.data)}"
+            what = f"{judged} on {mask(step.data)}"
         case DecideStep():
-            return f"decide, on {mask(step.predictions)} into {mask(step.out)}"
+            what = f"on {mask(step.predictions)} into {mask(step.out)}"
+        case BudgetStep():
+            what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
         case ReportStep():
-            return f"report, {mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
+            what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
+    return f"{step_name(step)}, {what}"

@@ -197,6 +197,42 @@ class DecideStep:
 
 
 @dataclass(frozen=True)
+class BudgetStep:
+    """Find which features of a dataset are worth their cost within any budget, with a model for each choice.
+
+    The file `costs` says what features cost. Settings of the training that are None are those of the file `config`, or
+    the defaults. With `compare`, greedy sequences are made as well, for the plot.
+    """
+
+    data: str
+    costs: str
+    out: str
+    alpha: float = 0.0
+    monotone_error: float = 0.0
+    diminishing_returns: bool = False
+    folds: int = 5
+    most_fits: int | None = None
+    plot: str | None = None
+    compare: bool = False
+    batches: int | None = None
+    candidates: int | None = None
+    max_fraction: float | None = None
+    lambda_v: float | None = None
+    lambda_w: float | None = None
+    alpha_v: float | None = None
+    alpha_w: float | None = None
+    standardize: bool | None = None
+    weighted: bool | None = None
+    precision: Literal["float32", "float64"] | None = None
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    seed: int | None = None
+    config: str | None = None
+    run_dir: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class ReportStep:
     """Write a report on a model and rows of known classes: one HTML file."""
 
@@ -220,6 +256,7 @@ Step = (
     | PredictStep
     | EvaluateStep
     | DecideStep
+    | BudgetStep
     | ReportStep
 )
 
@@ -233,9 +270,10 @@ STEPS: dict[str, type[Step]] = {
     "predict": PredictStep,
     "evaluate": EvaluateStep,
     "decide": DecideStep,
+    "budget": BudgetStep,
     "report": ReportStep,
 }
-"""Steps by the names of their commands."""
+"""Steps by the names of their commands; of `budget`, that is `budget build`."""
 
 
 def step_name(step: Step) -> str:

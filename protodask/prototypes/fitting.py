@@ -101,7 +101,7 @@ def fitted(
         )
         model, history = training.run(start)
         opened.forget(rows.source)
-        model = replace(model, provenance=_provenance(data, settings, history, start))
+        model = replace(model, provenance=fit_provenance(data, settings, history, start))
         if directory is not None:
             directory.finish([batch_summary(entry) for entry in history])
         yield FitRun(model, history)
@@ -201,10 +201,10 @@ def thinned(values: Sequence[float]) -> list[float]:
     return [values[position * last // (MOST_VALUES - 1)] for position in range(MOST_VALUES)]
 
 
-def _provenance(
+def fit_provenance(
     data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None
 ) -> dict[str, Any]:
-    """That of `start`, as far as it is true of a model with further batches, and an entry for this fit.
+    """Where a model comes from: what `start` says as far as it is true with further batches, and an entry for this fit.
 
     A search is not kept: it chose the settings and the number of batches of a model that this one is not any more. What
     the start was shrunk from is: it tells where columns went that the training data of earlier fits have.

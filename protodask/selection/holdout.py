@@ -15,7 +15,7 @@ from protodask.engine import Block, Reduction, Source, identity
 from protodask.engine.sources import ViewedSource
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import ScoreKernel
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import Batch, PrototypeSet, probabilities
 from protodask.prototypes.tiles import Precision
 from protodask.selection.folds import FOLD
 
@@ -71,15 +71,22 @@ def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSu
     return LossSums(float(weight.sum()), -float(weight @ np.log(own)))
 
 
+def _held_out_scores(
+    block: Block, rows: NDArray[np.int64], kernel: ScoreKernel | None, marginals: Floats
+) -> tuple[Floats, NDArray[np.integer], Floats]:
+    """Unscaled probabilities, class and weight of the rows of a block that are held out."""
+    before = block.arrays.get(SCORES)
+    scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
+    if kernel is not None:
+        kernel.add(block[FEATURES.name][rows], scores)
+    return scores, block[TARGET.name][rows], block[HELD_OUT][rows]
+
+
 def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> LossSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
         return LossSums(0.0, 0.0)
-    weight, target = block[HELD_OUT][rows], block[TARGET.name][rows]
-    before = block.arrays.get(SCORES)
-    scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
-    kernel.add(block[FEATURES.name][rows], scores)
-    return _sums(scores, target, weight)
+    return _sums(*_held_out_scores(block, rows, kernel, marginals))
 
 
 def _merge(left: LossSums, right: LossSums) -> LossSums:
@@ -88,6 +95,42 @@ def _merge(left: LossSums, right: LossSums) -> LossSums:
 
 HELD_OUT_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_block, _merge, identity, prepare=_prepare)
 """Log-loss of held-out rows after a batch, from the scores before it. Arguments: the batch, marginals, precision."""
+
+
+@dataclass(frozen=True)
+class RightSums:
+    """Sums over rows of weight `s`; merges as a monoid, divided once."""
+
+    weight: float
+    """`sum s`."""
+    right: float
+    """`sum s` over the rows whose most probable class, the first if several are, is their own."""
+
+
+def _prepare_any(batch: Batch | None, marginals: Floats, precision: Precision) -> tuple[ScoreKernel | None, Floats]:
+    return None if batch is None else batch.kernel(len(marginals), precision), marginals
+
+
+def _right_of_block(block: Block, kernel: ScoreKernel | None, marginals: Floats) -> RightSums:
+    rows = np.flatnonzero(block[HELD_OUT])
+    if len(rows) == 0:
+        return RightSums(0.0, 0.0)
+    scores, target, weight = _held_out_scores(block, rows, kernel, marginals)
+    right = probabilities(scores).argmax(axis=1) == target
+    return RightSums(float(weight.sum()), float(weight[right].sum()))
+
+
+def _merge_right(left: RightSums, right: RightSums) -> RightSums:
+    return RightSums(left.weight + right.weight, left.right + right.right)
+
+
+HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
+    _right_of_block, _merge_right, identity, prepare=_prepare_any
+)
+"""How many held-out rows are classified right after a batch, from the scores before it, or by the marginals alone.
+
+Arguments: the batch or None, marginals, precision.
+"""
 
 
 def _loss_of_rows(block: Block, model: PrototypeSet) -> LossSums:

@@ -19,21 +19,13 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import Step, Training, TrainingData
+from protodask.prototypes.training import Step, Training
+from protodask.selection.fold_parts import FoldData
 from protodask.selection.holdout import HELD_OUT_LOSS
 from protodask.selection.space import Setting
 
 LOSS = "held-out"
 """Name under which a fit's log keeps the loss after a batch."""
-
-
-@dataclass(frozen=True)
-class FoldData:
-    """What one fold's fits are trained on, and how the marginals alone do on the fold."""
-
-    fold: int
-    data: TrainingData
-    marginal_loss: float
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,13 @@ import numpy as np
 
 from protodask.data.dataset import Dataset
 from protodask.data.keyed import stream_key
-from protodask.data.schema import FEATURES, TARGET, WEIGHT
 from protodask.data.storage import storage_errors
-from protodask.data.summary import Summary, summarize
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
-from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.engine.together import Company
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import FitRun, fitted, own_directory, training_data
-from protodask.prototypes.footprint import Shape, most_together, shape_of
+from protodask.prototypes.footprint import Shape, shape_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
@@ -30,18 +28,12 @@ from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
+from protodask.selection.fold_parts import fold_parts, how_together
 from protodask.selection.folds import FoldAssignment, check_training_parts, folded_source, make_folds
-from protodask.selection.holdout import ROWS_LOSS, marginal_loss, without_fold
+from protodask.selection.holdout import ROWS_LOSS
 from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of
-from protodask.selection.search import FoldData, Limits, Listener, Place, run_search
+from protodask.selection.search import Limits, Listener, Place, run_search
 from protodask.selection.space import Setting
-
-MOST_TOGETHER = 20
-"""Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
-
-SMALL_PAIRS = 500_000
-"""Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
-made a search half as long again."""
 
 _DRAW_STREAM = 0x64726177
 """What tells the seeds of further draws from others that follow from the same one."""
@@ -195,21 +187,18 @@ def search_rows(
     listen: Listener | None = None,
 ) -> SearchResult:
     """Cross-validate on rows in memory, or on `stored` ones."""
-    processes = engine.scheduler.processes()
+    n_rows = data.source.layout.n_rows
     if stored is None:
-        company, most = choose_company(engine, 0), MOST_TOGETHER
+        company, most = how_together(engine, None, n_rows, config)
         keep_stored = False
     else:
         shape = search_shape(stored.dataset, config, search)
-        company = choose_company(engine, shape.data_bytes)
-        most = min(MOST_TOGETHER, most_together(shape, processes))
+        company, most = how_together(engine, shape, n_rows, config)
+        processes = engine.scheduler.processes()
         # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
         keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
         if keep_stored and processes.kind == "workers":
             require_reach(engine, stored.folder)
-    n_rows = data.source.layout.n_rows
-    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
-        most = 1
 
     def place_for(assignment: FoldAssignment) -> Place:
         def scores(name: str) -> ScoreKeeper:
@@ -283,7 +272,7 @@ def find_settings(
     place = place_for(assignment)
     fast = replace(config, tolerance=search.tolerance)
     try:
-        parts = _fold_parts(engine, folded, data, assignment.n_folds, company, most)
+        parts = fold_parts(engine, folded, data, assignment.n_folds, company, most)
 
         def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
             limits = Limits(max_batches, search.patience, search.least_gain)
@@ -318,31 +307,3 @@ def _choose(
         first + choose(last, search.rule),
         search.rule,
     )
-
-
-def _fold_parts(
-    engine: Engine, folded: Source, data: TrainingData, n_folds: int, company: Company, most: int
-) -> list[FoldData]:
-    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on."""
-    sources = [without_fold(folded, fold) for fold in range(n_folds)]
-    n_classes = len(data.classes)
-    summaries: dict[int, Summary] = {}
-
-    def job(fold: int) -> Job[tuple[int, Summary]]:
-        return lambda own: (fold, summarize(own, sources[fold], n_classes))
-
-    def done(result: tuple[int, Summary]) -> tuple[Job[tuple[int, Summary]], ...]:
-        summaries[result[0]] = result[1]
-        return ()
-
-    run_together(engine, [job(fold) for fold in range(n_folds)], done, company=company, most=most)
-    names = (FEATURES.name, TARGET.name, WEIGHT.name)
-    every = data.summary.class_weight
-    return [
-        FoldData(
-            fold,
-            replace(data, source=sources[fold], array_names=names, summary=summaries[fold]),
-            marginal_loss(summaries[fold].class_weight, every - summaries[fold].class_weight),
-        )
-        for fold in range(n_folds)
-    ]

@@ -82,6 +82,14 @@ def numbers(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
+def fractions(text: str) -> list[float]:
+    """Numbers of 0 or more separated by commas, for argparse."""
+    found = [float(part) for part in text.split(",")]
+    if not all(0 <= number < float("inf") for number in found):
+        raise argparse.ArgumentTypeError(f"{text} is not a list of numbers of 0 or more")
+    return found
+
+
 def peer(module: str) -> Any:
     """A library that is measured against; a missing one ends the program with what to install."""
     try:

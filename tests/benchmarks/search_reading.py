@@ -35,10 +35,11 @@ from protodask.prototypes.runs import RunDirectory, read_run
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
 from protodask.selection.config import SearchConfig
+from protodask.selection.fold_parts import FoldData
 from protodask.selection.folds import folded_source, make_folds
 from protodask.selection.holdout import marginal_loss, without_fold
 from protodask.selection.results import SearchResult
-from protodask.selection.search import FoldData, FoldStep, Limits, Place, SearchEvent, fit_name, run_search
+from protodask.selection.search import FoldStep, Limits, Place, SearchEvent, fit_name, run_search
 from protodask.selection.space import Setting
 from protodask.selection.tuning import FITS, StoredRows, search_rows
 

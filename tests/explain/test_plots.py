@@ -19,7 +19,9 @@ from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
+from numpy.typing import NDArray
 
+from protodask.budget import CostCurves, Expansion, make_index
 from protodask.data.schema import Column
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationCurve, calibration_sums, finish_calibration, no_calibration
@@ -29,6 +31,7 @@ from protodask.explain.importance import Importance
 from protodask.explain.maps import batch_map
 from protodask.explain.plot_figures import compact, legend_below, power_of_ten, shown
 from protodask.explain.plots import (
+    budget_plot,
     calibration_plot,
     confusion_plot,
     familiarity_plot,
@@ -45,6 +48,7 @@ from protodask.prototypes.model import PrototypeSet
 from protodask.selection.results import SearchResult, Trial
 
 MakeModel = Callable[..., PrototypeSet]
+Floats = NDArray[np.float64]
 
 NASTY = ("$x^2$", "_hidden", "<b>&amp;", "a$b", "\\frac{1}{2", "%s{0}")
 MANY = tuple(f"class number {position}" for position in range(30))
@@ -313,6 +317,119 @@ def test_search_plot__leaves_out_trials_without_a_loss() -> None:
     assert draw(search_plot(SearchResult("two-stage", (), 0, 0, "rule"))) == ["No trial has a finite log-loss."]
 
 
+def from_budget(price: float, accuracy: float) -> Callable[[float, Floats], Floats]:
+    """A method whose only set costs a price for each unit of size."""
+    return lambda size, budgets: np.where(budgets >= price * size, accuracy, np.nan)
+
+
+def lines_of(figure: Figure, panel: int) -> list[Any]:
+    return list(figure.axes[panel].get_lines())
+
+
+def test_budget_plot__is_the_staircase_of_what_an_index_chooses() -> None:
+    curves = CostCurves.of([[1.0, 0.0], [0.0, 0.1]])
+    accuracies = {(): 0.1, (0,): 0.6, (1,): 0.7, (0, 1): 0.9}
+    index = make_index(curves, [Expansion(frozenset(features), value) for features, value in accuracies.items()])
+    figure = budget_plot({"index": index}, [5, 20], (0.1, 10))
+    assert {"size 5", "size 20", "budget", "accuracy", "index"} <= set(draw(figure))
+    for panel, size in enumerate((5, 20)):
+        (line,) = lines_of(figure, panel)
+        assert line.get_drawstyle() == "steps-post"
+        for budget, shown_accuracy in zip(line.get_xdata(), line.get_ydata(), strict=True):
+            within = [
+                accuracies[features]
+                for features in accuracies
+                if sum(curves.at(frozenset([feature]), size) for feature in features) <= budget
+            ]
+            assert shown_accuracy == max(within)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "ticks"),
+    [
+        ((1.1, 18), ["2", "5", "10"]),
+        ((1, 60), ["1", "3", "10", "30"]),
+        ((0.5, 60), ["1", "10"]),
+        ((0.012, 0.06), ["0.02", "0.05"]),
+        ((1.2, 1.3), ["1.2", "1.3"]),
+        ((2e-6, 4e9), ["10⁻⁵", "0.01", "10", "10⁴", "10⁷"]),
+    ],
+)
+def test_budget_plot__has_some_ticks_whatever_the_budgets(budgets: tuple[float, float], ticks: list[str]) -> None:
+    figure = budget_plot({"a": from_budget(1, 0.5)}, [1, 2, 3], budgets)
+    draw(figure)
+    assert [label.get_text() for label in tick_labels(figure, "x")] == ticks
+    assert_apart(tick_labels(figure, "x"))
+
+
+def test_budget_plot__begins_where_something_is_affordable() -> None:
+    figure = budget_plot({"a": from_budget(1, 0.7), "never": from_budget(100, 0.9)}, [2, 3], (1, 10))
+    draw(figure)
+    for panel, size in enumerate((2, 3)):
+        some, none = lines_of(figure, panel)
+        assert (np.isfinite(some.get_ydata()) == (np.asarray(some.get_xdata()) >= size)).all()
+        assert np.isnan(none.get_ydata()).all()
+
+
+@pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (2, 2), (4, 4), (5, 5), (30, 9)])
+def test_budget_plot__has_a_panel_for_each_of_some_sizes(n_sizes: int, panels: int) -> None:
+    figure = budget_plot({"a": from_budget(1, 0.7)}, range(1, n_sizes + 1), (1, 1e6), budget_name="$seconds$")
+    found = draw(figure, (400, 1280))
+    assert len(figure.axes) == panels
+    assert ("9 of 30 sizes" in found) == (n_sizes == 30)
+    assert {"size 1", f"size {n_sizes}", "$seconds$"} <= set(found)
+
+
+def test_budget_plot__shows_what_was_measured_where_it_was() -> None:
+    methods = {"a": from_budget(1, 0.7), "b": from_budget(2, 0.8)}
+    figure = budget_plot(
+        methods, [1, 2], (1, 10), measured={"b": [(1, 3, 0.75), (2, 4, 0.6), (2, 5, 0.7), (7, 1, 0.1)]}
+    )
+    assert "as measured" in draw(figure)
+    marks = [lines_of(figure, panel)[-1] for panel in (0, 1)]
+    assert [mark.get_xydata().tolist() for mark in marks] == [[[3, 0.75]], [[4, 0.6], [5, 0.7]]]
+    line = lines_of(figure, 0)[1]
+    assert (marks[0].get_marker(), marks[0].get_markeredgecolor()) == (line.get_marker(), line.get_color())
+    assert "as measured" not in draw(budget_plot(methods, [1], (1, 10)))
+    draw(budget_plot(methods, [1], (1, 10), measured={"a": []}))
+
+
+def test_budget_plot__tells_forty_methods_apart_without_colour() -> None:
+    figure = budget_plot({f"method {number}": from_budget(number + 1, 0.5) for number in range(40)}, [1], (1, 100))
+    draw(figure)
+    signs = {(str(line.get_linestyle()), str(line._dash_pattern), line.get_marker()) for line in lines_of(figure, 0)}
+    assert len(signs) == 40
+
+
+def test_budget_plot__of_lines_on_each_other_shows_a_marker_of_each() -> None:
+    figure = budget_plot({name: from_budget(1, 0.7) for name in "abcd"}, [1], (1, 100))
+    draw(figure)
+    places = [place for line in lines_of(figure, 0) for place in line.get_markevery()]
+    assert len(places) == len(set(places))
+    assert min(map(len, (line.get_markevery() for line in lines_of(figure, 0)))) >= 3
+
+
+def test_budget_plot__of_nothing_says_so() -> None:
+    assert draw(budget_plot({}, [1], (1, 2))) == ["There are no methods."]
+    assert draw(budget_plot({"a": from_budget(1, 1)}, [], (1, 2))) == ["There are no sizes."]
+
+
+@pytest.mark.parametrize("budgets", [(0, 1), (2, 1), (1, 1), (1, math.inf), (math.nan, 1)])
+def test_budget_plot__refuses_budgets_without_an_axis(budgets: tuple[float, float]) -> None:
+    with pytest.raises(InputError, match="two positive numbers"):
+        budget_plot({"a": from_budget(1, 1)}, [1], budgets)
+
+
+def test_budget_plot__refuses_what_does_not_fit_together() -> None:
+    methods = {"a": from_budget(1, 1)}
+    with pytest.raises(InputError, match="under the same name"):
+        budget_plot(methods, [1], (1, 2), measured={"b": [(1, 1, 1)]})
+    with pytest.raises(InputError, match="rows of three numbers"):
+        budget_plot(methods, [1], (1, 2), measured={"a": [(1, 1)]})
+    with pytest.raises(InputError, match="one for each budget"):
+        budget_plot({"a": lambda _size, _budgets: 0.5}, [1], (1, 2))
+
+
 def named(model: PrototypeSet) -> PrototypeSet:
     features = (*NASTY, *MANY)[: model.n_features]
     return replace(
@@ -457,6 +574,8 @@ def test_plots__show_markup_as_text(make_model: MakeModel) -> None:
     assert set(WRITTEN) <= set(texts_of_svg(map_plot(batch_map(model))))
     found = texts_of_svg(familiarity_plot({name: [1.0, 2.0] for name in NASTY}))
     assert {f"{name} (2 rows)" for name in WRITTEN} <= set(found)
+    of_budgets = budget_plot({name: from_budget(1, 0.5) for name in NASTY}, [1], (1, 10), budget_name="$t$")
+    assert {*WRITTEN, "$t$"} <= set(texts_of_svg(of_budgets))
     of_surface = texts_of_svg(surface_plot(surface(model, first, second, n_points=5)))
     assert {WRITTEN[first], WRITTEN[second]} <= set(of_surface)
     of_scatter = texts_of_svg(scatter_plot(model, most=2))
@@ -486,6 +605,9 @@ def figures(make_model: MakeModel) -> list[Figure]:
         map_plot(batch_map(model), rows, target),
         scatter_plot(model, rows, target),
         surface_plot(surface(model, first, second, n_points=9)),
+        budget_plot(
+            {"a": from_budget(1, 0.5), "b": from_budget(2, 0.6)}, [1, 2], (1, 10), measured={"a": [(1, 2, 0.4)]}
+        ),
     ]
 
 

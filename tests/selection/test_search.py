@@ -15,10 +15,10 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
+from protodask.selection.fold_parts import FoldData
 from protodask.selection.folds import check_training_parts, folded_source, make_folds
 from protodask.selection.holdout import marginal_loss, without_fold
 from protodask.selection.search import (
-    FoldData,
     FoldStep,
     Limits,
     Place,

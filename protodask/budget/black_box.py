@@ -1,0 +1,154 @@
+"""Any scikit-learn classifier as the black box: cross-validated on the columns of a set of features, and fitted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from protodask.budget.expansions import FeatureSet
+from protodask.budget.polynomials import Floats
+from protodask.engine import Engine, one_blas_thread, thread_engine
+from protodask.engine.together import Job, choose_company, run_together
+from protodask.errors import InputError
+from protodask.prototypes.estimator import PrototypeSetClassifier
+from protodask.prototypes.model import PrototypeSet, probabilities
+
+Codes = NDArray[np.int64]
+Model = Any
+"""A fitted scikit-learn classifier, or a `PrototypeSet`, which predicts one row in a quarter of the time."""
+
+
+@dataclass(frozen=True, eq=False)
+class BlackBox:
+    """A classifier that is fitted to columns of a matrix, and judged on folds of its rows."""
+
+    estimator: Any
+    matrix: Floats
+    """(N, columns)."""
+    codes: Codes
+    """Classes of the rows as numbers from 0 (N,)."""
+    spans: tuple[slice, ...]
+    """Columns of each feature."""
+    folds: tuple[tuple[Codes, Codes], ...]
+    """Rows to train on and rows to judge on."""
+
+    def columns(self, features: FeatureSet) -> Floats:
+        """The columns of some features, in the order of the features."""
+        return np.concatenate([self.matrix[:, self.spans[feature]] for feature in sorted(features)], axis=1)
+
+    def accuracy(self, features: FeatureSet) -> float:
+        """The share of all rows whose class is right, each said by a model that did not see the row's fold.
+
+        Without features the most frequent class of the other folds is said of every row.
+        """
+        right = 0
+        rows = None if not features else self.columns(features)
+        for train, test in self.folds:
+            if rows is None:
+                said = np.bincount(self.codes[train]).argmax()
+            else:
+                said = fit_model(self.estimator, rows[train], self.codes[train], predicting=rows[test])
+            right += int((said == self.codes[test]).sum())
+        return right / sum(len(test) for _, test in self.folds)
+
+    def fit(self, features: FeatureSet) -> Model:
+        """The model on all rows."""
+        try:
+            return as_served(fit_model(self.estimator, self.columns(features), self.codes))
+        except Exception as error:
+            raise InputError(
+                f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all "
+                f"items ({type(error).__name__}: {error}).",
+                "Choose an estimator that bears all items.",
+            ) from error
+
+    def shares(self) -> Floats:
+        """Of the classes: what is predicted where nothing is computed (K,)."""
+        return np.asarray(np.bincount(self.codes) / len(self.codes))
+
+
+def fit_model(estimator: Any, rows: Floats, codes: Codes, predicting: Floats | None = None) -> Any:
+    """A clone of the estimator fitted on one thread, or what it says of other rows."""
+    own = clone(estimator)
+    if isinstance(own, PrototypeSetClassifier):
+        with thread_engine(threads=1) as engine:
+            own.set_params(engine=engine)
+            own.fit(rows, codes)
+            said = None if predicting is None else own.predict(predicting)
+            own.set_params(engine=None)
+        return own if predicting is None else said
+    with one_blas_thread():
+        own.fit(rows, codes)
+        return own if predicting is None else own.predict(predicting)
+
+
+def as_served(model: Any) -> Model:
+    """What predicts one row at a time."""
+    return model.model_ if isinstance(model, PrototypeSetClassifier) else model
+
+
+def predict_row(model: Model, row: Floats) -> Floats:
+    """Probabilities (K,) of one row (1, columns)."""
+    if isinstance(model, PrototypeSet):
+        return np.asarray(probabilities(model.scores(row, [model.n_batches])[0])[0])
+    return np.asarray(model.predict_proba(row)[0], dtype=np.float64)
+
+
+def fit_all(box: BlackBox, sets: Sequence[FeatureSet], engine: Engine) -> dict[FeatureSet, Model]:
+    """Models of sets on all rows, as many at a time as the engine has threads."""
+    models: dict[FeatureSet, Model] = {}
+
+    def job(features: FeatureSet) -> Job[tuple[FeatureSet, Model]]:
+        return lambda _: (features, box.fit(features))
+
+    def take(found: tuple[FeatureSet, Model]) -> tuple[()]:
+        models[found[0]] = found[1]
+        return ()
+
+    jobs = [job(features) for features in sets if features]
+    run_together(engine, jobs, take, company=choose_company(engine, 0), most=max(1, engine.scheduler.n_threads))
+    return {features: models[features] for features in sets if features}
+
+
+def make_folds(codes: Codes, n_folds: int, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
+    """Folds stratified by class, with groups kept together where there are any."""
+    if n_folds < 2:
+        raise InputError(f"folds is {n_folds}.", "Give at least two.")
+    counts = Counter(codes.tolist())
+    rarest = min(counts, key=lambda code: (counts[code], code))
+    if counts[rarest] < n_folds:
+        raise InputError(
+            f"The class {classes[rarest]!r} has {counts[rarest]} items, and there are {n_folds} folds.",
+            "Give at least as many items of each class, or fewer folds.",
+        )
+    empty = np.zeros((len(codes), 1))
+    if groups is None:
+        parts = StratifiedKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes)
+    else:
+        own = np.asarray(groups)
+        if own.shape != codes.shape:
+            raise InputError(
+                f"There are groups of shape {own.shape} and {len(codes)} items.",
+                "Say of each item which group it is in.",
+            )
+        if len(set(own.tolist())) < n_folds:
+            raise InputError(
+                f"The items are in {len(set(own.tolist()))} groups, and there are {n_folds} folds.",
+                "Give at least as many groups, or fewer folds.",
+            )
+        parts = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes, own)
+    folds = tuple((train, test) for train, test in parts)
+    for train, _ in folds:
+        if missing := set(counts) - set(codes[train].tolist()):
+            raise InputError(
+                f"The class {classes[min(missing)]!r} is in the groups of one fold only.",
+                "Give more groups with items of that class, or fewer folds.",
+            )
+    return folds

@@ -1,0 +1,402 @@
+"""A classifier that computes, for each item, the features that a budget is best spent on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from protodask.budget.black_box import BlackBox, fit_all, make_folds
+from protodask.budget.building import FailedExpansionWarning, index_exploration
+from protodask.budget.costs import CostCurves
+from protodask.budget.expanding import expander
+from protodask.budget.expansions import Expand, FeatureSet
+from protodask.budget.extraction import Extracted, check_extractors, extract
+from protodask.budget.greedy import TradeOff, make_greedy
+from protodask.budget.greedy_index import GreedyIndex
+from protodask.budget.index import BudgetIndex
+from protodask.budget.lattice import explore
+from protodask.budget.measuring import Clock, Extractor, MeasuredCosts, as_coefficients, costs_of, item_size, sizes_of
+from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.prediction import Prediction, Predictor, look_up_all
+from protodask.budget.recorded import recorded
+from protodask.engine import Engine, EngineLike, open_engine
+from protodask.errors import InputError
+from protodask.prototypes.estimator import PrototypeSetClassifier
+
+Method = Literal["index", "greedy", "greedy-accuracy", "greedy-cost"]
+METHODS: tuple[Method, ...] = ("index", "greedy", "greedy-accuracy", "greedy-cost")
+
+DEFAULT_CANDIDATES = 200
+"""Of the default estimator: enough to tell sets of features apart, and a fit of some thousand rows takes a second."""
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+REHEARSALS = 500
+"""Predictions from which the overhead is told."""
+
+MOST_SECONDS = 20.0
+"""For these, unless there are so many models that each needs its turn."""
+
+
+class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The most accurate model within a budget, item by item: which features to compute is decided when one is seen.
+
+    X is a sequence of items of any kind, and features are functions of an item. `fit` measures what they cost by size
+    of item and how accurate models on sets of them are; `predict_proba(item, budget)` looks up the best set for the
+    item's size and the budget, computes only that, and changes to another when costs turn out otherwise. A budget is
+    for all the work on an item, in seconds unless `timed` is False.
+
+    Parameters
+    ----------
+    estimator
+        Any scikit-learn classifier with `predict_proba`; None is a `PrototypeSetClassifier` with 200 candidates.
+    method
+        "index" looks up the best of all sets within `alpha`; "greedy" follows sequences of features, and
+        "greedy-accuracy" and "greedy-cost" the one that looks at accuracy or at cost only.
+    alpha, monotone_error
+        Of "index": how much accuracy may be given up for fewer fits, and by how much features may lower accuracy.
+    diminishing_returns
+        Of "index": whether features add less to a set the larger it is, which saves fits; see
+        `protodask.budget.build_index`.
+    trade_offs
+        Of "greedy": accuracy per second, see `protodask.budget.make_greedy`; None chooses them.
+    costs
+        What features cost, if it is known: `MeasuredCosts`, or coefficients by size, constant first, as an array
+        (features, degree + 1) or by name. None measures it while the features of X are computed.
+    cost_quantile, cost_degree, cost_repeats, headroom
+        Of measuring: the quantile of timings that is provided for (1 is the worst seen), the degree of the polynomials,
+        how often each item is timed, and a factor on top. At quantile 1 one pause of the machine can make a feature
+        unaffordable, see `protodask.budget.measure_costs`.
+    overhead_quantile
+        Of what predictions take besides features: kept back of every budget, with the same `headroom`.
+    size
+        A function from an item to its size; None takes the elements of an array, else the length, else 1.
+    folds
+        Of the cross-validation that says how accurate a set is, stratified by class.
+    most_fits
+        The most sets to expand, each a cross-validation; None for as many as it takes.
+    random_state
+        Seed of the folds.
+    timed
+        Whether budgets are seconds. If not they are in the unit of `costs`, and what a prediction spends is the sum of
+        the costs of the features it computes.
+    any_time
+        Whether to answer to real costs: to fall back when a feature took too long, and to go on along a greedy
+        sequence while time is left. Otherwise what was looked up is computed, however long it takes.
+    engine
+        Where sets are fitted, several at once: None for threads of this process, an `Engine`, a `distributed.Client`,
+        or a scheduler's address.
+    clock
+        What tells the time in seconds.
+
+    Attributes
+    ----------
+    classes_
+        The classes.
+    feature_names_
+        The names of the extractors, in the order of the numbers that sets of features hold.
+    costs_
+        The `MeasuredCosts`, or `CostCurves` where costs were given.
+    index_
+        The `BudgetIndex` or `GreedyIndex`.
+    models_
+        The model of each set that the index answers with.
+    overhead_
+        Seconds of a prediction that do not go into features: they are kept back of every budget.
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        method: Method = "index",
+        alpha: float = 0.0,
+        monotone_error: float = 0.0,
+        diminishing_returns: bool = False,
+        trade_offs: Sequence[TradeOff] | None = None,
+        costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike | None = None,
+        cost_quantile: float = 1.0,
+        cost_degree: int = 2,
+        cost_repeats: int = 1,
+        headroom: float = 1.0,
+        overhead_quantile: float = 0.99,
+        size: Callable[[Any], float] | None = None,
+        folds: int = 5,
+        most_fits: int | None = None,
+        random_state: int = 0,
+        timed: bool = True,
+        any_time: bool = True,
+        engine: EngineLike = None,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.alpha = alpha
+        self.monotone_error = monotone_error
+        self.diminishing_returns = diminishing_returns
+        self.trade_offs = trade_offs
+        self.costs = costs
+        self.cost_quantile = cost_quantile
+        self.cost_degree = cost_degree
+        self.cost_repeats = cost_repeats
+        self.headroom = headroom
+        self.overhead_quantile = overhead_quantile
+        self.size = size
+        self.folds = folds
+        self.most_fits = most_fits
+        self.random_state = random_state
+        self.timed = timed
+        self.any_time = any_time
+        self.engine = engine
+        self.clock = clock
+
+    def __sklearn_clone__(self) -> BudgetedClassifier:
+        # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
+        return type(self)(**self.get_params(deep=False))
+
+    def fit(
+        self,
+        X: Sequence[Any],
+        y: ArrayLike,
+        extractors: Mapping[str, Extractor],
+        groups: ArrayLike | None = None,
+        record: str | os.PathLike[str] | None = None,
+    ) -> BudgetedClassifier:
+        """Compute all features of all items, expand sets of features, index them, and fit the models to answer with.
+
+        An extractor makes a number of an item, or a vector of the same length for each. Items of the same of `groups`
+        are never on both sides of a fold. `record` names a file in which expansions are kept as they end: interrupted,
+        the same call goes on from there, once the features are computed again.
+        """
+        self._check(extractors)
+        labels = np.asarray(y)
+        if labels.ndim != 1 or len(labels) != len(X):
+            raise InputError(
+                f"There are {len(X)} items and labels of shape {labels.shape}.", "Give a label for each item."
+            )
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"The items are of {len(classes)} class.", "Give items of at least two classes.")
+        folds = make_folds(codes, self.folds, self.random_state, groups, classes.tolist())
+        size = item_size if self.size is None else self.size
+        sizes = sizes_of(X, size)
+        extracted = extract(extractors, X, self.cost_repeats, self.clock)
+        names = tuple(extractors)
+        costs, curves = self._costs(names, sizes, extracted)
+        ends = np.cumsum(extracted.widths)
+        spans = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, extracted.widths, strict=True))
+        box = BlackBox(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
+        with open_engine(self.engine) as engine:
+            index = self._index(box, curves, names, sizes, engine, record)
+            self.models_ = fit_all(box, answer_sets(index), engine)
+        predictor = Predictor(
+            names=names,
+            functions=tuple(extractors.values()),
+            widths=extracted.widths,
+            curves=curves,
+            index=index,
+            models=self.models_,
+            shares=box.shares(),
+            classes=classes,
+            overhead=0.0,
+            size=size,
+            timed=self.timed,
+            any_time=self.any_time,
+            clock=self.clock,
+        )
+        overhead = _rehearse(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
+        self.costs_ = costs
+        return self.serve(replace(predictor, overhead=overhead if self.timed else 0.0))
+
+    def serve(self, predictor: Predictor) -> BudgetedClassifier:
+        """Predict with what is given, as if it came from `fit`."""
+        predictor.warm_up()
+        self._predictor = predictor
+        self.classes_: NDArray[Any] = predictor.classes
+        self.feature_names_ = predictor.names
+        self.index_ = predictor.index
+        self.models_ = dict(predictor.models)
+        self.overhead_ = predictor.overhead
+        return self
+
+    @property
+    def predictor(self) -> Predictor:
+        """All that a prediction needs."""
+        check_is_fitted(self, "index_")
+        return self._predictor
+
+    def predict_item(self, item: Any, budget: float) -> Prediction:
+        """What is said of one item, which features that took, and what they cost."""
+        return self.predictor.predict(item, budget)
+
+    def predict_proba(self, item: Any, budget: float) -> Floats:
+        """Probabilities of the classes for one item, (K,)."""
+        return self.predict_item(item, budget).probabilities
+
+    def predict(self, item: Any, budget: float) -> Any:
+        """The most probable class of one item."""
+        return self.predict_item(item, budget).label
+
+    def predict_many(self, items: Sequence[Any], budgets: ArrayLike) -> list[Prediction]:
+        """Predictions for items in turn, each with a budget of its own or all with the same; one look-up for all."""
+        predictor = self.predictor
+        each, numbers = look_up_all(predictor, items, budgets)
+        return [
+            predictor.predict(item, budget, number)
+            for item, budget, number in zip(items, each.tolist(), numbers.tolist(), strict=True)
+        ]
+
+    def score(self, X: Sequence[Any], y: ArrayLike, budgets: ArrayLike = math.inf) -> float:
+        """The share of items whose most probable class is right, within budgets."""
+        said = np.array([prediction.label for prediction in self.predict_many(X, budgets)])
+        return float((said == np.asarray(y)).mean())
+
+    def _check(self, extractors: Mapping[str, Extractor]) -> None:
+        check_extractors(extractors)
+        if self.method not in METHODS:
+            raise InputError(f"method is {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
+        if self.cost_repeats < 1:
+            raise InputError(f"cost_repeats is {self.cost_repeats}.", "Time each item at least once.")
+        if not 0 < self.overhead_quantile <= 1:
+            raise InputError(
+                f"overhead_quantile is {self.overhead_quantile}.", "Give a share above 0, and 1 for the worst case."
+            )
+        if not self.timed and self.costs is None:
+            raise InputError("Budgets are not time, and no costs are given.", "Give `costs` in the unit of budgets.")
+        if not hasattr(self._estimator(), "predict_proba"):
+            raise InputError(
+                f"{type(self.estimator).__name__} does not predict probabilities.",
+                "Choose a classifier that does, or calibrate it with scikit-learn's CalibratedClassifierCV.",
+            )
+
+    def _estimator(self) -> Any:
+        return PrototypeSetClassifier(n_candidates=DEFAULT_CANDIDATES) if self.estimator is None else self.estimator
+
+    def _costs(
+        self, names: tuple[str, ...], sizes: Floats, extracted: Extracted
+    ) -> tuple[MeasuredCosts | CostCurves, CostCurves]:
+        if self.costs is None:
+            measured = costs_of(
+                names,
+                sizes,
+                extracted.seconds,
+                quantile=self.cost_quantile,
+                degree=self.cost_degree,
+                headroom=self.headroom,
+            )
+            return measured, CostCurves.of(measured.costs)
+        curves = CostCurves.of(as_coefficients(self.costs, names))
+        return self.costs if isinstance(self.costs, MeasuredCosts) else curves, curves
+
+    def _index(
+        self,
+        box: BlackBox,
+        curves: CostCurves,
+        names: tuple[str, ...],
+        sizes: Floats,
+        engine: Engine,
+        record: str | os.PathLike[str] | None,
+    ) -> BudgetIndex | GreedyIndex:
+        expand = expander(box.accuracy, engine)
+        keeping = nullcontext(expand) if record is None else recorded(expand, record, {"rows": _key(box)})
+        with keeping as expanding:
+            index = self._expand(expanding, curves, names, float(np.median(sizes)))
+        if index.expanded - len(index.failures) <= 1:  # the empty set does not fail
+            reason = index.failures[0].failure if index.failures else "none was expanded"
+            raise InputError(
+                f"There is a model on no set of features ({reason}).", "Check the estimator and the extractors."
+            )
+        if index.failures and isinstance(index, GreedyIndex):
+            first = index.failures[0]
+            warnings.warn(
+                f"{len(index.failures)} of the {index.expanded} sets of features that were tried failed and are never "
+                f"chosen, the first of them, {sorted(first.features)}, so: {first.failure}",
+                FailedExpansionWarning,
+                stacklevel=4,
+            )
+        return index
+
+    def _expand(
+        self, expand: Expand, curves: CostCurves, names: tuple[str, ...], median: float
+    ) -> BudgetIndex | GreedyIndex:
+        if self.method != "index":
+            own: dict[str, Sequence[TradeOff]] = {"greedy-accuracy": ["accuracy"], "greedy-cost": ["cost"]}
+            return make_greedy(
+                curves,
+                expand,
+                own.get(self.method, self.trade_offs),
+                size=median,
+                most_fits=self.most_fits,
+                feature_names=names,
+            )
+        found = explore(
+            curves.n_features,
+            expand,
+            alpha=self.alpha,
+            monotone_error=self.monotone_error,
+            diminishing_returns=self.diminishing_returns,
+            most_fits=self.most_fits,
+        )
+        return index_exploration(curves, found, names)
+
+
+def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
+    """The sets of an index that it may answer with."""
+    if isinstance(index, GreedyIndex):
+        return index.answers
+    return tuple(index.sets[number] for number in np.unique(index.presence.candidate).tolist())
+
+
+def _key(box: BlackBox) -> str:
+    """What accuracies depend on."""
+    digest = hashlib.blake2b(digest_size=16)
+    settings = sorted(box.estimator.get_params().items()) if hasattr(box.estimator, "get_params") else box.estimator
+    # Functions among the settings are printed with an address, which is another one in every process.
+    text = ADDRESS.sub("", repr((box.matrix.shape, box.spans, type(box.estimator).__name__, settings)))
+    digest.update(text.encode())
+    for array in (box.matrix, box.codes, *(part for fold in box.folds for part in fold)):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _rehearse(predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], sizes: Floats, quantile: float) -> float:
+    """Seconds of a prediction besides the features: items whose features are known, and budgets for each model."""
+
+    def known(span: slice) -> Extractor:
+        return lambda row: matrix[row, span]
+
+    def size_of(row: int) -> float:
+        return float(sizes[row])
+
+    # Each model in turn, whatever is looked up, and without running out of time.
+    functions = tuple(known(span) for span in spans)
+    stage = replace(predictor, functions=functions, size=size_of, timed=False, any_time=False)
+    stage.warm_up()
+    numbers = {features: number for number, features in enumerate(predictor.index.sets)}
+    sets = [*predictor.models, frozenset[int]()]
+    taken: list[float] = []
+    began = predictor.clock()
+    for turn in range(REHEARSALS):
+        if turn >= 2 * len(sets) and predictor.clock() - began > MOST_SECONDS:
+            break
+        row, features = turn % len(sizes), sets[turn % len(sets)]
+        size = float(sizes[row])
+        budget = float(evaluate(predictor.curves.of_set(features), size))
+        start = predictor.clock()
+        predictor.index.choose(size, budget)
+        stage.predict(row, budget, numbers.get(features, -1))
+        taken.append(predictor.clock() - start)
+    return float(np.quantile(taken, quantile, method="higher"))

@@ -1,0 +1,291 @@
+"""A budgeted classifier on disk: a folder with the index as a plain file and the models beside it.
+
+OUT/_protodask.json        what the folder is: features, classes, overhead, the models and their digests
+OUT/index.json             the index, as `save_index` or `save_greedy` writes it
+OUT/models/NUMBER          a prototype set model, in the form in which `protodask fit` writes models
+OUT/models/NUMBER.joblib   any other model, a pickle
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from protodask.budget.black_box import Model
+from protodask.budget.classifier import METHODS, BudgetedClassifier, answer_sets
+from protodask.budget.expansions import FeatureSet
+from protodask.budget.extraction import check_extractors
+from protodask.budget.greedy_file import load_greedy, save_greedy
+from protodask.budget.greedy_index import GreedyIndex
+from protodask.budget.index import BudgetIndex
+from protodask.budget.index_file import load_index, save_index
+from protodask.budget.measuring import Extractor, MeasuredCosts, item_size
+from protodask.budget.prediction import Predictor
+from protodask.data.bounded import open_inside, read_bounded
+from protodask.data.local_files import flush_handle
+from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.storage import Kind, published, read_marker, write_marker
+from protodask.errors import FormatError, InputError, StorageError, some
+from protodask.places import mask
+from protodask.prototypes.estimator_rows import plain_label
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
+
+FOLDER = Kind("budgeted classifier", "protodask-budgeted-classifier")
+
+RECORD = RecordKind(
+    "budgeted classifier",
+    FOLDER.format,
+    1,
+    "Make one with save_budgeted.",
+    "Fit and save it again, or restore it from a copy.",
+)
+
+INDEX_FILE = "index.json"
+MODELS = "models"
+PICKLE = ".joblib"
+
+MOST_PICKLE_BYTES = 2**34
+"""No model is larger: a bound on what reading one takes."""
+
+
+def save_budgeted(classifier: BudgetedClassifier, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write a fitted classifier, whole or not at all.
+
+    Extractors are code and stay behind, and so does a `size` function; timings do not, their coverage is kept.
+    """
+    predictor = classifier.predictor
+    where = _local_place(path)
+    record = _describe(classifier, predictor)
+    with published(where, overwrite, FOLDER) as place:
+        os.makedirs(os.path.join(place, MODELS))
+        models = []
+        for number, (features, model) in enumerate(predictor.models.items()):
+            models.append({"features": sorted(features), **_save_model(model, place, number)})
+        index_place = os.path.join(place, INDEX_FILE)
+        if isinstance(predictor.index, GreedyIndex):
+            save_greedy(predictor.index, index_place)
+        else:
+            save_index(predictor.index, index_place)
+        write_marker(place, seal({**record, "models": models}, RECORD.name))
+
+
+def load_budgeted(
+    path: str | os.PathLike[str],
+    extractors: Mapping[str, Extractor],
+    *,
+    size: Callable[[Any], float] | None = None,
+    trusted: bool = False,
+) -> BudgetedClassifier:
+    """Read a classifier, with the extractors it was fitted with, and its `size` where it had one.
+
+    Models of other estimators than the prototype set classifier are pickles, which can run any code when they are
+    read: they are read only where `trusted` says that whoever wrote the folder may do that.
+    """
+    where = _local_place(path)
+    if not os.path.lexists(where):
+        raise StorageError(f"There is nothing at {where}.", "Check the path.")
+    fields = recognize(read_marker(where), RECORD, where)
+    unseal(fields)
+    names = fields.texts("feature_names")
+    functions = _functions(extractors, names)
+    if fields.record.get("own_size") is not (size is not None):
+        had = "a `size` function of its own" if size is None else "no `size` function"
+        raise InputError(
+            f"The classifier {where} was fitted with {had}.",
+            "Give the same function to load it." if size is None else "Leave `size` out.",
+        )
+    method = next((one for one in METHODS if one == fields.text("method")), None)
+    if method is None:
+        fields.damaged("the method is unknown")
+    index: BudgetIndex | GreedyIndex
+    index = (load_index if method == "index" else load_greedy)(os.path.join(where, INDEX_FILE))
+    if index.feature_names != names:
+        fields.damaged("the features are not those of the index")
+    classes = fields.labels("classes")
+    if len(classes) < 2:
+        fields.damaged("there are fewer than two classes")
+    shares = fields.floats("shares", len(classes))
+    if (shares < 0).any() or abs(shares.sum() - 1) > 1e-9:
+        fields.damaged("the shares of the classes are no probabilities")
+    predictor = Predictor(
+        names=names,
+        functions=functions,
+        widths=tuple(fields.integers("widths", len(names))),
+        curves=index.curves,
+        index=index,
+        models=_load_models(fields, where, index, trusted),
+        shares=shares,
+        classes=np.array(classes),
+        overhead=_number(fields, "overhead"),
+        size=item_size if size is None else size,
+        timed=_flag(fields, "timed"),
+        any_time=_flag(fields, "any_time"),
+        clock=time.perf_counter,
+    )
+    classifier = BudgetedClassifier(method=method, size=size, timed=predictor.timed, any_time=predictor.any_time)
+    classifier.costs_ = index.curves
+    try:
+        return classifier.serve(predictor)
+    except Exception as error:
+        raise FormatError(
+            f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).", RECORD.remedy
+        ) from error
+
+
+def _local_place(path: str | os.PathLike[str]) -> str:
+    where = locate(path)
+    if is_url(where):
+        raise InputError(
+            f"{mask(where)} is no place on this machine, and budgeted classifiers are kept in local folders only.",
+            "Use a local path, and copy the folder where it is to be.",
+        )
+    return where
+
+
+def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str, Any]:
+    classes = [plain_label(label) for label in predictor.classes]
+    if odd := [label for label in classes if not isinstance(label, str | int | bool)]:
+        raise InputError(
+            f"The classes have the label {odd[0]!r}, of a kind that is not stored.", "Use text or whole numbers."
+        )
+    costs = classifier.costs_
+    measured = {} if not isinstance(costs, MeasuredCosts) else _describe_costs(costs)
+    return {
+        "format": FOLDER.format,
+        "version": RECORD.version,
+        "method": classifier.method,
+        "feature_names": list(predictor.names),
+        "widths": list(predictor.widths),
+        "classes": classes,
+        "shares": predictor.shares.tolist(),
+        "overhead": predictor.overhead,
+        "timed": predictor.timed,
+        "any_time": predictor.any_time,
+        "own_size": predictor.size is not item_size,
+        **measured,
+    }
+
+
+def _describe_costs(costs: MeasuredCosts) -> dict[str, Any]:
+    return {
+        "measured": {
+            "quantile": costs.quantile,
+            "headroom": costs.headroom,
+            "items": len(costs.sizes),
+            "coverage": costs.coverage.tolist(),
+            "held_out_coverage": [one if math.isfinite(one) else None for one in costs.held_out_coverage.tolist()],
+        }
+    }
+
+
+def _save_model(model: Model, place: str, number: int) -> dict[str, str]:
+    where = os.path.join(place, MODELS, str(number))
+    if isinstance(model, PrototypeSet):
+        save_model(model, where)
+        return {"kind": "prototypes", "digest": model_fingerprint(model)}
+    import joblib  # type: ignore[import-untyped]
+
+    content = io.BytesIO()
+    try:
+        joblib.dump(model, content)
+    except Exception as error:
+        raise InputError(
+            f"A {type(model).__name__} cannot be saved ({type(error).__name__}: {error}).",
+            "Use an estimator that can be pickled.",
+        ) from error
+    with storage_errors(where, "writing"), open(where + PICKLE, "wb") as file:
+        file.write(content.getbuffer())
+        file.flush()
+        flush_handle(file.fileno())
+    return {"kind": "pickle", "digest": _digest(content.getvalue())}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _functions(extractors: Mapping[str, Extractor], names: tuple[str, ...]) -> tuple[Extractor, ...]:
+    check_extractors(extractors)
+    if missing := [name for name in names if name not in extractors]:
+        raise InputError(
+            f"There are no extractors for {some(missing)}.", "Give those that the classifier was fitted with."
+        )
+    if foreign := [name for name in extractors if name not in names]:
+        raise InputError(
+            f"The classifier has no features {some(foreign)}.", "Give the extractors it was fitted with, and no others."
+        )
+    return tuple(extractors[name] for name in names)
+
+
+def _load_models(
+    fields: Fields, where: str, index: BudgetIndex | GreedyIndex, trusted: bool
+) -> dict[FeatureSet, Model]:
+    parts = [replace(fields, record=one) for one in fields.objects("models")]
+    kinds = [part.text("kind") for part in parts]
+    if set(kinds) - {"prototypes", "pickle"}:
+        fields.damaged("a model is of an unknown kind")
+    if "pickle" in kinds and not trusted:
+        raise InputError(
+            f"The models of {where} are pickles, which can run any code when they are read.",
+            "If you know who wrote them, load them with trusted=True; prototype set classifiers need no pickles.",
+        )
+    models: dict[FeatureSet, Model] = {}
+    for number, (part, kind) in enumerate(zip(parts, kinds, strict=True)):
+        listed = part.record.get("features")
+        features = frozenset(part.integers("features", len(listed))) if isinstance(listed, list) else frozenset()
+        if not features or features in models:
+            fields.damaged("a model has no features of its own")
+        read = _read_prototypes if kind == "prototypes" else _read_pickle
+        models[features] = read(where, number, part.text("digest"))
+    if set(models) != set(answer_sets(index)) - {frozenset()}:
+        fields.damaged("there is not a model for each answer of the index")
+    return models
+
+
+def _read_prototypes(where: str, number: int, digest: str) -> Model:
+    place = os.path.join(where, MODELS, str(number))
+    try:
+        model = load_model(place)
+    except StorageError as error:
+        raise FormatError(f"The model {place} is missing.", RECORD.remedy) from error
+    if model_fingerprint(model) != digest:
+        raise FormatError(f"The model {place} is not the one that was saved there.", RECORD.remedy)
+    return model
+
+
+def _read_pickle(where: str, number: int, digest: str) -> Model:
+    import joblib
+
+    name = f"{MODELS}/{number}{PICKLE}"
+    try:
+        with storage_errors(where, "reading"), open_inside(where, name) as file:
+            content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
+    except FileNotFoundError as error:
+        raise FormatError(f"The model {where}/{name} is missing.", RECORD.remedy) from error
+    if _digest(content) != digest:
+        raise FormatError(f"The model {where}/{name} is not the one that was saved there.", RECORD.remedy)
+    return joblib.load(io.BytesIO(content))
+
+
+def _number(fields: Fields, name: str) -> float:
+    value = float(fields.floats(name, None)[0])
+    if value < 0:
+        fields.damaged(f"{name} is negative")
+    return value
+
+
+def _flag(fields: Fields, name: str) -> bool:
+    value = fields.record.get(name)
+    if not isinstance(value, bool):
+        fields.damaged(f"{name} is neither true nor false")
+    return value

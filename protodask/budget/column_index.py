@@ -1,0 +1,220 @@
+"""An index of models on columns of a dataset: which columns to compute for an item, and the model for them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from protodask.budget.column_models import ModelsProgress, fit_sets
+from protodask.budget.columns import column_expander
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
+from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
+from protodask.budget.recorded import recorded
+from protodask.data.dataset import Dataset
+from protodask.data.schema import Label
+from protodask.engine import Engine, EngineLike, open_engine
+from protodask.errors import InputError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitting import own_directory, training_data
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.own_folder import temporary_folder
+from protodask.prototypes.training import TrainingData, warn_of_large_weights
+
+EXPANSIONS = "expansions.log"
+"""In a run directory: the record of what was expanded."""
+
+BudgetEvent = ExplorationProgress | ModelsProgress
+BudgetListener = Callable[[BudgetEvent], None]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBudget:
+    """An index of sets of features of a dataset, and their models."""
+
+    index: BudgetIndex
+    features: FeatureColumns
+    models: tuple[PrototypeSet | None, ...]
+    """Of each of the index's `sets`. None for those that no size and budget leads to, and for the empty one, of which
+    the class shares are all there is to say.
+    """
+    classes: tuple[Label, ...]
+    shares: tuple[float, ...]
+    """Of the classes among all rows."""
+    target_name: str
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """What an index is built with, besides features, data and the settings of the fits."""
+
+    alpha: float = 0.0
+    monotone_error: float = 0.0
+    n_folds: int = 5
+    most_fits: int | None = None
+    diminishing_returns: bool = False
+
+
+def budget_index(
+    data: Dataset,
+    features: Mapping[str, Costed],
+    sizes: tuple[float, float] = (0.0, math.inf),
+    config: FitConfig | None = None,
+    folds: int = 5,
+    alpha: float = 0.0,
+    monotone_error: float = 0.0,
+    most_fits: int | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    listen: BudgetListener | None = None,
+    without: Sequence[str] = (),
+    diminishing_returns: bool = False,
+) -> ColumnBudget:
+    """Cross-validate the classifier on sets of features, and index those that are the best within some budget.
+
+    `features` gives each feature, by name, the columns of raw tables that are computed for it and the coefficients of
+    its cost, a polynomial of the size of an item, constant first; items have the smallest and the largest of `sizes`.
+    Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
+    the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
+    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`.
+
+    Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
+    `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
+    sizes, `alpha` or `most_fits` uses it again.
+    """
+    settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns)
+    chosen = feature_columns(data.columns, features, sizes, without)
+    with budgeted(data, chosen, config, settings, run_dir, engine, listen) as found:
+        return found.budget
+
+
+@dataclass(frozen=True)
+class BudgetRun:
+    """What a build leaves behind."""
+
+    budget: ColumnBudget
+    exploration: Exploration
+    expand: Expand
+    """Answers from the record what it has; to be used before the run is over."""
+
+
+@contextmanager
+def budgeted(
+    data: Dataset,
+    features: FeatureColumns,
+    config: FitConfig | None = None,
+    settings: BudgetSettings = BudgetSettings(),
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    listen: BudgetListener | None = None,
+    keep: bool = True,
+) -> Iterator[BudgetRun]:
+    """What `budget_index` returns, while nobody else may use the run directory.
+
+    Without `keep`, that goes when the body is done; if the body fails it stays in any case.
+    """
+    if features.n_features > MOST_FEATURES:  # said before a row is read
+        raise InputError(
+            f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
+            "Let columns that are computed together be one feature, or leave some out.",
+        )
+    fits = FitConfig() if config is None else config
+    if fits.weighted:
+        warn_of_large_weights(data.summary)
+    named = [[name, list(columns)] for name, columns in zip(features.names, features.columns, strict=True)]
+    record = {
+        "config": fits.as_dict(),
+        "budget": {"folds": settings.n_folds, "features": named},
+        "dataset": data.key,
+    }
+    with (
+        open_engine(engine) as opened,
+        nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
+        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
+    ):
+        rows = training_data(data, fits, opened, directory)
+        with (
+            column_expander(data, features, fits, settings.n_folds, opened, rows, folder) as fresh,
+            recorded(fresh, os.path.join(folder, EXPANSIONS), record) as expand,
+        ):
+            exploration = explore(
+                features.n_features,
+                expand,
+                costs=features.curves,
+                alpha=settings.alpha,
+                monotone_error=settings.monotone_error,
+                diminishing_returns=settings.diminishing_returns,
+                most_fits=settings.most_fits,
+                listen=listen,
+            )
+            _require_some(exploration)
+            budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
+            if directory is not None:
+                directory.finish([])
+            yield BudgetRun(budget, exploration, expand)
+        opened.forget(rows.source)
+
+
+def _require_some(exploration: Exploration) -> None:
+    """Refuse to index the class shares alone, where all else failed."""
+    tried = [one for one in exploration.expansions if one.features]
+    if tried and all(one.accuracy is None for one in tried):
+        raise InputError(
+            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: "
+            f"{tried[0].failure}",
+            "Correct that in the data or in the settings of the training, and build again.",
+        )
+
+
+def _with_models(
+    data: Dataset,
+    features: FeatureColumns,
+    config: FitConfig,
+    exploration: Exploration,
+    engine: Engine,
+    rows: TrainingData,
+    folder: str,
+    listen: BudgetListener | None,
+) -> ColumnBudget:
+    """The index with the models of its sets. A set whose fit to all rows fails is no answer: others take its place."""
+    expansions = exploration.expansions
+    while True:
+        index = make_index(
+            features.curves,
+            expansions,
+            alpha=exploration.alpha,
+            monotone_error=exploration.monotone_error,
+            guarantee=exploration.guarantee,
+            observed_error=exploration.observed_error,
+            feature_names=features.names,
+        )
+        answers = [index.sets[number] for number in np.unique(index.presence.candidate).tolist()]
+        sets = [one for one in answers if one]
+        fits = fit_sets(data, features, sets, config, engine, rows, folder, listen)
+        failures = {fit.features: fit.failure for fit in fits if fit.model is None}
+        if not failures:
+            break
+        expansions = tuple(_without_model(one, failures) for one in expansions)
+        exploration = replace(exploration, guarantee=math.inf)
+    models = {fit.features: fit.model for fit in fits}
+    weight = rows.summary.class_weight
+    return ColumnBudget(
+        index,
+        features,
+        tuple(models.get(one) for one in index.sets),
+        data.classes,
+        tuple((weight / weight.sum()).tolist()),
+        data.target_name,
+    )
+
+
+def _without_model(expansion: Expansion, failures: Mapping[FeatureSet, str | None]) -> Expansion:
+    if expansion.features not in failures:
+        return expansion
+    return replace(expansion, accuracy=None, failure=failures[expansion.features])

@@ -1,0 +1,105 @@
+"""The models that a budget chooses among: one for each set of features that is an answer, fitted to all rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from protodask.budget.columns import crew_for, describe_error, fit_shape, is_own, set_name
+from protodask.budget.expansions import FeatureSet
+from protodask.budget.feature_columns import FeatureColumns, restricted
+from protodask.data.dataset import Dataset
+from protodask.engine import Engine
+from protodask.engine.together import Job, run_together
+from protodask.errors import FormatError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitting import fit_provenance
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.persistence import load_model, save_model
+from protodask.prototypes.training import Training, TrainingData
+
+MODELS = "models"
+"""Folder of the models, in a run directory by set and beside an index by candidate."""
+
+
+@dataclass(frozen=True)
+class SetFit:
+    """What came of fitting a set of features to all rows."""
+
+    features: FeatureSet
+    model: PrototypeSet | None
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelsProgress:
+    """How many of the models are fitted."""
+
+    done: int
+    of: int
+
+
+def fit_sets(
+    data: Dataset,
+    features: FeatureColumns,
+    sets: Sequence[FeatureSet],
+    config: FitConfig,
+    engine: Engine,
+    rows: TrainingData,
+    folder: str,
+    listen: Callable[[ModelsProgress], None] | None = None,
+) -> list[SetFit]:
+    """Models on sets of features, none of them empty, several at once.
+
+    Each asks for the columns of its features and no others. They are kept in `folder`, which belongs to these settings
+    and data: what is there already is not fitted again.
+    """
+    known = {number: model for number, one in enumerate(sets) if (model := _known(folder, one)) is not None}
+    fits = {number: SetFit(sets[number], model) for number, model in known.items()}
+    if listen is not None:
+        listen(ModelsProgress(len(fits), len(sets)))
+    crew = crew_for(data, config, engine, folder, fit_shape(data, config))
+
+    def job(number: int) -> Job[tuple[int, SetFit]]:
+        def fit_one(own: Engine) -> tuple[int, SetFit]:
+            chosen = sets[number]
+            part = restricted(rows, features.columns_of(chosen))
+            training = Training(part, config, own, crew.keeper(f"{set_name(chosen)}-all"))
+            try:
+                model, history = training.run()
+            except Exception as error:
+                if not is_own(error):
+                    raise
+                return number, SetFit(chosen, None, describe_error(error))
+            return number, SetFit(chosen, replace(model, provenance=fit_provenance(data, config, history, None)))
+
+        return fit_one
+
+    def done(result: tuple[int, SetFit]) -> Iterable[Job[tuple[int, SetFit]]]:
+        number, fitted = result
+        fits[number] = fitted
+        if fitted.model is not None:
+            save_model(fitted.model, _place(folder, fitted.features), overwrite=True)
+        if listen is not None:
+            listen(ModelsProgress(len(fits), len(sets)))
+        return ()
+
+    jobs = [job(number) for number in range(len(sets)) if number not in fits]
+    run_together(engine, jobs, done, company=crew.company, most=crew.most)
+    return [fits[number] for number in range(len(sets))]
+
+
+def _place(folder: str, features: FeatureSet) -> str:
+    return os.path.join(folder, MODELS, set_name(features))
+
+
+def _known(folder: str, features: FeatureSet) -> PrototypeSet | None:
+    """The model that an interrupted build has left, if it is whole."""
+    place = _place(folder, features)
+    if not os.path.lexists(place):
+        return None
+    try:
+        return load_model(place)
+    except FormatError:
+        return None

@@ -1,0 +1,253 @@
+"""How accurate the prototype set classifier is on some columns of a dataset: the default black box.
+
+The accuracy of a set of features is the share of the weight of all rows whose most probable class is right, each row
+classified by the model that was trained without its fold; for the empty set, by the shares of the classes alone. The
+fits of all sets and folds advance together: one pass over the data serves all those that wait for one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.feature_columns import FeatureColumns, restricted
+from protodask.data.dataset import Dataset
+from protodask.data.storage import storage_errors
+from protodask.engine import Engine
+from protodask.engine.together import Company, Job, run_together
+from protodask.errors import InputError, ProtodaskError
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.footprint import DOUBLE, Shape, most_together, shape_of
+from protodask.prototypes.planning import require_shape
+from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
+from protodask.prototypes.training import Training, TrainingData
+from protodask.selection.fold_parts import FoldData, fold_parts, how_together
+from protodask.selection.folds import check_training_parts, folded_source, make_folds
+from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums
+from protodask.selection.tuning import require_reach
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How fits of a dataset advance together, and where they keep their scores between batches."""
+
+    company: Company
+    most: int
+    folder: str | None
+    """None where the scores of all fits at work fit into memory."""
+    n_classes: int
+
+    def keeper(self, name: str) -> ScoreKeeper:
+        """For the scores of the fit of a name."""
+        if self.folder is None:
+            return MemoryScores()
+        place = os.path.join(self.folder, name)
+        with storage_errors(place, "writing"):
+            os.makedirs(place, exist_ok=True)
+        keeper = StoredScores(place, self.n_classes)
+        keeper.clear()  # what a process that was killed has left
+        return keeper
+
+
+def fit_shape(data: Dataset, config: FitConfig, weight_columns: int = 0) -> Shape:
+    """The shape of a fit on columns of a dataset, at most: of all of them, which a block then holds a second time."""
+    shape = shape_of(data, config)
+    viewed = -(-shape.n_features * shape.feature_bytes // DOUBLE)
+    return replace(
+        shape, weight_columns=shape.weight_columns + weight_columns, other_columns=shape.other_columns + viewed
+    )
+
+
+def crew_for(data: Dataset, config: FitConfig, engine: Engine, folder: str, shape: Shape) -> Crew:
+    """How fits of a shape advance together; one that would not keep the memory limit is refused before it begins."""
+    require_shape(shape, engine)
+    processes = engine.scheduler.processes()
+    company, most = how_together(engine, shape_of(data, config), data.n_rows, config)
+    most = min(most, most_together(shape, processes))
+    stored = most * shape.score_bytes > processes.resident_bytes
+    if stored and processes.kind == "workers":
+        require_reach(engine, folder)
+    return Crew(company, most, folder if stored else None, len(data.classes))
+
+
+@contextmanager
+def column_expander(
+    data: Dataset,
+    features: FeatureColumns,
+    config: FitConfig,
+    n_folds: int,
+    engine: Engine,
+    rows: TrainingData,
+    folder: str,
+) -> Iterator[Expand]:
+    """Expands sets of `features` of a dataset by cross-validation; `rows` is what `training_data` says of it.
+
+    A set whose fit fails with an error of its own is handed over as one that failed, and the others go on. Large scores
+    between batches go into `folder`.
+    """
+    if config.n_batches < 1:
+        raise InputError("The models would have no batches.", "Train them with one batch or more.")
+    # A block has two weights a row, for training and for judging.
+    crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
+    assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)
+    check_training_parts(assignment, data.classes, config.max_fraction)
+    folded = folded_source(rows.source, assignment)
+    try:
+        parts = fold_parts(engine, folded, rows, assignment.n_folds, crew.company, crew.most)
+        yield CrossValidation(engine, tuple(parts), features, config, crew).expand
+    finally:
+        engine.forget(folded)
+
+
+@dataclass(frozen=True)
+class _FoldDone:
+    """What came of the fit of one set that holds one fold out."""
+
+    number: int
+    """Of the set."""
+    fold: int
+    sums: RightSums | None
+    failure: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """The folds of a dataset, and how models on sets of its features are fitted to them."""
+
+    engine: Engine
+    parts: tuple[FoldData, ...]
+    features: FeatureColumns
+    config: FitConfig
+    crew: Crew
+
+    def expand(self, sets: Sequence[FeatureSet], listen: Callable[[Expansion], None]) -> None:
+        """Fit all sets with each fold held out; `listen` gets a set when its last fold is done."""
+        waiting = {(number, part.fold) for number in range(len(sets)) for part in self.parts}
+        found: list[list[_FoldDone]] = [[] for _ in sets]
+
+        def heard(result: _FoldDone) -> Iterable[Job[_FoldDone]]:
+            waiting.discard((result.number, result.fold))
+            own = found[result.number]
+            own.append(result)
+            if len(own) == len(self.parts):
+                with _listener_errors():
+                    listen(_expansion(sets[result.number], own))
+            return ()
+
+        def job(number: int, fold: int) -> Job[_FoldDone]:
+            return lambda engine: self._judge(engine, number, sets[number], self.parts[fold])
+
+        jobs = [job(number, fold) for number in range(len(sets)) for fold in range(len(self.parts))]
+        try:
+            try:
+                run_together(self.engine, jobs, heard, company=self.crew.company, most=self.crew.most)
+            except Exception as error:
+                if not is_own(error):
+                    raise
+                # In step, an error in a pass is one of all fits that it serves. Alone, each shows whose it is.
+                for number, fold in sorted(waiting):
+                    self._judge_alone(job(number, fold), number, fold, heard)
+        except _ListenerFailedError as error:
+            raise error.cause from None
+
+    def _judge_alone(
+        self, job: Job[_FoldDone], number: int, fold: int, heard: Callable[[_FoldDone], Iterable[Job[_FoldDone]]]
+    ) -> None:
+        try:
+            run_together(self.engine, [job], heard, company=self.crew.company, most=1)
+        except Exception as error:
+            if not is_own(error):
+                raise
+            heard(_FoldDone(number, fold, None, describe_error(error), 0.0))
+
+    def _judge(self, engine: Engine, number: int, features: FeatureSet, part: FoldData) -> _FoldDone:
+        began = time.perf_counter()
+        sums, failure = None, None
+        try:
+            sums = self._held_out(engine, features, part)
+        except Exception as error:
+            if not is_own(error):
+                raise
+            failure = describe_error(error)
+        return _FoldDone(number, part.fold, sums, failure, time.perf_counter() - began)
+
+    def _held_out(self, engine: Engine, features: FeatureSet, part: FoldData) -> RightSums:
+        """Fit a set to all folds but one, and see how many rows of that it classifies right."""
+        weight, precision = part.data.summary.class_weight, self.config.precision
+        if not features:
+            return engine.reduce(
+                part.data.source, HELD_OUT_RIGHT, None, weight / weight.sum(), precision, label="hold out"
+            )
+        data = restricted(part.data, self.features.columns_of(features))
+        keeper = self.crew.keeper(f"{set_name(features)}-fold-{part.fold}")
+        training = Training(data, self.config, engine, keeper)
+        sums = RightSums(0.0, 0.0)
+        for step in training.steps(training.first_model()):
+            if step.model.n_batches == self.config.n_batches:
+                sums = engine.reduce(
+                    step.source,
+                    HELD_OUT_RIGHT,
+                    step.model.batches[-1],
+                    step.model.marginals,
+                    precision,
+                    label="hold out",
+                )
+        return sums
+
+
+def _expansion(features: FeatureSet, folds: Sequence[_FoldDone]) -> Expansion:
+    ordered = sorted(folds, key=lambda one: one.fold)  # they end in any order, and sums have one
+    seconds = math.fsum(one.seconds for one in ordered)
+    for one in ordered:
+        if one.sums is None:
+            return Expansion(features, None, one.failure, seconds)
+    right = math.fsum(one.sums.right for one in ordered if one.sums is not None)
+    weight = math.fsum(one.sums.weight for one in ordered if one.sums is not None)
+    return Expansion(features, right / weight, None, seconds)
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether a fit that fails so fails by itself: its data or their numbers, not storage, cluster or memory."""
+    if isinstance(error, ProtodaskError):
+        return isinstance(error, InputError)
+    return isinstance(error, ValueError | ArithmeticError)
+
+
+def describe_error(error: BaseException) -> str:
+    """What is reported of a fit that failed."""
+    return str(error) if isinstance(error, ProtodaskError) else f"{type(error).__name__}: {error}"
+
+
+class _ListenerFailedError(Exception):
+    """Carries an error of the listener past those of fits."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+        super().__init__(str(cause))
+
+
+@contextmanager
+def _listener_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise _ListenerFailedError(error) from error
+
+
+LONGEST_NAME = 40
+"""Characters of the name of a set in a path."""
+
+
+def set_name(features: FeatureSet) -> str:
+    """A set as a part of a path: the numbers of its features, or where they are many a digest of them."""
+    numbers = "-".join(map(str, sorted(features)))
+    if len(numbers) <= LONGEST_NAME:
+        return numbers or "none"
+    return hashlib.blake2b(numbers.encode(), digest_size=16).hexdigest()

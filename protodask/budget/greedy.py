@@ -1,0 +1,233 @@
+"""Greedy sequences: features in the order in which each trade-off of accuracy against cost would add them.
+
+For a trade-off `lambda` (accuracy per unit of cost), from the empty set on, the next feature is the one of the largest
+
+    gain(f) = (a_{s + f} - a_s) - lambda c_f(n0)
+
+at one size `n0` of items, the median. `lambda = 0` looks at accuracy only and `lambda = inf` at cost only. The sets on
+the way are recorded; at most `m (m + 1) / 2 + 1` sets are expanded for each trade-off, whatever the number of sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from os import PathLike
+from typing import Literal
+
+from numpy.typing import ArrayLike
+
+from protodask.budget.costs import CostCurves
+from protodask.budget.expanding import expander
+from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
+from protodask.budget.recorded import recorded
+from protodask.engine import EngineLike, open_engine
+from protodask.errors import InputError
+
+ACCURACY_ONLY = 0.0
+COST_ONLY = math.inf
+_NAMED: dict[object, float] = {"accuracy": ACCURACY_ONLY, "cost": COST_ONLY}
+
+TradeOff = float | Literal["accuracy", "cost"]
+
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Trade-offs tried by default, in units of (what all features add to accuracy) / (what they cost).
+
+Below a tenth the cost of all features weighs less than a tenth of what they bring; above ten times, costs decide.
+"""
+
+Listener = Callable[[Expansion], None]
+
+
+def build_greedy(
+    costs: ArrayLike,
+    accuracy: Callable[[FeatureSet], float],
+    trade_offs: Sequence[TradeOff] | None = None,
+    sizes: tuple[float, float] = (0.0, math.inf),
+    *,
+    size: float | None = None,
+    most_fits: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    engine: EngineLike = None,
+    record: str | PathLike[str] | None = None,
+    listen: Listener | None = None,
+) -> GreedyIndex:
+    """Greedy sequences from costs (features, degree + 1) and a function that says how accurate a set of features is.
+
+    `size` is the median size of items, by default the middle of `sizes`, the smallest and the largest. The accuracies
+    of several sets are asked for at a time where there is an `engine`, and kept in the file `record` as they come, from
+    which an interrupted build goes on. See `make_greedy` for the rest.
+    """
+    curves = CostCurves.of(costs, sizes)
+    if size is None:
+        if math.isinf(curves.high):
+            raise InputError(
+                "The largest size of items is unknown, and no median size is given.", "Give the median as `size`."
+            )
+        size = (curves.low + curves.high) / 2
+    with nullcontext() if engine is None else open_engine(engine) as opened:
+        expand = expander(accuracy, opened)
+        key = {"n_features": curves.n_features, "feature_names": curves.check_names(feature_names)}
+        with nullcontext(expand) if record is None else recorded(expand, record, key) as expanding:
+            return make_greedy(
+                curves,
+                expanding,
+                trade_offs,
+                size=size,
+                most_fits=most_fits,
+                feature_names=feature_names,
+                listen=listen,
+            )
+
+
+def make_greedy(
+    curves: CostCurves,
+    expand: Expand,
+    trade_offs: Sequence[TradeOff] | None = None,
+    *,
+    size: float,
+    most_fits: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    listen: Listener | None = None,
+) -> GreedyIndex:
+    """Greedy sequences at the `size` of an item, the median of those to come, and the look-up over them.
+
+    `trade_offs` are numbers of accuracy per unit of cost, "accuracy" for 0 and "cost" for infinity; by default both of
+    these and five between them that suit the data, see `FACTORS`. All sequences grow together, and what a step of all
+    of them needs is one call of `expand`. A set is expanded once. Where an expansion fails, the feature is not added at
+    this step and is tried again at the next; a sequence ends when nothing can be added. Cost only needs no accuracy to
+    choose, so it goes on past a set that failed, which then has no model. With `most_fits`, a sequence ends where its
+    next step would take more fits than are left.
+    """
+    if not (math.isfinite(size) and curves.low <= size <= curves.high):
+        raise InputError(
+            f"The size that greedy sequences are made for is {size:g}.",
+            f"Give a number from {curves.low:g} to {curves.high:g}, such as the median size of the items.",
+        )
+    if most_fits is not None and most_fits < 1:
+        raise InputError(f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
+    names = curves.check_names(feature_names)
+    given = None if trade_offs is None else _numbers(trade_offs)
+    known = _Known(expand, most_fits, listen)
+    prices = [curves.at(frozenset([feature]), size) for feature in range(curves.n_features)]
+    known.ask([[frozenset()]])
+    growing = [_Growing(trade_off, prices) for trade_off in given or _default_trade_offs(known, prices)]
+    while steps := [one for one in growing if one.left]:
+        wanted = [one.wanted() for one in steps]
+        for one, answered in zip(steps, known.ask(wanted), strict=True):
+            one.step(known, answered)
+    return index_sequences(
+        curves,
+        size,
+        [one.grown(known) for one in growing],
+        expanded=len(known.found),
+        failures=[expansion for expansion in known.found.values() if expansion.accuracy is None],
+        feature_names=names,
+    )
+
+
+def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
+    if isinstance(trade_offs, str) or len(trade_offs) == 0:
+        raise InputError(
+            f"The trade-offs are {trade_offs!r}.", 'Give a list with at least one, such as ["accuracy", 0.1, "cost"].'
+        )
+    found: list[float] = []
+    for trade_off in trade_offs:
+        try:
+            found.append(_NAMED[trade_off] if trade_off in _NAMED else float(trade_off))
+        except (TypeError, ValueError):
+            found.append(math.nan)
+        if not found[-1] >= 0:
+            raise InputError(
+                f"A trade-off is {trade_off!r}.",
+                'Give accuracy per unit of cost as a number of 0 or more, "accuracy" or "cost".',
+            )
+    return sorted(set(found))
+
+
+def _default_trade_offs(known: _Known, prices: Sequence[float]) -> list[float]:
+    """Cost only, accuracy only, and between them what suits the data; costs no fit that the sequences do not need."""
+    features = range(len(prices))
+    singles: list[FeatureSet] = [frozenset([feature]) for feature in features]
+    whole: FeatureSet = frozenset(features)
+    known.ask([[whole], singles])
+    empty, total = known.accuracy(frozenset()), math.fsum(prices)
+    best = [known.accuracy(features) for features in (whole, *singles)]
+    rises = [accuracy - empty for accuracy in best if accuracy is not None and empty is not None]
+    # All features together, unless they failed or do worse than one of them alone.
+    rise = max(rises, default=0.0)
+    if not (rise > 0 and 0 < total < math.inf):
+        return [ACCURACY_ONLY, COST_ONLY]
+    return [ACCURACY_ONLY, *(factor * rise / total for factor in FACTORS), COST_ONLY]
+
+
+class _Known:
+    """Expansions so far, each of another set."""
+
+    def __init__(self, expand: Expand, most_fits: int | None, listen: Listener | None) -> None:
+        self.found: dict[FeatureSet, Expansion] = {}
+        self._expand = expand
+        self._most = math.inf if most_fits is None else most_fits
+        self._listen = listen
+
+    def ask(self, wanted: Iterable[Sequence[FeatureSet]]) -> list[bool]:
+        """Expand lists of sets, at once; for each list whether it could be afforded, in the order given."""
+        missing: dict[FeatureSet, None] = {}
+        answered: list[bool] = []
+        for sets in wanted:
+            more = {features: None for features in sets if features not in self.found and features not in missing}
+            answered.append(len(self.found) + len(missing) + len(more) <= self._most)
+            if answered[-1]:
+                missing |= more
+        if missing:
+            self._expand(list(missing), self._take)
+        return answered
+
+    def _take(self, expansion: Expansion) -> None:
+        self.found[expansion.features] = expansion
+        if self._listen is not None:
+            self._listen(expansion)
+
+    def accuracy(self, features: FeatureSet) -> float | None:
+        return self.found[features].accuracy if features in self.found else None
+
+
+class _Growing:
+    """The sequence of one trade-off, as far as it has come."""
+
+    def __init__(self, trade_off: float, prices: Sequence[float]) -> None:
+        self.trade_off = trade_off
+        self.order: list[int] = []
+        self._prices = prices
+        # Cheapest first, so that of equal gains the cheaper feature wins, and then the one of the lower number.
+        self.left = sorted(range(len(prices)), key=lambda feature: (prices[feature], feature))
+
+    def wanted(self) -> list[FeatureSet]:
+        """The sets that the next step chooses from."""
+        features = self.left[:1] if self.trade_off == COST_ONLY else self.left
+        return [frozenset([*self.order, feature]) for feature in features]
+
+    def step(self, known: _Known, answered: bool) -> None:
+        """Add the next feature, or end."""
+        if not answered:
+            self.left = []
+            return
+        if self.trade_off == COST_ONLY:
+            self.order.append(self.left.pop(0))
+            return
+        # What the gains of a step have in common, the accuracy of the set so far, does not change their order.
+        gains = [
+            -math.inf if accuracy is None else accuracy - self.trade_off * self._prices[feature]
+            for feature, accuracy in zip(self.left, map(known.accuracy, self.wanted()), strict=True)
+        ]
+        best = max(range(len(gains)), key=gains.__getitem__)
+        if gains[best] == -math.inf:
+            self.left = []
+            return
+        self.order.append(self.left.pop(best))
+
+    def grown(self, known: _Known) -> Grown:
+        prefixes = [frozenset(self.order[:length]) for length in range(len(self.order) + 1)]
+        return self.trade_off, self.order, [known.accuracy(features) for features in prefixes]

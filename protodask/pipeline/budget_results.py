@@ -1,0 +1,108 @@
+"""What the building of a budget leaves behind, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protodask.budget import BudgetIndex, Choice, Expansion, FeatureSet
+from protodask.budget.bounds import ROUNDING
+from protodask.budget.column_index import ColumnBudget
+from protodask.budget.costs import CostCurves
+from protodask.budget.greedy_index import GreedyIndex
+from protodask.places import mask
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetBuilt:
+    """An index of sets of features with their models lies at `path`."""
+
+    path: str
+    budget: ColumnBudget
+    compared: Mapping[str, GreedyIndex]
+    """Other methods by name, where they were asked for."""
+    plot: str | None
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        index = self.budget.index
+        return {
+            "kind": "budget",
+            "path": mask(self.path),
+            **describe_index(index, self.budget.features.columns),
+            "models": sum(model is not None for model in self.budget.models),
+            "methods": [
+                {"name": name, "expanded": other.expanded, "entries": other.n_entries}
+                for name, other in self.compared.items()
+            ],
+            "plot": None if self.plot is None else mask(self.plot),
+            "notes": list(self.notes),
+        }
+
+
+def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """An index by the names of its features, and what it answers at a few sizes."""
+    curves = index.curves
+    return {
+        "features": [
+            {"name": name, "columns": list(own), "cost": cost}
+            for name, own, cost in zip(index.feature_names, columns, curves.coefficients.tolist(), strict=True)
+        ],
+        "sizes": [curves.low, curves.high],
+        "alpha": index.alpha,
+        "monotone_error": index.monotone_error,
+        "guarantee": index.guarantee,
+        "observed_error": index.observed_error,
+        "guaranteed": is_guaranteed(index),
+        "sets": 2**curves.n_features,
+        "expanded": index.expanded,
+        "failures": [{"features": names_of(index, one.features), "failure": one.failure} for one in index.failures],
+        "candidates": len(index.sets),
+        "entries": index.n_entries,
+        "answers": [
+            {"size": size, "choices": [describe_choice(index, choice) for choice in index.skyline(size)]}
+            for size in shown_sizes(curves)
+        ],
+    }
+
+
+def is_guaranteed(index: BudgetIndex) -> bool:
+    """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""
+    known = len({one.features for one in index.expansions})
+    return index.observed_error <= index.monotone_error + ROUNDING or known == 2**index.curves.n_features
+
+
+def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:
+    """A choice by the names of its features."""
+    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": names_of(index, choice.features)}
+
+
+def names_of(index: BudgetIndex, features: FeatureSet) -> list[str]:
+    """The names of a set of features."""
+    return [index.feature_names[number] for number in sorted(features)]
+
+
+def shown_sizes(curves: CostCurves) -> list[float]:
+    """A few sizes to show answers at: one where no cost depends on it, else the ends of the range and one between."""
+    low, high = curves.low, curves.high
+    if not curves.coefficients[:, 1:].any() or low == high:
+        return [low]
+    if np.isinf(high):
+        first = max(low, 1.0)
+        return [first, 10 * first, 100 * first]
+    # In ratio where the range is wide, as costs that are powers of the size are.
+    middle = (low * high) ** 0.5 if low > 0 else (low + high) / 2
+    return [low, middle, high]
+
+
+def failures_by_reason(failures: Sequence[Expansion]) -> dict[str, int]:
+    """How many sets failed for each reason, the commonest first."""
+    found: dict[str, int] = {}
+    for one in failures:
+        reason = one.failure or ""
+        found[reason] = found.get(reason, 0) + 1
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

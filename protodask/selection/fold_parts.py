@@ -1,0 +1,71 @@
+"""What the fits of a cross-validation share: the data of each fold's training, and how many fits advance together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from protodask.data.schema import FEATURES, TARGET, WEIGHT
+from protodask.data.summary import Summary, summarize
+from protodask.engine import Engine, Source
+from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.footprint import Shape, most_together
+from protodask.prototypes.training import TrainingData
+from protodask.selection.holdout import marginal_loss, without_fold
+
+MOST_TOGETHER = 20
+"""Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
+
+SMALL_PAIRS = 500_000
+"""Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
+made a search half as long again."""
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """What one fold's fits are trained on, and how the marginals alone do on the fold."""
+
+    fold: int
+    data: TrainingData
+    marginal_loss: float
+
+
+def how_together(engine: Engine, shape: Shape | None, n_rows: int, config: FitConfig) -> tuple[Company, int]:
+    """The company that fits of a shape keep, and how many of them advance at a time; None where all is in memory."""
+    if shape is None:
+        company, most = choose_company(engine, 0), MOST_TOGETHER
+    else:
+        company = choose_company(engine, shape.data_bytes)
+        most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
+    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
+        most = 1
+    return company, most
+
+
+def fold_parts(
+    engine: Engine, folded: Source, data: TrainingData, n_folds: int, company: Company, most: int
+) -> list[FoldData]:
+    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on."""
+    sources = [without_fold(folded, fold) for fold in range(n_folds)]
+    n_classes = len(data.classes)
+    summaries: dict[int, Summary] = {}
+
+    def job(fold: int) -> Job[tuple[int, Summary]]:
+        return lambda own: (fold, summarize(own, sources[fold], n_classes))
+
+    def done(result: tuple[int, Summary]) -> Iterable[Job[tuple[int, Summary]]]:
+        summaries[result[0]] = result[1]
+        return ()
+
+    run_together(engine, [job(fold) for fold in range(n_folds)], done, company=company, most=most)
+    names = (FEATURES.name, TARGET.name, WEIGHT.name)
+    every = data.summary.class_weight
+    return [
+        FoldData(
+            fold,
+            replace(data, source=sources[fold], array_names=names, summary=summaries[fold]),
+            marginal_loss(summaries[fold].class_weight, every - summaries[fold].class_weight),
+        )
+        for fold in range(n_folds)
+    ]

@@ -1,0 +1,365 @@
+"""`protodask budget`: from a table to an index, its answers, and its models at work."""
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import zarr
+
+from protodask.budget import Expansion, load_budget, make_index, save_budget
+from protodask.budget.column_models import ModelsProgress
+from protodask.budget.costs import CostCurves
+from protodask.budget.lattice import ExplorationProgress
+from protodask.cli.budget_progress import BudgetTally, describe_budget_start
+from protodask.cli.progress import LogReporter
+from protodask.cli.show_budget import _spread
+from protodask.pipeline import budget as budget_module
+from protodask.pipeline.budget import BudgetStarted, ComparisonStarted
+from protodask.pipeline.budget_results import describe_index, is_guaranteed, shown_sizes
+
+Call = Callable[..., Any]
+
+COSTS = """
+sizes: [0, 100]
+features:
+  age: [1, 0.01]
+  looks: {columns: [colour], cost: 2}
+  size: [0.5, 0.1]
+"""
+FAST = ("--folds", 2, "--candidates", 20, "--tolerance", 1e-2, "--threads", 1)
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("costs") / "costs.yaml"
+    place.write_text(COSTS)
+    return place
+
+
+@pytest.fixture(scope="module")
+def built(call: Call, example: Any, costs: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("built")
+    done = call(
+        "budget", "build", example.data, "--costs", costs, "--out", folder / "index",
+        "--plot", folder / "plot.svg", "--compare", *FAST,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return folder, done
+
+
+def test_build__says_what_was_explored_and_what_it_answers(built: Any) -> None:
+    folder, done = built
+    assert sorted(os.listdir(folder)) == ["index", "plot.svg"]
+    assert (folder / "plot.svg").read_text().count("greedy") == 3
+    index = load_budget(folder / "index").index
+    assert f"{index.expanded} of 8 sets of features were expanded" in done.stdout
+    assert f"{len(index.sets)} candidates" in done.stdout
+    assert "greedy, cost only: 4 sets expanded" in done.stdout
+    assert "exploring the 8 sets of 3 features, with 2 folds each" in done.stderr
+    for size in (0.0, 50.0, 100.0):
+        for choice in index.skyline(size):
+            names = ", ".join(index.feature_names[number] for number in sorted(choice.features)) or "(none)"
+            words = [f"{size:g}", f"{choice.cost:.6g}", f"{choice.accuracy:.4f}", *names.split()]
+            assert any(line.split() == words for line in done.stdout.splitlines()), words
+
+
+def test_build__as_json_has_failures_guarantee_and_answers(
+    call: Call, example: Any, costs: Path, tmp_path: Path
+) -> None:
+    done = call(
+        "budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", "--most-fits", 3,
+        "--alpha", 0.1, *FAST, "--json",
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert (found["kind"], found["sets"], found["expanded"], found["alpha"]) == ("budget", 8, 3, 0.1)
+    assert found["failures"] == []
+    assert found["features"][1] == {"name": "looks", "columns": ["colour"], "cost": [2.0, 0.0]}
+    assert [one["size"] for one in found["answers"]] == [0.0, 50.0, 100.0]
+    assert found["models"] == len(os.listdir(tmp_path / "index" / "models"))
+    described = json.loads(call("info", tmp_path / "index", "--json").stdout)
+    assert {name: described[name] for name in ("answers", "sizes", "guarantee")} == {
+        name: found[name] for name in ("answers", "sizes", "guarantee")
+    }
+    assert "3 of 8 sets" in call("info", tmp_path / "index").stdout
+
+
+def test_query__gives_the_features_and_a_model_that_needs_no_other_columns(
+    call: Call, example: Any, built: Any, tmp_path: Path
+) -> None:
+    folder, _ = built
+    found = json.loads(call("budget", "query", folder / "index", "--size", 10, "--budget", 3.5, "--json").stdout)
+    choice = load_budget(folder / "index").index.best(10.0, 3.5)
+    assert found["accuracy"] == choice.accuracy
+    assert found["cost"] == choice.cost <= 3.5
+    assert found["columns"] == [{"age": "age", "looks": "colour", "size": "size"}[name] for name in found["features"]]
+    shown = call("budget", "query", folder / "index", "--size", 10, "--budget", 3.5).stdout
+    assert shown.splitlines()[0].split(maxsplit=1)[1] == ", ".join(found["features"])
+    with open(example.table, newline="") as file:
+        rows = list(csv.DictReader(file))
+    with open(tmp_path / "few.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, found["columns"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    for name, table in (("few", tmp_path / "few.csv"), ("all", example.table)):
+        done = call("predict", found["model"], table, "--out", tmp_path / f"{name}.zarr")
+        assert done.exit_code == 0, done.output
+    few, every = (zarr.open_group(tmp_path / f"{name}.zarr", mode="r") for name in ("few", "all"))
+    np.testing.assert_array_equal(np.asarray(few["probability"]), np.asarray(every["probability"]))
+    right = np.asarray(few["predicted"]) == [["high", "low"].index(row["outcome"]) for row in rows]
+    assert right.mean() > found["accuracy"] - 0.1
+
+
+def test_query__without_an_affordable_feature_tells_of_the_class_shares(call: Call, built: Any) -> None:
+    folder, _ = built
+    done = call("budget", "query", folder / "index", "--size", 100, "--budget", 0.5)
+    assert done.exit_code == 0, done.output
+    assert "(none)" in done.stdout
+    assert "is the most frequent class" in done.stdout
+    found = json.loads(call("budget", "query", folder / "index", "--size", 100, "--budget", 0.5, "--json").stdout)
+    assert found["model"] is None
+    assert sum(one["share"] for one in found["shares"]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_query__answers_tables_as_it_answers_single_items(call: Call, built: Any, tmp_path: Path, suffix: str) -> None:
+    folder, _ = built
+    random = np.random.default_rng(0)
+    sizes, budgets = random.uniform(0, 100, 50), random.uniform(0, 20, 50)
+    lines = [f"{size!r},{budget!r}" for size, budget in zip(sizes.tolist(), budgets.tolist(), strict=True)]
+    (tmp_path / "queries.csv").write_text("\n".join(["size,budget", *lines]))
+    out = tmp_path / f"answers.{suffix}"
+    done = call("budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert "have 50 rows" in done.stdout
+    if suffix == "csv":
+        with open(out, newline="") as file:
+            rows: list[Any] = list(csv.DictReader(file))
+    else:
+        rows = pyarrow.parquet.read_table(out).to_pylist()
+    found = load_budget(folder / "index")
+    for size, budget, row in zip(sizes.tolist(), budgets.tolist(), rows, strict=True):
+        choice = found.index.best(size, budget)
+        assert (float(row["size"]), float(row["budget"])) == (size, budget)
+        assert (float(row["accuracy"]), float(row["cost"])) == (choice.accuracy, choice.cost)
+        assert row["features"] == ";".join(found.named(choice.features))
+        assert row["model"] == (found.model_path(found.numbers[choice.features]) or "")
+    again = call("budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", out)
+    assert again.exit_code == 1
+    assert "--overwrite" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "remedy"),
+    [
+        (["size,budget", "1,2", "300,1"], "Row 1 (counted from 0) has the size 300.\nLeave it out"),
+        (["size,budget", "1,-2"], "Row 0 (counted from 0) has the budget -2.\nGive budgets of 0 or more"),
+        (["size,budget", "1,", "2,2"], "in row 0 (counted from 0)"),
+        (["n,budget", "1,2"], "Name its columns 'size' and 'budget'"),
+    ],
+)
+def test_query__of_a_table_that_cannot_be_answered_leaves_nothing(
+    call: Call, built: Any, tmp_path: Path, rows: list[str], remedy: str
+) -> None:
+    folder, _ = built
+    (tmp_path / "queries.csv").write_text("\n".join(rows))
+    done = call(
+        "budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", tmp_path / "answers.csv"
+    )
+    assert done.exit_code == 1
+    assert remedy in done.stderr
+    assert os.listdir(tmp_path) == ["queries.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "remedy"),
+    [
+        (["--size", 1], 2, "Give --size and --budget, or --queries and --out"),
+        (["--size", 1, "--budget", 2, "--queries", "q.csv", "--out", "a.csv"], 2, "Choose one"),
+        (["--queries", "q.csv"], 2, "Name a file with --out"),
+        (["--size", 1, "--budget", 2, "--out", "a.csv"], 2, "use --json"),
+        (["--queries", "q.csv", "--out", "a.txt"], 1, ".csv or .parquet"),
+        (["--queries", "q.csv", "--out", "a.csv"], 1, "Check the path"),
+        (["--size", 1000, "--budget", 1], 1, "Give sizes from 0 to 100"),
+        (["--size", 1, "--budget", -1], 1, "0 or more"),
+    ],
+)
+def test_query__refuses_what_makes_no_sense(
+    call: Call, built: Any, options: list[object], code: int, remedy: str
+) -> None:
+    folder, _ = built
+    done = call("budget", "query", folder / "index", *options)
+    assert done.exit_code == code, done.output
+    assert remedy in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "remedy"),
+    [
+        (["--folds", 1], 2, "from 2 to 100"),
+        (["--alpha", -0.1], 2, "a number from 0 up"),
+        (["--monotone-error", "nan"], 2, "a number from 0 up"),
+        (["--most-fits", 0], 2, "at least 1"),
+        (["--batches", 0], 2, "one batch or more"),
+        (["--plot", "plot.jpg"], 2, "one of these endings"),
+        (["--memory-limit", "300MiB", "--candidates", 10**7, "--threads", 64], 1, "One of these would do"),
+    ],
+)
+def test_build__refuses_settings_that_cannot_work(
+    call: Call, example: Any, costs: Path, tmp_path: Path, options: list[object], code: int, remedy: str
+) -> None:
+    done = call("budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", *options)
+    assert done.exit_code == code, done.output
+    assert remedy in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_build__names_columns_without_a_cost(call: Call, example: Any, tmp_path: Path) -> None:
+    (tmp_path / "costs.yaml").write_text("features: {age: 1}")
+    done = call("budget", "build", example.data, "--costs", tmp_path / "costs.yaml", "--out", tmp_path / "index")
+    assert done.exit_code == 1
+    assert "have no cost: colour, size.\nGive each a cost, 0 where it is free, or leave it out" in done.stderr
+
+
+def test_build__does_not_write_over_what_is_there(
+    call: Call, example: Any, built: Any, costs: Path, tmp_path: Path
+) -> None:
+    folder, _ = built
+    for place, remedy in ((folder / "index", "--overwrite"), (example.model, "--overwrite")):
+        done = call("budget", "build", example.data, "--costs", costs, "--out", place, *FAST)
+        assert done.exit_code == 1
+        assert remedy in done.stderr
+    done = call("budget", "build", example.data, "--costs", costs, "--out", example.model, "--overwrite", *FAST)
+    assert "remove it yourself" in done.stderr
+    (tmp_path / "plot.png").write_text("mine")
+    done = call(
+        "budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", "--plot", tmp_path / "plot.png",
+        *FAST,
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert os.listdir(tmp_path) == ["plot.png"]
+
+
+def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
+    call: Call, example: Any, costs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = (
+        "budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", "--plot", tmp_path / "plot.png",
+        *FAST,
+    )  # fmt: skip
+    plain = save_budget
+
+    def killed(*arguments: Any) -> None:
+        plain(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(budget_module, "save_budget", killed)
+        assert call(*command).exit_code == 130
+    assert sorted(os.listdir(tmp_path)) == ["index", "index.run", "plot.png"]
+    described = json.loads(call("info", tmp_path / "index.run", "--json").stdout)
+    assert (described["kind"], described["finished"], described["failed"]) == ("budget run", True, 0)
+    shown = call("info", tmp_path / "index.run").stdout
+    assert f"sets expanded  {described['expanded']}, 0 in vain" in shown
+    assert "looks    colour" in shown
+    done = call(*command)
+    assert done.exit_code == 0, done.output
+    assert sorted(os.listdir(tmp_path)) == ["index", "plot.png"]
+
+
+def test_build__does_not_take_another_budget_for_its_own(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
+    run = ("--run-dir", tmp_path / "run")
+    build = ("budget", "build", example.data, "--out", tmp_path / "index", *FAST, *run)
+    assert call(*build, "--costs", costs).exit_code == 0
+    (tmp_path / "other.yaml").write_text(COSTS.replace("cost: 2", "cost: 3"))
+    assert call(*build, "--costs", costs).exit_code == 0
+    done = call(*build, "--costs", tmp_path / "other.yaml")
+    assert done.exit_code == 1
+    assert "--overwrite" in done.stderr
+    assert load_budget(tmp_path / "index").index.curves.coefficients[1, 0] == 2.0
+
+
+def test_run__has_a_step_that_builds_a_budget(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(
+        json.dumps(
+            {
+                "steps": [
+                    {
+                        "budget": {
+                            "data": str(example.data),
+                            "costs": str(costs),
+                            "out": str(tmp_path / "index"),
+                            "most-fits": 2,
+                            "folds": 2,
+                            "candidates": 20,
+                            "tolerance": 0.01,
+                        }
+                    }
+                ]
+            }
+        )
+    )
+    done = call("run", tmp_path / "pipeline.yaml", "--threads", 1)
+    assert done.exit_code == 0, done.output
+    assert "2 of 8 sets of features were expanded" in done.stdout
+    assert "step 1 of 1: budget, " in done.stderr
+
+
+def test_progress__tells_of_sets_models_and_comparisons(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = LogReporter(clock=lambda: 0.0)
+    started = BudgetStarted(3, 5, 4, "patient")
+    reporter.on_budget(started)
+    reporter.on_budget(ExplorationProgress(0, 0, 2, float("inf")))
+    reporter.on_budget(ExplorationProgress(1, 0, 1, float("inf")))
+    reporter.on_budget(ModelsProgress(1, 4))
+    reporter.on_budget(ComparisonStarted("greedy"))
+    lines = [line[21:] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "exploring the 8 sets of 3 features, at most 4 of them, with 5 folds each; rows of the same 'patient' stay "
+        "together",
+        "0.0 s  sets 0 of 8 expanded, 2 waiting",
+        "0.0 s  models 1 of 4 fitted to all rows",
+        "0.0 s  comparing with greedy",
+    ]
+    tally = BudgetTally(started, clock=iter([0.0, 7.0]).__next__)
+    tally.hear(ExplorationProgress(3, 1, 0, 0.25))
+    assert tally.describe() == "7.0 s  sets 3 of 8 expanded, 1 failed, 0 waiting, guarantee 0.25"
+    assert "together" not in describe_budget_start(BudgetStarted(1, 2, None, None))
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "guaranteed"), [(3, 0.0, False), (3, 0.05, False), (3, 0.1, True), (4, 0.0, True)]
+)
+def test_is_guaranteed__where_accuracies_are_as_assumed_or_all_are_known(
+    known: int, error: float, guaranteed: bool
+) -> None:
+    accuracies = {frozenset[int](): 0.5, frozenset({0}): 0.9, frozenset({0, 1}): 0.8, frozenset({1}): 0.7}
+    expansions = [Expansion(features, accuracy) for features, accuracy in accuracies.items()][:known]
+    curves = CostCurves.of([[1.0], [2.0]])
+    index = make_index(curves, expansions, guarantee=0.0, monotone_error=error, observed_error=0.1)
+    assert is_guaranteed(index) == guaranteed
+    assert describe_index(index, [["a"], ["b"]])["guaranteed"] == guaranteed
+
+
+def test_shown_sizes__are_the_ends_and_what_lies_between() -> None:
+    def sizes(costs: list[list[float]], low: float, high: float) -> list[float]:
+        return shown_sizes(CostCurves.of(costs, (low, high)))
+
+    assert sizes([[1.0, 1.0]], 1.0, 100.0) == [1.0, 10.0, 100.0]
+    assert sizes([[1.0, 1.0]], 0.0, 10.0) == [0.0, 5.0, 10.0]
+    assert sizes([[1.0, 1.0]], 0.0, np.inf) == [1.0, 10.0, 100.0]
+    assert sizes([[1.0, 0.0]], 3.0, 9.0) == [3.0]
+    assert sizes([[1.0, 1.0]], 3.0, 3.0) == [3.0]
+
+
+@pytest.mark.parametrize(("n", "most"), [(1, 6), (6, 6), (7, 6), (50, 6), (50, 20)])
+def test_spread__keeps_the_first_and_the_last(n: int, most: int) -> None:
+    found = _spread(list(range(n)), most)
+    assert len(found) == min(n, most)
+    assert (found[0], found[-1]) == (0, n - 1)
+    assert found == sorted(set(found))
