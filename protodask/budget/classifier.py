@@ -385,7 +385,9 @@ def _rehearse(predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], si
     functions = tuple(known(span) for span in spans)
     stage = replace(predictor, functions=functions, size=size_of, timed=False, any_time=False)
     stage.warm_up()
-    numbers = {features: number for number, features in enumerate(predictor.index.sets)}
+    index = predictor.index
+    look_up = index.walk if isinstance(index, GreedyIndex) and predictor.any_time else index.best
+    numbers = {features: number for number, features in enumerate(index.sets)}
     sets = [*predictor.models, frozenset[int]()]
     taken: list[float] = []
     began = predictor.clock()
@@ -396,7 +398,7 @@ def _rehearse(predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], si
         size = float(sizes[row])
         budget = float(evaluate(predictor.curves.of_set(features), size))
         start = predictor.clock()
-        predictor.index.choose(size, budget)
+        look_up(size, budget)
         stage.predict(row, budget, numbers.get(features, -1))
         taken.append(predictor.clock() - start)
     return float(np.quantile(taken, quantile, method="higher"))

@@ -25,7 +25,7 @@ RESOLUTIONS = (8, 16, 32, 64, 128)
 TURN, SHIFT, STRETCH, NOISE = 0.25, 0.07, 0.12, 0.06
 """Most radians, most of the side, most of the scale, and the standard deviation of a pixel where full ink is 1.
 
-Without them the pixels alone tell 97 per cent of the digits, and no other feature would be worth anything.
+Without them the pixels alone tell nearly all digits, and no other feature would be worth anything.
 """
 
 
