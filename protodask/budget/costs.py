@@ -89,7 +89,10 @@ class CostCurves:
 
     def of_set(self, features: FeatureSet) -> Floats:
         """The coefficients of a set's cost, (degree + 1,): those of its features, added in ascending order."""
-        return np.asarray(self.coefficients[sorted(features)].sum(axis=0))
+        if not features:
+            return np.zeros(self.coefficients.shape[1])
+        # sum(axis=0) would add a single column pairwise.
+        return np.asarray(np.add.accumulate(self.coefficients[sorted(features)], axis=0)[-1])
 
     def of_sets(self, sets: Sequence[FeatureSet]) -> Floats:
         """(sets, degree + 1)."""

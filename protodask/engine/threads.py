@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ class ThreadScheduler:
     def __init__(self, threads: int | None = None, memory_bytes: int | None = None) -> None:
         self._threads = available_threads() if threads is None else threads
         self._memory = process_memory_limit() if memory_bytes is None else memory_bytes
-        self._closed = False
+        self._closed = threading.Event()
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask")
         # A reader mostly waits for storage, and there is at most one block ahead for each thread that computes.
         self._readers = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask-read")
@@ -41,8 +40,9 @@ class ThreadScheduler:
 
     def of_one_thread(self) -> ThreadScheduler:
         """One that computes where it is called, with the memory and the cache of this one, and ends with it."""
-        single = copy.copy(self)
-        single._threads = 1
+        # Not copy.copy: that goes by way of what is pickled, and would give pools and a cache of its own.
+        single = object.__new__(ThreadScheduler)
+        single.__dict__.update(self.__dict__, _threads=1)
         return single
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -65,7 +65,7 @@ class ThreadScheduler:
         return Processes("threads", 1, self._threads, self._memory, self._memory)
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        if self._closed:
+        if self._closed.is_set():
             raise InputError("The engine was closed.", "Open another one, or use it inside its `with` block.")
         tasks = _Tasks()
         with one_blas_thread():
@@ -98,7 +98,7 @@ class ThreadScheduler:
         self._reader.cache.drop(key)
 
     def close(self) -> None:
-        self._closed = True
+        self._closed.set()
         self._pool.shutdown()
         self._readers.shutdown()
         self._reader.cache.clear()

@@ -18,6 +18,16 @@ def test_costs_of_sets__are_sums() -> None:
     assert curves.n_features == 3
 
 
+@pytest.mark.parametrize("n_coefficients", [1, 2])
+def test_costs_of_sets__are_added_in_ascending_order(n_coefficients: int) -> None:
+    costs = np.random.default_rng(0).random((40, n_coefficients))
+    curves = CostCurves.of(costs)
+    total = np.zeros(n_coefficients)
+    for feature in range(40):
+        total = total + costs[feature]
+        assert curves.of_set(frozenset(range(feature + 1))).tolist() == total.tolist()
+
+
 @pytest.mark.parametrize(
     ("costs", "sizes", "stretch"),
     [

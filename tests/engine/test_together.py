@@ -9,6 +9,7 @@ import pytest
 from reference.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
+from protodask.engine.threads import ThreadScheduler
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.errors import InputError
 
@@ -281,3 +282,17 @@ def test_run_together__ends_in_order_when_a_thread_cannot_be_started(
     with pytest.raises(KeyboardInterrupt):
         together(engine, source, range(5), lambda _: 3, "in step", 5)
     assert jobs_at_work() == []
+
+
+def test_jobs_side_by_side__share_the_cache_and_end_with_the_engine(tmp_path: Path) -> None:
+    source = NoiseSource(LAYOUT, "shared", log=tmp_path)
+    with thread_engine(2, 2**32) as engine:
+        scheduler = engine.scheduler
+        assert isinstance(scheduler, ThreadScheduler)
+        single = Engine(scheduler.of_one_thread())
+        assert (single.scheduler.n_threads, scheduler.n_threads) == (1, 2)
+        first = engine.reduce(source, SUM, "noise")
+        assert single.reduce(source, SUM, "noise") == first
+        assert len(list(tmp_path.iterdir())) == LAYOUT.n_blocks
+    with pytest.raises(InputError, match="Open another one"):
+        single.reduce(source, SUM, "noise")
