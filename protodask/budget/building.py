@@ -83,9 +83,9 @@ def index_exploration(
     """An index of what was explored; warns of failures, and where the guarantee does not hold."""
     failed = [item for item in exploration.expansions if item.accuracy is None]
     if len(failed) == len(exploration.expansions):
+        reason = (failed[0].failure or "").rstrip(".") if failed else "there is none"
         raise InputError(
-            f"All of the {len(failed)} sets of features that were tried failed, the first of them so: "
-            f"{failed[0].failure if failed else 'there is none.'}",
+            f"All of the {len(failed)} sets of features that were tried failed, the first of them so: {reason}.",
             "Mend what gives the accuracy of a set of features.",
         )
     index = make_index(

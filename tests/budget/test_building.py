@@ -199,7 +199,7 @@ def test_build_index__all_failed() -> None:
     def fails(features: FeatureSet) -> float:
         raise ValueError("out of order")
 
-    with pytest.raises(InputError, match="the first of them so: ValueError: out of order"):
+    with pytest.raises(InputError, match=r"the first of them so: ValueError: out of order\. Mend"):
         build_index(COSTS, fails)
 
 

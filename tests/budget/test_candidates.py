@@ -108,10 +108,10 @@ def test_find_candidates__coefficients_of_any_scale() -> None:
     accuracy = {one: float(sum(1 << feature for feature in one)) for one in all_sets(4)}
     index = make_index(curves, expand(accuracy))
     sizes = np.array([0.0, 5e-324, 1e-300, 1e-100, 1.0, 1e100, 1e150, 1e300])
-    for one in accuracy:
+    for one, own in accuracy.items():
         for size in sizes.tolist():
             found = index.best(size, curves.at(one, size))
-            assert found.accuracy >= accuracy[one] or curves.at(one, size) == math.inf
+            assert found.accuracy >= own or curves.at(one, size) == math.inf
             assert found.cost <= curves.at(one, size)
 
 
