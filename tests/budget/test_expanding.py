@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -234,25 +233,6 @@ def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None
         return [(one.features, one.accuracy, one.failure) for one in found.expansions]
 
     assert outcome(engine) == outcome(None)
-
-
-@pytest.mark.slow
-def test_expander__takes_a_set_that_kills_workers_as_failed(
-    start_cluster: Callable[[int], LocalCluster], tmp_path: Path
-) -> None:
-    def accuracy(features: FeatureSet) -> float:
-        if features == {1}:
-            (tmp_path / os.urandom(8).hex()).touch()
-            os._exit(1)
-        return 0.5
-
-    with open_engine(str(start_cluster(2).scheduler_address)) as engine:
-        found = {one.features: one for one in expand_all(expander(accuracy, engine), SETS)}
-    assert len(list(tmp_path.iterdir())) > 1
-    failure = found[frozenset({1})].failure
-    assert failure is not None
-    assert failure.startswith("ClusterError: A task was given up")
-    assert [one for one in SETS if found[one].failure is not None] == [frozenset({1})]
 
 
 @pytest.mark.parametrize(
