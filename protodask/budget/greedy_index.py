@@ -67,13 +67,26 @@ class GreedyIndex:
 
     def best(self, size: float, budget: float) -> Choice:
         """What to compute for one item."""
-        number = int(self.choose(size, budget))
+        size, budget = float(size), float(budget)
+        if not (self.curves.low <= size <= self.curves.high and size < math.inf and budget >= 0):
+            check_items(self.curves, np.array([size]), np.array([budget]))
+        sequence, number = self.sequence_for(budget), -1
+        if sequence >= 0:
+            costs, best = self._prefixes[sequence]
+            low, high = 0, len(costs) - 1
+            while low < high:
+                middle = (low + high + 1) >> 1
+                if _cost(costs[middle], size) <= budget:
+                    low = middle
+                else:
+                    high = middle - 1
+            number = best[low]
         if number < 0:
             raise InputError(
                 f"No recorded set of features costs as little as {budget:g} on an item of size {size:g}.",
                 "Give a larger budget, of 0 or more in any case.",
             )
-        return Choice(self.sets[number], float(self.accuracies[number]), float(evaluate(self.costs[number], size)))
+        return Choice(self.sets[number], float(self.accuracies[number]), _cost(self._set_costs[number], size))
 
     def choose(self, sizes: Any, budgets: Any) -> Any:
         """The numbers of the sets to compute, -1 where none is within the budget; sizes and budgets broadcast.
@@ -133,6 +146,19 @@ class GreedyIndex:
         return _Skyline(costs[chosen], homes, costs[chosen].tolist())
 
     @cached_property
+    def _prefixes(self) -> list[tuple[list[tuple[float, ...]], list[int]]]:
+        """The tables as plain lists, coefficients with the highest power first: quicker for a single item."""
+        tables = self._tables
+        return [
+            ([tuple(row) for row in costs[: length + 1, ::-1].tolist()], best[: length + 1].tolist())
+            for costs, best, length in zip(tables.costs, tables.best, tables.lengths.tolist(), strict=True)
+        ]
+
+    @cached_property
+    def _set_costs(self) -> list[tuple[float, ...]]:
+        return [tuple(row) for row in self.costs[:, ::-1].tolist()]
+
+    @cached_property
     def _tables(self) -> _Tables:
         lengths = np.array([len(sequence.features) for sequence in self.sequences], dtype=np.int64)
         shape = (len(self.sequences), int(lengths.max(initial=0)) + 1)
@@ -146,6 +172,14 @@ class GreedyIndex:
                     leader = number
                 best[row, length] = leader
         return _Tables(lengths, costs, best)
+
+
+def _cost(coefficients: tuple[float, ...], size: float) -> float:
+    """As `evaluate` computes it."""
+    value = coefficients[0]
+    for coefficient in coefficients[1:]:
+        value = value * size + coefficient
+    return value
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`protodask info`: what a dataset, a model or a run directory is."""
+"""`protodask info`: what a dataset, a model, a run directory or the like is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from protodask.cli.show_description import show_description
 
 def info(
     path: Annotated[
-        str, typer.Argument(metavar="DATA|MODEL|RUN", help="A dataset, model, run directory or predictions.")
+        str,
+        typer.Argument(
+            metavar="DATA|MODEL|RUN", help="A dataset, model, run directory, predictions, decisions or budget."
+        ),
     ],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Describe a dataset, a model, a run directory or predictions, without reading their rows."""
+    """Describe a dataset, a model, a run directory, predictions, decisions or a budget, without reading rows."""
     with reported(debug):
         from protodask.pipeline.describe import describe_place
 

@@ -54,7 +54,7 @@ def summarize_budget(result: BudgetBuilt) -> str:
 
 def _guarantee(described: Mapping[str, Any]) -> str:
     guarantee = described["guarantee"]
-    if guarantee is None or math.isinf(guarantee) or not described["assumption_holds"]:
+    if guarantee is None or math.isinf(guarantee) or not described["guaranteed"]:
         return "no guarantee"
     if guarantee == 0:
         return "an answer as accurate as the best set for every size and budget"
@@ -138,7 +138,7 @@ def show_budget_folder(found: Mapping[str, Any]) -> None:
             ("entries", f"{found['entries']:,}"),
             ("models", f"{found['models']:,}"),
             ("alpha", value_text(found["alpha"])),
-            ("guarantee", value_text(found["guarantee"])),
+            ("gives", _guarantee(found)),
         ]
     )
     say()

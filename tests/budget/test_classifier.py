@@ -387,6 +387,18 @@ def test_predict__overhead_is_kept_back(world: World, item: Item) -> None:
     assert not classifier.predict_item(item, 0.0).within_budget
 
 
+def test_fit__overhead_is_that_of_the_slowest_models(world: World) -> None:
+    class Slow(GaussianNB):  # type: ignore[misc]
+        def predict_proba(self, X: Any) -> Any:
+            world.now += 10.0 * X.shape[1]
+            return super().predict_proba(X)
+
+    for method in ("index", "greedy-accuracy"):  # elsewhere a part of what was computed may do better
+        classifier = fitted(world, Slow(), method=method, overhead_quantile=1.0)
+        widest = max(sum((1, 2, 1)[number] for number in features) for features in classifier.models_)
+        assert classifier.overhead_ == pytest.approx(10.0 * widest)
+
+
 def test_fit__budgets_that_are_no_time(world: World, item: Item) -> None:
     classifier = fitted(world, timed=False, costs={"weak": 1, "pair": [10, 1], "strong": [5]})
     assert isinstance(classifier.costs_, CostCurves)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.greedy import grow, look_up
 
-from protodask.budget import CostCurves, Expansion, FeatureSet, GreedyIndex, build_greedy, make_greedy
+from protodask.budget import Choice, CostCurves, Expansion, FeatureSet, GreedyIndex, build_greedy, make_greedy
 from protodask.budget.expanding import expander
 from protodask.budget.greedy_index import trade_off_name
 from protodask.engine import thread_engine
@@ -141,6 +141,9 @@ def test_make_greedy__equals_the_loops(
         wanted = look_up(expected, curves.at, accuracy.get, median, float(sizes[i]), float(budgets[j]))
         answer = None if found[i, j] < 0 else index.sets[found[i, j]]
         assert answer == wanted
+        if answer is not None:
+            choice = index.best(float(sizes[i]), float(budgets[j]))
+            assert choice == Choice(answer, accuracy[answer] or 0.0, curves.at(answer, float(sizes[i])))
     assert {index.sets[number] for number in np.unique(found[found >= 0])} <= set(index.answers)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from protodask.engine import Block, Engine, array_source, zip_sources
 from protodask.prototypes.model import Batch
 from protodask.selection.folds import folded_source, make_folds
-from protodask.selection.holdout import HELD_OUT, HELD_OUT_LOSS, HoldOut, marginal_loss, without_fold
+from protodask.selection.holdout import HELD_OUT, HELD_OUT_LOSS, HELD_OUT_RIGHT, HoldOut, marginal_loss, without_fold
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -69,6 +69,40 @@ def test_held_out_loss__is_that_of_the_formula_on_the_rows_of_the_fold(
         weight += s
     assert found.weight == pytest.approx(weight, rel=1e-12)
     assert found.mean == pytest.approx(total / weight, rel=1e-10)
+
+
+@pytest.mark.parametrize("scored", [False, True])
+@pytest.mark.parametrize("batch", [BATCH, None])
+def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_is_theirs(
+    engine: Engine, rows: Arrays, scored: bool, batch: Batch | None
+) -> None:
+    source = array_source(rows, 64)
+    folds = make_folds(engine, source, 3, 4, seed=1)
+    fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
+    held = without_fold(folded_source(source, folds), 2)
+    before = np.random.default_rng(0).uniform(size=(len(fold_of), 3))
+    if scored:
+        held = zip_sources(held, array_source({"scores": before}, 64))
+    found = engine.reduce(held, HELD_OUT_RIGHT, batch, MARGINALS, "float64")
+    right = weight = 0.0
+    for row in np.flatnonzero(fold_of == 2):
+        scores = (before[row] if scored else MARGINALS).copy()
+        for j in range(0 if batch is None else 3):
+            z = (rows["features"][row, [0, 2]].astype(float) - BATCH.prototypes[j]) / BATCH.scale
+            kernel = np.exp(-0.5 * np.sum((BATCH.feature_weight * z) ** 2))
+            scores[BATCH.prototype_class[j]] += BATCH.prototype_weight[j] * kernel
+        s = rows["weight"][row] / rows["inclusion"][row]
+        right += s * (max(range(3), key=scores.__getitem__) == rows["target"][row])
+        weight += s
+    assert 0 < found.right < found.weight
+    assert found.weight == pytest.approx(weight, rel=1e-12)
+    assert found.right == pytest.approx(right, rel=1e-12)
+
+
+def test_held_out_right__of_equally_probable_classes_takes_the_first(engine: Engine) -> None:
+    arrays: Arrays = {"target": np.array([0, 1, 1], dtype=np.int32), "held_out": np.array([1.0, 2.0, 0.0])}
+    found = engine.reduce(array_source(arrays, 2), HELD_OUT_RIGHT, None, np.array([0.5, 0.5]), "float32")
+    assert (found.right, found.weight) == (1.0, 3.0)
 
 
 def test_marginal_loss__is_the_cross_entropy_of_the_class_shares() -> None:
