@@ -7,9 +7,7 @@ import math
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,10 +17,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.budget.black_box import BlackBox, fit_all, make_folds
-from protodask.budget.building import FailedExpansionWarning, index_exploration
+from protodask.budget.building import index_exploration, warn_of_assumption
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import Expand, FeatureSet
+from protodask.budget.expansions import Expand, require_models, warn_of_failures
 from protodask.budget.extraction import Extracted, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
@@ -201,7 +199,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         box = BlackBox(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
             index = self._index(box, curves, names, sizes, engine, record)
-            self.models_ = fit_all(box, answer_sets(index), engine)
+            self.models_ = fit_all(box, index.answers, engine)
+        warn_of_failures(index.failures, index.expanded, stacklevel=2)
+        if isinstance(index, BudgetIndex):
+            warn_of_assumption(index, stacklevel=2)
         predictor = Predictor(
             names=names,
             functions=tuple(extractors.values()),
@@ -310,23 +311,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         engine: Engine,
         record: str | os.PathLike[str] | None,
     ) -> BudgetIndex | GreedyIndex:
-        expand = expander(box.accuracy, engine)
-        keeping = nullcontext(expand) if record is None else recorded(expand, record, {"rows": _key(box)})
-        with keeping as expanding:
-            index = self._expand(expanding, curves, names, float(np.median(sizes)))
-        if index.expanded - len(index.failures) <= 1:  # the empty set does not fail
-            reason = index.failures[0].failure if index.failures else "none was expanded"
-            raise InputError(
-                f"There is a model on no set of features ({reason}).", "Check the estimator and the extractors."
-            )
-        if index.failures and isinstance(index, GreedyIndex):
-            first = index.failures[0]
-            warnings.warn(
-                f"{len(index.failures)} of the {index.expanded} sets of features that were tried failed and are never "
-                f"chosen, the first of them, {sorted(first.features)}, so: {first.failure}",
-                FailedExpansionWarning,
-                stacklevel=4,
-            )
+        with recorded(expander(box.accuracy, engine), record, {"rows": _key(box)}) as expand:
+            index = self._expand(expand, curves, names, float(np.median(sizes)))
+        if not any(index.sets):
+            require_models(index.failures)
         return index
 
     def _expand(
@@ -351,13 +339,6 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             most_fits=self.most_fits,
         )
         return index_exploration(curves, found, names)
-
-
-def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
-    """The sets of an index that it may answer with."""
-    if isinstance(index, GreedyIndex):
-        return index.answers
-    return tuple(index.sets[number] for number in np.unique(index.presence.candidate).tolist())
 
 
 def _key(box: BlackBox) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from protodask.budget.black_box import Model
-from protodask.budget.classifier import METHODS, BudgetedClassifier, answer_sets
+from protodask.budget.classifier import METHODS, BudgetedClassifier
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.extraction import check_extractors
 from protodask.budget.greedy_file import load_greedy, save_greedy
@@ -247,7 +247,7 @@ def _load_models(
             fields.damaged("a model has no features of its own")
         read = _read_prototypes if kind == "prototypes" else _read_pickle
         models[features] = read(where, number, part.text("digest"))
-    if set(models) != set(answer_sets(index)) - {frozenset()}:
+    if set(models) != set(index.answers) - {frozenset()}:
         fields.damaged("there is not a model for each answer of the index")
     return models
 

@@ -36,13 +36,16 @@ MOST_FAILURE_CHARACTERS = 2**12
 
 
 @contextmanager
-def recorded(expand: Expand, path: str | os.PathLike[str], key: Mapping[str, Any]) -> Iterator[Expand]:
+def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[str, Any]) -> Iterator[Expand]:
     """`expand`, answered from the record at `path` as far as it goes, and recorded there from then on.
 
     `key` says what build it is, in values that JSON has: the record of another one is refused, as is one that another
     process is writing to. What failed is tried again in the next build, since its cause may be gone by then. A line
-    that is torn or damaged counts for nothing, and its set is expanded again.
+    that is torn or damaged counts for nothing, and its set is expanded again. Without a path nothing is recorded.
     """
+    if path is None:
+        yield expand
+        return
     place = locate(path)
     if is_url(place):
         raise InputError(f"The record of expansions {mask(place)} is a URL.", "Name a local file.")

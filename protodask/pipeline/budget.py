@@ -23,7 +23,7 @@ from protodask.data.storage import check_file_free, check_free, check_outside, l
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
 from protodask.pipeline.budget_costs import read_costs
-from protodask.pipeline.budget_results import BudgetBuilt, is_guaranteed, shown_sizes
+from protodask.pipeline.budget_results import BudgetBuilt, shown_sizes
 from protodask.pipeline.published import run_has_ended
 from protodask.pipeline.settings import chosen_config, run_directory
 from protodask.pipeline.steps import BudgetStep
@@ -202,7 +202,7 @@ def _holds(path: str, content: bytes) -> bool:
 def _notes(run: BudgetRun) -> Iterator[str]:
     """What speaks for other settings."""
     exploration, index = run.exploration, run.budget.index
-    if not is_guaranteed(index):
+    if not index.guaranteed:
         enough = math.ceil(exploration.observed_error * 1e4 * (1 - 1e-9)) / 1e4
         yield (
             f"Adding features made a model less accurate by up to {exploration.observed_error:.4g}, more than the "

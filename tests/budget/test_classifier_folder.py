@@ -14,8 +14,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from protodask import PrototypeSetClassifier
-from protodask.budget import BudgetedClassifier, load_budgeted, load_greedy, save_budgeted, save_greedy
-from protodask.budget.greedy import build_greedy
+from protodask.budget import (
+    BudgetedClassifier,
+    FailedExpansionWarning,
+    build_greedy,
+    load_budgeted,
+    load_greedy,
+    save_budgeted,
+    save_greedy,
+)
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
 
 Extractors = dict[str, Callable[[Any], Any]]
@@ -229,9 +236,10 @@ def accuracy_of(features: frozenset[int]) -> float:
 
 
 def test_load_greedy__gives_back_what_was_saved(tmp_path: Path) -> None:
-    index = build_greedy(
-        [[1.0, 0.1], [0.5, 1 / 3], [2.0, 0.0]], accuracy_of, ["accuracy", 0.1, "cost"], sizes=(1, 9), size=3.3
-    )
+    with pytest.warns(FailedExpansionWarning, match="ValueError: no model"):
+        index = build_greedy(
+            [[1.0, 0.1], [0.5, 1 / 3], [2.0, 0.0]], accuracy_of, ["accuracy", 0.1, "cost"], sizes=(1, 9), size=3.3
+        )
     save_greedy(index, tmp_path / "greedy.json")
     loaded = load_greedy(tmp_path / "greedy.json")
 
@@ -275,7 +283,8 @@ def test_load_greedy__records_that_make_no_sense(
 ) -> None:
     from protodask.data.records import CHECKSUM, seal
 
-    index = build_greedy([[1.0], [0.5], [2.0]], accuracy_of, sizes=(1, 9))
+    with pytest.warns(FailedExpansionWarning):
+        index = build_greedy([[1.0], [0.5], [2.0]], accuracy_of, sizes=(1, 9))
     place = tmp_path / "greedy.json"
     save_greedy(index, place)
     record = json.loads(place.read_text())

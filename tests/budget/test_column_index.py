@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.budget import budget_index, load_budget, make_index, save_budget
+from protodask.budget import FailedExpansionWarning, budget_index, load_budget, make_index, save_budget
 from protodask.budget import column_index as column_index_module
 from protodask.budget import column_models as column_models_module
 from protodask.budget.column_folder import holds_budget
@@ -191,7 +191,8 @@ def test_budget_index__leaves_a_set_out_whose_fit_to_all_rows_fails(
         ]
 
     monkeypatch.setattr(column_index_module, "fit_sets", fails)
-    found = budget_index(data, COSTS, engine=engine, **SETTINGS)
+    with pytest.warns(FailedExpansionWarning, match="so: It would not."):
+        found = budget_index(data, COSTS, engine=engine, **SETTINGS)
     assert best in built.index.sets
     assert best not in found.index.sets
     assert [(one.features, one.failure) for one in found.index.failures] == [(best, "It would not.")]

@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.greedy import grow, look_up
 
-from protodask.budget import Choice, CostCurves, Expansion, FeatureSet, GreedyIndex, build_greedy, make_greedy
+from protodask.budget import (
+    Choice,
+    CostCurves,
+    Expansion,
+    FailedExpansionWarning,
+    FeatureSet,
+    GreedyIndex,
+    build_greedy,
+    make_greedy,
+)
 from protodask.budget.expanding import expander
 from protodask.budget.greedy_index import trade_off_name
 from protodask.engine import thread_engine
@@ -256,7 +265,8 @@ def test_make_greedy__a_failed_set_is_skipped_and_the_feature_tried_again() -> N
         return by_hand(features)
 
     heard: list[Expansion] = []
-    index = build_greedy(PRICES, accuracy, ["accuracy", "cost"], size=1.0, listen=heard.append)
+    with pytest.warns(FailedExpansionWarning, match=r"1 of the 8 .* \[0\], so: ValueError: a constant column"):
+        index = build_greedy(PRICES, accuracy, ["accuracy", "cost"], size=1.0, listen=heard.append)
 
     assert orders(index) == [(1, 0, 2), (0, 2, 1)]
     assert [failure.features for failure in index.failures] == [set_of(0)]
@@ -289,6 +299,8 @@ def test_expander_failures__leave_an_empty_index() -> None:
     assert index.sets == ()
     assert index.choose([1.0, 2.0], [5.0, math.inf]).tolist() == [-1, -1]
     assert index.n_entries == 2 + 3  # the empty prefix, and cost only passes three more
+    with pytest.raises(InputError, match="the first of them so: ValueError: no. Mend what"):
+        build_greedy(PRICES, accuracy, size=1.0)
     with pytest.raises(InputError, match="Give a larger budget"):
         index.best(1.0, 1.0)
 

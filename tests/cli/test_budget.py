@@ -21,7 +21,7 @@ from protodask.cli.progress import LogReporter
 from protodask.cli.show_budget import _spread
 from protodask.pipeline import budget as budget_module
 from protodask.pipeline.budget import BudgetStarted, ComparisonStarted
-from protodask.pipeline.budget_results import describe_index, is_guaranteed, shown_sizes
+from protodask.pipeline.budget_results import describe_index, shown_sizes
 
 Call = Callable[..., Any]
 
@@ -335,14 +335,14 @@ def test_progress__tells_of_sets_models_and_comparisons(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("known", "error", "guaranteed"), [(3, 0.0, False), (3, 0.05, False), (3, 0.1, True), (4, 0.0, True)]
 )
-def test_is_guaranteed__where_accuracies_are_as_assumed_or_all_are_known(
+def test_guaranteed__where_accuracies_are_as_assumed_or_all_are_known(
     known: int, error: float, guaranteed: bool
 ) -> None:
     accuracies = {frozenset[int](): 0.5, frozenset({0}): 0.9, frozenset({0, 1}): 0.8, frozenset({1}): 0.7}
     expansions = [Expansion(features, accuracy) for features, accuracy in accuracies.items()][:known]
     curves = CostCurves.of([[1.0], [2.0]])
     index = make_index(curves, expansions, guarantee=0.0, monotone_error=error, observed_error=0.1)
-    assert is_guaranteed(index) == guaranteed
+    assert index.guaranteed == guaranteed
     assert describe_index(index, [["a"], ["b"]])["guaranteed"] == guaranteed
 
 
