@@ -14,14 +14,14 @@ from typing import Any, BinaryIO
 
 from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.sealed_file import local_place
 from protodask.data.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
 from protodask.data.local_files import flush_handle, place_aside
-from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.locations import storage_errors
 from protodask.data.locks import sole_writer
 from protodask.data.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.whole_files import write_whole
 from protodask.errors import InputError, some
-from protodask.places import mask
 
 RECORD = RecordKind(
     "record of expansions",
@@ -46,10 +46,7 @@ def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[s
     if path is None:
         yield expand
         return
-    place = locate(path)
-    if is_url(place):
-        raise InputError(f"The record of expansions {mask(place)} is a URL.", "Name a local file.")
-    place = os.path.realpath(place)
+    place = os.path.realpath(local_place(path, "records of expansions"))
     header = {"format": RECORD.format, "version": RECORD.version, "key": _plain(key)}
     with storage_errors(place, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)

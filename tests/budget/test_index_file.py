@@ -103,7 +103,7 @@ def test_load_index__says_what_is_not_there(tmp_path: Path) -> None:
         load_index(tmp_path / "none")
     with pytest.raises(StorageError, match="Check that the place exists"):
         load_index(tmp_path)
-    with pytest.raises(InputError, match="local file"):
+    with pytest.raises(InputError, match="Use a local path"):
         load_index("s3://bucket/index.json")
 
 
