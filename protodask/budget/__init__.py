@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from protodask.budget.building import MonotonicityWarning, build_index
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion, FailedExpansionWarning, FeatureSet
 from protodask.budget.greedy import build_greedy, make_greedy
 from protodask.budget.greedy_file import load_greedy, save_greedy
 from protodask.budget.greedy_index import GreedyIndex, GreedySequence
 from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.index_building import MonotonicityWarning, build_index
 from protodask.budget.index_file import load_index, save_index
 
 if TYPE_CHECKING:

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.black_box import Model
 from protodask.budget.classifier import METHODS, BudgetedClassifier
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import check_extractors
+from protodask.budget.extraction import Extractor, check_extractors
 from protodask.budget.greedy_file import load_greedy, save_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_file import load_index, save_index
-from protodask.budget.measuring import Extractor, MeasuredCosts, item_size
+from protodask.budget.matrix_models import Model
+from protodask.budget.measuring import MeasuredCosts, item_size
 from protodask.budget.prediction import Predictor
 from protodask.budget.sealed_file import local_place, non_negative, or_null
 from protodask.data.bounded import open_inside, read_bounded

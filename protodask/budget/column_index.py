@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from protodask.budget.building import index_exploration, warn_of_assumption
+from protodask.budget.column_accuracy import column_expander
 from protodask.budget.column_models import ModelsProgress, fit_sets
-from protodask.budget.columns import column_expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
 from protodask.budget.index import BudgetIndex
+from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
 from protodask.budget.recorded import recorded
 from protodask.data.dataset import Dataset

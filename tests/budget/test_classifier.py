@@ -108,7 +108,7 @@ def fitted(world: World, estimator: Any = None, **options: Any) -> BudgetedClass
 @pytest.fixture(scope="module", autouse=True)
 def few_rehearsals() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protodask.budget.classifier.REHEARSALS", 30)
+        patch.setattr("protodask.budget.overhead.REHEARSALS", 30)
         yield
 
 

@@ -50,7 +50,7 @@ def fitted(estimator: Any, labels: Any = None, **settings: Any) -> BudgetedClass
 @pytest.fixture(scope="module", autouse=True)
 def few_rehearsals() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protodask.budget.classifier.REHEARSALS", 30)
+        patch.setattr("protodask.budget.overhead.REHEARSALS", 30)
         yield
 
 

@@ -118,7 +118,7 @@ def test_budget_index__models_are_those_of_fits_to_their_columns_alone(
 def test_budget_index__is_the_same_on_more_threads_and_in_step(
     built: ColumnBudget, data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protodask.budget.columns.how_together", lambda *arguments: ("in step", 7))
+    monkeypatch.setattr("protodask.budget.column_accuracy.how_together", lambda *arguments: ("in step", 7))
     with thread_engine(2) as engine:
         found = budget_index(data, COSTS, engine=engine, **SETTINGS)
     assert same(found, built)
@@ -287,6 +287,6 @@ def test_budget_index__without_a_set_that_can_be_fitted_says_why(
     def fails(*arguments: Any) -> Any:
         raise InputError("It is too dark.", "Switch on the light.")
 
-    monkeypatch.setattr("protodask.budget.columns.Training.first_model", fails)
+    monkeypatch.setattr("protodask.budget.column_accuracy.Training.first_model", fails)
     with pytest.raises(InputError, match="the first of them so: It is too dark. Switch on the light"):
         budget_index(data, COSTS, engine=engine, **SETTINGS)

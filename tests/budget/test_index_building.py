@@ -17,7 +17,7 @@ from protodask.budget import (
     build_index,
     make_index,
 )
-from protodask.budget.building import index_exploration, warn_of_assumption
+from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import Exploration, ExplorationProgress
 from protodask.errors import InputError
 
