@@ -65,7 +65,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Of "index": whether features add less to a set the larger it is, which saves fits; see
         `protodask.budget.build_index`.
     trade_offs
-        Of "greedy": accuracy per second, see `protodask.budget.make_greedy`; None chooses them.
+        Of "greedy": accuracy per second, see `protodask.budget.build_greedy`; None chooses them.
     costs
         What features cost, if it is known: `MeasuredCosts`, or coefficients by size, constant first, as an array
         (features, degree + 1) or by name. None measures it while the features of X are computed.

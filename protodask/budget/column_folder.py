@@ -105,7 +105,7 @@ def budget_record(budget: ColumnBudget) -> dict[str, Any]:
     }
 
 
-def save_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+def save_column_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write an index and its models to a folder, whole or not at all."""
     where = local_place(path, "budgets")
     with published(where, overwrite, BUDGET) as place:
@@ -117,7 +117,7 @@ def save_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: b
         write_marker(place, seal(budget_record(budget), RECORD.name))
 
 
-def load_budget(path: str | os.PathLike[str]) -> BudgetFolder:
+def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
     """Read an index; its models are read when they are asked for."""
     where = local_place(path, "budgets")
     if not os.path.lexists(where):
@@ -150,7 +150,7 @@ def load_budget(path: str | os.PathLike[str]) -> BudgetFolder:
 def holds_budget(path: str, budget: ColumnBudget) -> bool:
     """Whether the folder at `path` is this very one, as a build leaves it that was killed at its last step."""
     try:
-        found = load_budget(path)
+        found = load_column_budget(path)
     except (FormatError, StorageError, InputError):
         return False
     known = recognize(read_marker(found.path), RECORD, found.path).record

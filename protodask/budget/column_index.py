@@ -60,7 +60,7 @@ class BudgetSettings:
     diminishing_returns: bool = False
 
 
-def budget_index(
+def build_column_budget(
     data: Dataset,
     features: Mapping[str, Costed],
     sizes: tuple[float, float] = (0.0, math.inf),
@@ -81,7 +81,8 @@ def budget_index(
     its cost, a polynomial of the size of an item, constant first; items have the smallest and the largest of `sizes`.
     Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
     the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
-    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`.
+    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`. What
+    contradicts the assumption is a `MonotonicityWarning`, sets that cannot be fitted are a `FailedExpansionWarning`.
 
     Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
@@ -117,7 +118,7 @@ def budgeted(
     listen: BudgetListener | None = None,
     keep: bool = True,
 ) -> Iterator[BudgetRun]:
-    """What `budget_index` returns, while nobody else may use the run directory.
+    """What `build_column_budget` returns, while nobody else may use the run directory.
 
     Without `keep`, that goes when the body is done; if the body fails it stays in any case.
     """

@@ -58,7 +58,8 @@ def build_greedy(
 
     `size` is the median size of items, by default the middle of `sizes`, the smallest and the largest. The accuracies
     of several sets are asked for at a time where there is an `engine`, and kept in the file `record` as they come, from
-    which an interrupted build goes on. See `make_greedy` for the rest.
+    which an interrupted build goes on. Where `accuracy` raises, that set has no model; a `FailedExpansionWarning` says
+    how often that was. For the rest see `make_greedy`.
     """
     curves = CostCurves.of(costs, sizes)
     if size is None:

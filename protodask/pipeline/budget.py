@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from protodask.budget import BudgetIndex
-from protodask.budget.column_folder import BUDGET, holds_budget, save_budget
+from protodask.budget.column_folder import BUDGET, holds_budget, save_column_budget
 from protodask.budget.column_index import BudgetEvent, BudgetRun, BudgetSettings, budgeted
 from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
@@ -104,7 +104,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
         if step.plot is not None:
             _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
         if not (there and holds_budget(where, run.budget)):
-            save_budget(run.budget, where, step.overwrite)
+            save_column_budget(run.budget, where, step.overwrite)
     return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run)))
 
 

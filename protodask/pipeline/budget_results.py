@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget import BudgetIndex, Choice, Expansion, FeatureSet
+from protodask.budget import BudgetIndex, Choice
 from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion, FeatureSet
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.places import mask
 

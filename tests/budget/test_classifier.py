@@ -23,15 +23,9 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from protodask import PrototypeSetClassifier, thread_engine
-from protodask.budget import (
-    BudgetedClassifier,
-    CostCurves,
-    FailedExpansionWarning,
-    GreedyIndex,
-    MeasuredCosts,
-    MonotonicityWarning,
-)
+from protodask.budget import BudgetedClassifier, FailedExpansionWarning, GreedyIndex, MeasuredCosts, MonotonicityWarning
 from protodask.budget.classifier import Method
+from protodask.budget.costs import CostCurves
 from protodask.errors import InputError
 
 NAMES = ("weak", "pair", "strong")

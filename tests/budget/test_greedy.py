@@ -10,17 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.greedy import grow, look_up
 
-from protodask.budget import (
-    Choice,
-    CostCurves,
-    Expansion,
-    FailedExpansionWarning,
-    FeatureSet,
-    GreedyIndex,
-    build_greedy,
-    make_greedy,
-)
+from protodask.budget import Choice, FailedExpansionWarning, GreedyIndex, build_greedy
+from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.greedy import make_greedy
 from protodask.budget.greedy_index import trade_off_name
 from protodask.engine import thread_engine
 from protodask.errors import InputError

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 from reference.skylines import best_numbers
 
-from protodask.budget import (
-    BudgetIndex,
-    CostCurves,
-    Expansion,
-    FailedExpansionWarning,
-    FeatureSet,
-    MonotonicityWarning,
-    build_index,
-    make_index,
-)
+from protodask.budget import BudgetIndex, FailedExpansionWarning, MonotonicityWarning, build_index
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.index import make_index
 from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import Exploration, ExplorationProgress
 from protodask.errors import InputError

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.budget import BudgetIndex, CostCurves, Expansion, load_index, make_index, save_index
+from protodask.budget import BudgetIndex, load_index, save_index
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
+from protodask.budget.index import make_index
 from protodask.budget.index_file import RECORD, index_text, parse_index
 from protodask.data.records import CHECKSUM, seal
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError

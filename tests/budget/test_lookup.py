@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
 
-from protodask.budget import BudgetIndex, CostCurves
+from protodask.budget import BudgetIndex
 from protodask.budget.candidates import order_candidates
+from protodask.budget.costs import CostCurves
 from protodask.budget.skyline import find_presence
 from protodask.errors import InputError
 

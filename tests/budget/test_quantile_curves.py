@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reference.quantiles import pinball_loss
 from scipy.optimize import minimize
 
-from protodask.budget import CostCurves
+from protodask.budget.costs import CostCurves
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.quantile_curves import fit_quantile
 from protodask.errors import InputError
