@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from protodask.budget.candidates import Candidates
-from protodask.budget.costs import CostCurves
+from protodask.budget.costs import MOST_COEFFICIENTS, CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import BudgetIndex
 from protodask.budget.polynomials import Integers, position, position_after, sizes_at
@@ -40,9 +40,6 @@ RECORD = RecordKind(
     "Make one with build_index, and save it with save_index.",
     "Build the index again, or restore it from a copy.",
 )
-
-MOST_COEFFICIENTS = 1000
-"""Of the cost of a feature: a bound on what a damaged or hostile file can make a reader do."""
 
 
 def save_index(index: BudgetIndex, path: str | os.PathLike[str], overwrite: bool = False) -> None:

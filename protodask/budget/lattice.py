@@ -230,7 +230,7 @@ class _Search:
         elif MOST_VAIN_TRIES <= self._n_failed == len(self.expansions):
             raise InputError(
                 f"All of the {self._n_failed} sets of features that were tried failed, the last of them so: "
-                f"{found[-1].failure}",
+                f"{(found[-1].failure or '').rstrip('.')}.",
                 "Mend what gives the accuracy of a set of features.",
             )
         self._gaps[self._tried] = -np.inf
