@@ -13,7 +13,7 @@ import numpy as np
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import check_items
+from protodask.budget.lookup import as_item, as_items, check_items
 from protodask.budget.polynomials import Floats, Integers, evaluate, horner, plain_rows
 from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
@@ -64,9 +64,7 @@ class GreedyIndex:
 
     def best(self, size: float, budget: float) -> Choice:
         """What to compute for one item."""
-        size, budget = float(size), float(budget)
-        if not (self.curves.low <= size <= self.curves.high and size < math.inf and budget >= 0):
-            check_items(self.curves, np.array([size]), np.array([budget]))
+        size, budget = as_item(self.curves, size, budget)
         sequence, number = self.sequence_for(budget), -1
         if sequence >= 0:
             costs, best = self._prefixes[sequence]
@@ -95,8 +93,8 @@ class GreedyIndex:
         """
         if is_lazy(sizes) or is_lazy(budgets):
             return map_values(self.choose, sizes, budgets, dtype=np.int64)
-        n, budget = np.broadcast_arrays(*(np.asarray(given, dtype=np.float64) for given in (sizes, budgets)))
-        check_items(self.curves, n, budget)
+        n, budget, shape = as_items(self.curves, sizes, budgets)
+        n, budget = (np.broadcast_to(values, math.prod(shape)).reshape(shape) for values in (n, budget))
         skyline, tables = self._skyline, self._tables
         entry = np.searchsorted(skyline.costs, budget, side="right") - 1
         if not skyline.sequences.size:

@@ -14,7 +14,7 @@ from protodask.budget.bounds import ROUNDING
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import LARGEST, Table, as_items, check_items, in_chunks, look_up
+from protodask.budget.lookup import LARGEST, Table, as_item, as_items, in_chunks, look_up
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
 from protodask.engine.lazy import is_lazy, map_values
@@ -107,8 +107,8 @@ class BudgetIndex:
 
     def skyline(self, size: float) -> list[Choice]:
         """Every choice that some budget leads to at a size, by rising cost and accuracy."""
-        check_items(self.curves, np.array([float(size)]), np.zeros(1))
-        cost = evaluate(self.costs, float(size))
+        size, _ = as_item(self.curves, size, 0.0)
+        cost = evaluate(self.costs, size)
         # Among equally accurate ones of the same cost the last is preferred.
         order = np.lexsort((-np.arange(len(cost)), -self.accuracies, cost))
         risen = np.maximum.accumulate(self.accuracies[order])

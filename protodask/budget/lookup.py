@@ -52,6 +52,17 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats) -> None:
         raise InputError(f"A budget is {float(budgets[wrong].flat[0])!r}.", "Give budgets of 0 or more.")
 
 
+def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, float]:
+    """A size and a budget, checked."""
+    try:
+        size, budget = float(size), float(budget)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
+    if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
+        check_items(curves, np.array([size]), np.array([budget]))
+    return size, budget
+
+
 def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[Floats, Floats, tuple[int, ...]]:
     """Sizes and budgets as `in_chunks` takes them, checked, and the shape of what is looked up."""
     n, budget = _as_floats("sizes", sizes), _as_floats("budgets", budgets)
@@ -180,12 +191,7 @@ class Table:
 
     def best(self, curves: CostCurves, size: float, budget: float) -> Choice:
         """The most accurate affordable set for one item."""
-        try:
-            size, budget = float(size), float(budget)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
-        if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
-            check_items(curves, np.array([size]), np.array([budget]))
+        size, budget = as_item(curves, size, budget)
         found = self._find(size, min(budget, LARGEST))
         if found is None:
             least = min(horner(cost, size) for cost in self.costs)

@@ -31,9 +31,6 @@ RECORD = RecordKind(
     "Remove the file, and build again.",
 )
 
-MOST_FAILURE_CHARACTERS = 2**12
-"""Of the reason why an expansion failed, written down."""
-
 
 @contextmanager
 def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[str, Any]) -> Iterator[Expand]:
@@ -152,12 +149,11 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _pack(expansion: Expansion) -> bytes:
-    failure = expansion.failure
     return _line(
         {
             "features": sorted(map(int, expansion.features)),
             "accuracy": None if expansion.accuracy is None else float(expansion.accuracy),
-            "failure": failure if failure is None else failure[:MOST_FAILURE_CHARACTERS],
+            "failure": expansion.failure,
             "seconds": float(expansion.seconds),
         }
     )

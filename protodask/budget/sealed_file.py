@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.costs import CostCurves
+from protodask.budget.costs import MOST_COEFFICIENTS, CostCurves
 from protodask.data.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
 from protodask.data.locations import is_url, locate, storage_errors
 from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import check_file_free, replace_file
 from protodask.errors import FormatError, InputError
 from protodask.places import mask
-
-MOST_COEFFICIENTS = 1000
-"""Of the cost of a feature: a bound on what a damaged or hostile file can make a reader do."""
 
 
 def local_place(path: str | os.PathLike[str], what: str) -> str:

@@ -217,6 +217,22 @@ def test_make_greedy__hundreds_of_features() -> None:
         assert index.sets[number] == wanted
 
 
+def test_choose__keeps_shapes_and_refuses_what_makes_no_sense() -> None:
+    index = build_greedy(PRICES, by_hand, size=1.0)
+    sizes, budgets = np.array([1.0, 2.0, 3.0])[:, None], np.linspace(0, 10, 4)
+    expected = [[int(index.choose(size, budget)) for budget in budgets] for size in sizes[:, 0]]
+    assert index.choose(sizes, budgets).tolist() == expected
+    assert index.choose([], []).shape == (0,)
+    assert index.choose(np.ones((2, 0)), 5).shape == (2, 0)
+    with pytest.raises(InputError, match="a budget for each size"):
+        index.choose([1, 2], [1, 2, 3])
+    for wrong in ("large", {}, 10**400):
+        with pytest.raises(InputError, match="Give a number"):
+            index.choose(wrong, 5)
+        with pytest.raises(InputError, match="Give a number"):
+            index.best(1, wrong)  # type: ignore[arg-type]
+
+
 def test_choose__dask_arrays_lazily() -> None:
     index = build_greedy(PRICES, by_hand, size=1.0)
     budgets = np.linspace(0, 10, 41)

@@ -213,6 +213,12 @@ def test_choose__of_dask_arrays_is_lazy() -> None:
         index.choose(lazy * 100, 5).compute(scheduler="synchronous")
 
 
+def test_skyline__refuses_what_is_no_size() -> None:
+    for size in (None, "large", [1.0]):
+        with pytest.raises(InputError, match="Give a number"):
+            small_index().skyline(size)  # type: ignore[arg-type]
+
+
 def test_choose__calls_nothing_on_dask_arrays() -> None:
     import dask.array
 
