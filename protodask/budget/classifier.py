@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -176,11 +176,16 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check(extractors)
         labels = np.asarray(y)
+        if not isinstance(X, Sized):
+            raise InputError(f"X is a {type(X).__name__}.", "Give a list of items, or another sequence.")
         if labels.ndim != 1 or len(labels) != len(X):
             raise InputError(
                 f"There are {len(X)} items and labels of shape {labels.shape}.", "Give a label for each item."
             )
-        classes, codes = np.unique(labels, return_inverse=True)
+        try:
+            classes, codes = np.unique(labels, return_inverse=True)
+        except TypeError as error:
+            raise InputError(f"Labels cannot be put in order ({error}).", "Give labels of one kind.") from error
         if len(classes) < 2:
             raise InputError(f"The items are of {len(classes)} class.", "Give items of at least two classes.")
         folds = make_folds(codes, self.folds, self.random_state, groups, classes.tolist())

@@ -90,7 +90,7 @@ def usable(expansion: Expansion) -> Expansion:
 
 def _writable(failure: str) -> str:
     """No more than anybody reads of each of thousands, in characters that every file takes."""
-    return failure[:MOST_FAILURE_CHARACTERS].encode(errors="replace").decode()
+    return failure[:MOST_FAILURE_CHARACTERS].encode(errors="backslashreplace").decode()
 
 
 def _expand_one(accuracy: Accuracy, features: FeatureSet) -> Expansion:

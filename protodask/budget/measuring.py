@@ -150,7 +150,7 @@ def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, 
     if isinstance(costs, MeasuredCosts):
         costs = dict(zip(costs.feature_names, costs.costs, strict=True))
     if not isinstance(costs, Mapping):
-        found = np.asarray(costs, dtype=np.float64)
+        found = _as_floats(costs)
         if found.ndim != 2 or len(found) != len(names):
             raise InputError(
                 f"The costs have the shape {found.shape}, and there are {len(names)} features.",
@@ -159,8 +159,17 @@ def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, 
         return found
     if missing := [name for name in names if name not in costs]:
         raise InputError(f"There are no costs for {missing[0]!r}.", "Give the costs of every feature, by its name.")
-    rows = [np.atleast_1d(np.asarray(costs[name], dtype=np.float64)) for name in names]
+    rows = [np.atleast_1d(_as_floats(costs[name])) for name in names]
+    if wrong := [name for name, row in zip(names, rows, strict=True) if row.ndim > 1]:
+        raise InputError(f"The costs of {wrong[0]!r} are a table.", "Give a list of coefficients, constant first.")
     table = np.zeros((len(rows), max(len(row) for row in rows)))
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return table
+
+
+def _as_floats(costs: ArrayLike) -> Floats:
+    try:
+        return np.asarray(costs, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The costs are no numbers ({error}).", "Give coefficients, constant first.") from error

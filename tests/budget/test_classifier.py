@@ -647,6 +647,14 @@ def test_fit__refuses_what_makes_no_sense(world: World) -> None:
     )
     failing_fit(world, "Choose one of index, greedy", method="best")
     failing_fit(world, "at least two", folds=1)
+    failing_fit(world, "at least two", folds="5")
+    failing_fit(world, "labels of one kind", labels=[None, "a"] * 15)
+    failing_fit(world, "groups of one kind", groups=np.array([None, "a", 3] * 10, dtype=object))
+    failing_fit(world, "at least as many groups", groups=[math.nan] * 30)
+    failing_fit(world, "coefficients, constant first", costs="cheap")
+    failing_fit(world, "coefficients, constant first", costs={name: [[1.0]] for name in world.extractors})
+    with pytest.raises(InputError, match="a list of items"):
+        BudgetedClassifier().fit((item for item in make_items(30)[0]), [0, 1] * 15, world.extractors)  # type: ignore[arg-type]
     failing_fit(world, "each item at least once", cost_repeats=0)
     failing_fit(world, "1 for the worst case", overhead_quantile=0.0)
     failing_fit(world, "`costs` in the unit of budgets", timed=False)
