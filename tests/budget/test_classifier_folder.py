@@ -113,8 +113,10 @@ def test_save_budgeted__labels_that_no_file_holds(tmp_path: Path) -> None:
 def test_load_budgeted__pickles_need_trust(tmp_path: Path) -> None:
     classifier = fitted(LogisticRegression(), timed=False)
     save_budgeted(classifier, tmp_path / "saved")
-    with pytest.raises(InputError, match="load them with trusted=True; prototype set classifiers need no pickles"):
-        load_budgeted(tmp_path / "saved", EXTRACTORS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("joblib.load", pytest.fail)
+        with pytest.raises(InputError, match="load them with trusted=True; prototype set classifiers need no pickles"):
+            load_budgeted(tmp_path / "saved", EXTRACTORS)
     assert_same(classifier, load_budgeted(tmp_path / "saved", EXTRACTORS, trusted=True))
 
 

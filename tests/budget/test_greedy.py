@@ -232,7 +232,7 @@ def test_choose__keeps_shapes_and_refuses_what_makes_no_sense() -> None:
         with pytest.raises(InputError, match="Give a number"):
             index.choose(wrong, 5)
         with pytest.raises(InputError, match="Give a number"):
-            index.best(1, wrong)  # type: ignore[arg-type]
+            index.best(1, wrong)
 
 
 def test_choose__dask_arrays_lazily() -> None:
