@@ -44,6 +44,10 @@ class ClusterError(ProtodaskError, RuntimeError):
     """The cluster cannot be reached, or it lost the work."""
 
 
+class LostTaskError(ClusterError):
+    """A task was given up, since workers died with it; the cluster may well do others."""
+
+
 def some(names: Sequence[object], most: int = 10) -> str:
     """The first of many names, for an error to list, and how many there are besides."""
     shown = ", ".join(map(str, names[:most]))

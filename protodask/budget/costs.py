@@ -17,6 +17,9 @@ from protodask.errors import InputError
 LARGEST_COEFFICIENT = 1e200
 """Sums and derivatives of costs stay within the range of floats."""
 
+MOST_COEFFICIENTS = 100
+"""Of a cost: the crossings of costs are found by way of those of all their derivatives."""
+
 ROUNDING = 1e-14
 """What a computed cost may be off, as a share of the sum of its terms: so many roundings has no sensible degree."""
 
@@ -47,7 +50,12 @@ class CostCurves:
             )
         if not np.isfinite(coefficients).all():
             raise InputError("A cost has a coefficient that is not a finite number.", "Give numbers.")
-        low, high = map(float, sizes)
+        if coefficients.shape[1] > MOST_COEFFICIENTS:
+            raise InputError(
+                f"A cost has {coefficients.shape[1]} coefficients.",
+                f"Give at most {MOST_COEFFICIENTS}; the fewest that describe the costs serve best.",
+            )
+        low, high = _range(sizes)
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
                 f"The sizes of items range from {low:g} to {high:g}.", "Give a smallest and a largest size, 0 or more."
@@ -103,3 +111,12 @@ class CostCurves:
     def at(self, features: FeatureSet, size: float) -> float:
         """What a set costs on an item of a size."""
         return float(evaluate(self.of_set(features), size))
+
+
+def _range(sizes: object) -> tuple[float, float]:
+    """The smallest and the largest size."""
+    try:
+        low, high = map(float, sizes)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest).") from error
+    return low, high

@@ -13,10 +13,16 @@ import numpy as np
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.engine import Block, Engine, Reduction, array_source, identity
 from protodask.engine.together import run_together
-from protodask.errors import ClusterError
+from protodask.errors import LostTaskError
 
 Accuracy = Callable[[FeatureSet], float]
 OnEnd = Callable[[Expansion], None]
+
+MOST_FAILURE_CHARACTERS = 2**12
+"""Of the reason why an expansion failed."""
+
+LARGEST_ACCURACY = 1e300
+"""Differences of accuracies, of which any measure will do, stay within the range of floats."""
 
 
 def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
@@ -25,7 +31,8 @@ def expander(accuracy: Accuracy, engine: Engine | None = None) -> Expand:
     Without an engine one set follows the other in the calling thread. With one, as many are expanded at a time as it
     has threads: in threads of this process, where `accuracy` must bear that, or on the workers of a cluster, where it
     travels by cloudpickle with all that it refers to. There it may not use that engine itself, whose threads are taken.
-    A set whose expansion takes the workers of a cluster down with it, as for want of memory, has failed, too.
+    A set whose expansion takes the workers of a cluster down with it, as for want of memory, has failed, too; a
+    cluster that has no workers any more, or none that can load `accuracy`, is a `ClusterError`.
     """
     if engine is None:
         return partial(_expand_in_turn, accuracy)
@@ -69,13 +76,21 @@ def _expand_on_workers(engine: Engine, accuracy: Accuracy, sets: Sequence[Featur
 def usable(expansion: Expansion) -> Expansion:
     """An expansion that either has a finite accuracy or says why there is none."""
     if expansion.failure is not None:
-        return replace(expansion, accuracy=None)
+        return replace(expansion, accuracy=None, failure=_writable(expansion.failure))
     if expansion.accuracy is None:
         return replace(expansion, failure="Nothing was said of its accuracy.")
     if not math.isfinite(expansion.accuracy):
         failure = f"Its accuracy is {expansion.accuracy}, which is not a finite number."
         return replace(expansion, accuracy=None, failure=failure)
+    if abs(expansion.accuracy) > LARGEST_ACCURACY:
+        failure = f"Its accuracy is {expansion.accuracy}, which is beyond {LARGEST_ACCURACY:g}."
+        return replace(expansion, accuracy=None, failure=failure)
     return expansion
+
+
+def _writable(failure: str) -> str:
+    """No more than anybody reads of each of thousands, in characters that every file takes."""
+    return failure[:MOST_FAILURE_CHARACTERS].encode(errors="backslashreplace").decode()
 
 
 def _expand_one(accuracy: Accuracy, features: FeatureSet) -> Expansion:
@@ -98,11 +113,10 @@ def _expand_round(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ..
     began = time.perf_counter()
     try:
         return _expand_at_once(engine, accuracy, sets)
-    except ClusterError as error:
-        _check_alive(engine)
+    except LostTaskError as error:
         if len(sets) > 1:  # one of them, perhaps, was too much for a worker: the others are not to suffer for it
             return [expansion for features in sets for expansion in _expand_round(engine, accuracy, (features,))]
-        return [Expansion(sets[0], None, f"ClusterError: {error}", time.perf_counter() - began)]
+        return [Expansion(sets[0], None, f"{type(error).__name__}: {error}", time.perf_counter() - began)]
 
 
 def _expand_at_once(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
@@ -113,11 +127,6 @@ def _expand_at_once(engine: Engine, accuracy: Accuracy, sets: tuple[FeatureSet, 
         engine.forget(source)
 
 
-def _check_alive(engine: Engine) -> None:
-    """Raises a `ClusterError` where the engine cannot do anything."""
-    engine.reduce(array_source({"number": np.arange(1)}, block_rows=1), _COUNT)
-
-
 def _expand_block(block: Block, accuracy: Accuracy, sets: tuple[FeatureSet, ...]) -> list[Expansion]:
     return [_expand_one(accuracy, sets[number]) for number in block["number"]]
 
@@ -126,13 +135,4 @@ def _append(left: list[Expansion], right: list[Expansion]) -> list[Expansion]:
     return left + right
 
 
-def _count_rows(block: Block) -> int:
-    return block.n_rows
-
-
-def _add(left: int, right: int) -> int:
-    return left + right
-
-
 _EXPAND: Reduction[list[Expansion], list[Expansion]] = Reduction(_expand_block, _append, identity)
-_COUNT: Reduction[int, int] = Reduction(_count_rows, _add, identity)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from protodask.budget.bounds import ROUNDING
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import LARGEST, Table, as_items, check_items, in_chunks, look_up
+from protodask.budget.lookup import LARGEST, Table, as_item, as_items, in_chunks, look_up
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
 from protodask.engine.lazy import is_lazy, map_values
@@ -39,7 +40,7 @@ class BudgetIndex:
     guarantee: float
     """At any size and budget no set is more than this more accurate than the choice; infinite if nothing is known.
 
-    It holds where `observed_error` is at most `monotone_error`, for sets whose expansion did not fail.
+    It holds for sets whose expansion did not fail, and where `guaranteed` says so.
     """
     observed_error: float
     """The smallest `monotone_error` that agrees with the accuracies seen."""
@@ -63,6 +64,18 @@ class BudgetIndex:
     def costs(self) -> Floats:
         """(C, degree + 1): coefficients, constant first."""
         return self.candidates.costs
+
+    @property
+    def answers(self) -> tuple[FeatureSet, ...]:
+        """The candidates that some size and budget may be answered with."""
+        return tuple(self.sets[number] for number in np.unique(self.presence.candidate).tolist())
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""
+        if self.observed_error <= self.monotone_error + ROUNDING:
+            return True
+        return len({item.features for item in self.expansions}) == 1 << self.curves.n_features
 
     @property
     def expanded(self) -> int:
@@ -94,8 +107,8 @@ class BudgetIndex:
 
     def skyline(self, size: float) -> list[Choice]:
         """Every choice that some budget leads to at a size, by rising cost and accuracy."""
-        check_items(self.curves, np.array([float(size)]), np.zeros(1))
-        cost = evaluate(self.costs, float(size))
+        size, _ = as_item(self.curves, size, 0.0)
+        cost = evaluate(self.costs, size)
         # Among equally accurate ones of the same cost the last is preferred.
         order = np.lexsort((-np.arange(len(cost)), -self.accuracies, cost))
         risen = np.maximum.accumulate(self.accuracies[order])

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, FeatureSet
-from protodask.budget.polynomials import Floats, Integers, evaluate
+from protodask.budget.polynomials import Floats, Integers, evaluate, horner, plain_rows
 from protodask.budget.skyline import MARGIN, TINY, Listing
 from protodask.errors import InputError
 
@@ -50,6 +50,17 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats) -> None:
     wrong = ~(budgets >= 0)
     if wrong.any():
         raise InputError(f"A budget is {float(budgets[wrong].flat[0])!r}.", "Give budgets of 0 or more.")
+
+
+def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, float]:
+    """A size and a budget, checked."""
+    try:
+        size, budget = float(size), float(budget)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
+    if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
+        check_items(curves, np.array([size]), np.array([budget]))
+    return size, budget
 
 
 def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[Floats, Floats, tuple[int, ...]]:
@@ -171,7 +182,7 @@ class Table:
         return Table(
             candidates.sets,
             candidates.accuracies.tolist(),
-            [tuple(row) for row in candidates.costs[:, ::-1].tolist()],
+            plain_rows(candidates.costs),
             _one_slack(candidates.costs),
             listing.starts.tolist(),
             listing.offsets.tolist(),
@@ -180,12 +191,7 @@ class Table:
 
     def best(self, curves: CostCurves, size: float, budget: float) -> Choice:
         """The most accurate affordable set for one item."""
-        try:
-            size, budget = float(size), float(budget)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"A size or a budget is no number ({error}).", "Give a number for each.") from error
-        if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
-            check_items(curves, np.array([size]), np.array([budget]))
+        size, budget = as_item(curves, size, budget)
         found = self._find(size, min(budget, LARGEST))
         if found is None:
             least = min(horner(cost, size) for cost in self.costs)
@@ -222,11 +228,3 @@ class Table:
             if other < cost:
                 number, cost = entries[place], other
         return number, cost
-
-
-def horner(coefficients: tuple[float, ...], size: float) -> float:
-    """`polynomials.evaluate` of one size, in plain numbers, the highest power first."""
-    value = coefficients[0]
-    for coefficient in coefficients[1:]:
-        value = value * size + coefficient
-    return value

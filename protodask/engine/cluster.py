@@ -23,7 +23,7 @@ from protodask.engine.reduction import Node
 from protodask.engine.scheduling import TASKS_PER_WORKER_THREAD, Processes
 from protodask.engine.sources import PlaceHolder, Source, leaves, with_leaves
 from protodask.engine.submission import lost_scheduler, results_of, submit_graph, task_key, wait_for_worker, workers_of
-from protodask.errors import ClusterError
+from protodask.errors import ClusterError, LostTaskError
 
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
@@ -89,7 +89,7 @@ class ClusterScheduler:
                 nodes.extend(found)
                 advance(len(groups[task]))
         except KilledWorker as error:
-            raise ClusterError(
+            raise LostTaskError(
                 f"A task was given up after it was lost with several workers in turn ({error}).",
                 "A worker that is killed again and again mostly lacks memory: give workers more, or blocks fewer rows.",
             ) from error

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
+from protodask.errors import InputError
 
 RowFunction = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -47,4 +48,10 @@ def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) 
     from dask.array.core import elemwise
 
     values = [value.to_dask_array() if hasattr(value, "to_dask_array") else value for value in arrays]
-    return elemwise(function, *values, dtype=dtype)
+    try:
+        return elemwise(function, *values, dtype=dtype)
+    except ValueError as error:
+        raise InputError(
+            f"The arrays do not go together ({error}).",
+            "Give arrays of the same lengths; lengths that are not known yet have to be so in all of them.",
+        ) from error

@@ -109,9 +109,9 @@ class _Crew(Generic[Result]):
 
     @property
     def at_work(self) -> int:
-        """Jobs that have not ended, or whose result nobody has seen yet."""
+        """Jobs that have not ended, or whose result or error nobody has seen yet."""
         with self._changed:
-            return len(self._threads) + len(self._ended)
+            return len(self._threads) + len(self._ended) + (self._error is not None)
 
     def start(self, job: Job[Result], engine: Engine) -> None:
         number = self._started

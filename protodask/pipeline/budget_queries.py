@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.budget.column_folder import BudgetFolder, load_budget
+from protodask.budget.column_folder import BudgetFolder, load_column_budget
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
 from protodask.data.encoding import encode_number
@@ -62,7 +62,7 @@ class Answer:
 
 def answer_query(path: str, size: float, budget: float) -> Answer:
     """The most accurate choice for one item."""
-    found = load_budget(path)
+    found = load_column_budget(path)
     choice = found.index.best(size, budget)
     columns = [column for number in sorted(choice.features) for column in found.columns[number]]
     return Answer(
@@ -111,7 +111,7 @@ def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAns
     as_parquet = _is_parquet(out)
     if as_parquet:
         check_parquet(out, "Answers")
-    found = load_budget(path)
+    found = load_column_budget(path)
     check_file_free(out, overwrite)
     check_present(queries)
     table = open_table(queries, (), (), None)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget import BudgetIndex, Choice, Expansion, FeatureSet
-from protodask.budget.bounds import ROUNDING
+from protodask.budget import BudgetIndex, Choice
 from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion, FeatureSet
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.places import mask
 
@@ -57,7 +57,7 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
         "monotone_error": index.monotone_error,
         "guarantee": index.guarantee,
         "observed_error": index.observed_error,
-        "guaranteed": is_guaranteed(index),
+        "guaranteed": index.guaranteed,
         "sets": 2**curves.n_features,
         "expanded": index.expanded,
         "failures": [{"features": names_of(index, one.features), "failure": one.failure} for one in index.failures],
@@ -68,12 +68,6 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
             for size in shown_sizes(curves)
         ],
     }
-
-
-def is_guaranteed(index: BudgetIndex) -> bool:
-    """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""
-    known = len({one.features for one in index.expansions})
-    return index.observed_error <= index.monotone_error + ROUNDING or known == 2**index.curves.n_features
 
 
 def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from reference.skylines import draw, skyline_changes
 
-from protodask.budget import CostCurves, Expansion, make_index
 from protodask.budget.baselines import IndexAll, Scan, expand_all, scan, unpruned
 from protodask.budget.candidates import order_candidates
+from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
+from protodask.budget.expansions import Expansion
+from protodask.budget.index import make_index
 from protodask.errors import InputError
 
 

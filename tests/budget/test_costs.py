@@ -1,10 +1,11 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from protodask.budget import CostCurves
+from protodask.budget.costs import CostCurves
 from protodask.errors import InputError
 
 
@@ -84,9 +85,14 @@ def test_of__takes_squares_whatever_their_rounding(low: float, factor: float) ->
         ([[1]], (2, 1), "smallest and a largest"),
         ([[1]], (math.inf, math.inf), "smallest and a largest"),
         ([[1]], (0, math.nan), "smallest and a largest"),
+        ([[1]], (1,), r"two numbers: \(smallest, largest\)"),
+        ([[1]], (1, 2, 3), "two numbers"),
+        ([[1]], None, "two numbers"),
+        ([[1]], ("one", 2), "two numbers"),
+        ([[1] * 2000], (0, 1), "at most 100"),
     ],
 )
-def test_of__refuses_what_makes_no_sense(costs: ArrayLike, sizes: tuple[float, float], remedy: str) -> None:
+def test_of__refuses_what_makes_no_sense(costs: ArrayLike, sizes: Any, remedy: str) -> None:
     with pytest.raises(InputError, match=remedy):
         CostCurves.of(costs, sizes)
 

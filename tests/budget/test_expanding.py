@@ -3,10 +3,12 @@
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import LocalCluster
@@ -19,7 +21,7 @@ from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import ClusterError, InputError
+from protodask.errors import ClusterError, InputError, LostTaskError
 
 SETS = [frozenset(features) for features in ((), (0,), (1,), (0, 1), (5, 2), (3,), (7, 8, 9))]
 
@@ -111,6 +113,7 @@ def test_expander__takes_numbers(value: Any) -> None:
         (math.nan, "Its accuracy is nan, which is not a finite number."),
         (np.float32("-inf"), "Its accuracy is -inf, which is not a finite number."),
         (10**400, "Its accuracy is a number beyond the range of float64."),
+        (-1e308, "Its accuracy is -1e+308, which is beyond 1e+300."),
     ],
     ids=lambda value: repr(value)[:20],
 )
@@ -189,35 +192,84 @@ def test_expander__says_of_each_set_as_it_ends(threads: Engine) -> None:
 
 
 class Workers(ThreadScheduler):
-    """Stands in for a cluster: gives up on tasks with a feature, or on all."""
+    """Stands in for a cluster: tasks with a feature fail with an error."""
 
-    def __init__(self, deadly: int | None) -> None:
+    def __init__(self, error: ClusterError, feature: int) -> None:
         super().__init__(2)
-        self.deadly = deadly
+        self.error = error
+        self.feature = feature
+        self.failed = 0
 
     def processes(self) -> Processes:
         return Processes("workers", 2, 1, 2**30, 2**30)
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        if self.deadly is None or any(self.deadly in one for sets in work.args[1:] for one in sets):
-            raise ClusterError("The task was given up.", "Give workers more memory.")
+        if any(self.feature in one for sets in work.args[1:] for one in sets):
+            self.failed += 1
+            raise self.error
         return super().run(work, groups, advance)
 
 
 def test_expander__takes_a_set_that_is_too_much_for_workers_as_failed() -> None:
-    with Engine(Workers(deadly=1)) as engine:
+    with Engine(Workers(LostTaskError("The task was given up.", "Give workers more memory."), feature=1)) as engine:
         found = expand_all(expander(lambda features: 0.5, engine), SETS)
     assert [one.features for one in found] == SETS
     for one in found:
         if 1 in one.features:
-            assert one.failure == "ClusterError: The task was given up. Give workers more memory."
+            assert one.failure == "LostTaskError: The task was given up. Give workers more memory."
         else:
             assert one.accuracy == 0.5
 
 
 def test_expander__does_not_take_the_loss_of_the_cluster_for_a_failure() -> None:
-    with Engine(Workers(deadly=None)) as engine, pytest.raises(ClusterError, match="more memory"):
-        expand_all(expander(lambda features: 0.5, engine), SETS)
+    workers = Workers(ClusterError("There is no worker.", "Start workers."), feature=1)
+    found: list[Expansion] = []
+    with Engine(workers) as engine, pytest.raises(ClusterError, match="Start workers"):
+        expander(lambda features: 0.5, engine)(SETS, found.append)
+    assert [one.features for one in found] == SETS[:2]
+    assert workers.failed == 1  # whoever waits for workers once more waits as long again
+
+
+@pytest.mark.slow
+def test_expander__goes_on_without_a_set_that_kills_its_workers(
+    start_cluster: Callable[[int], LocalCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def accuracy(features: FeatureSet) -> float:
+        if features == {0, 1}:
+            time.sleep(3)  # a nanny whose worker dies while it starts does not start another one
+            os._exit(1)
+        return 0.5
+
+    monkeypatch.setattr("protodask.engine.submission.MOST_TRIES", 1)
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        cluster = start_cluster(2)
+    with dask.config.set({"protodask.worker-timeout": "60s"}), open_engine(cluster.scheduler_address) as engine:
+        found = expand_all(expander(accuracy, engine), SETS)
+    assert [one.features for one in found] == SETS
+    for one in found:
+        if one.features == {0, 1}:
+            assert one.failure is not None
+            assert one.failure.endswith("give workers more, or blocks fewer rows.")
+        else:
+            assert one.accuracy == 0.5
+
+
+@pytest.mark.slow
+def test_expander__of_a_cluster_that_has_no_workers_left_raises(start_cluster: Callable[[int], LocalCluster]) -> None:
+    cluster = start_cluster(1)
+    found: list[Expansion] = []
+
+    def on_end(expansion: Expansion) -> None:
+        found.append(expansion)
+        cluster.scale(0)
+
+    with (
+        dask.config.set({"protodask.worker-timeout": "3s"}),
+        open_engine(cluster.scheduler_address) as engine,
+        pytest.raises(ClusterError, match="Start workers"),
+    ):
+        expander(lambda features: 0.5, engine)([frozenset({number}) for number in range(1000)], on_end)
+    assert 1 <= len(found) < 1000
 
 
 def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None:
@@ -248,3 +300,10 @@ def test_expander__finds_the_same_on_every_engine(engine: Engine | None) -> None
 def test_usable__has_an_accuracy_or_a_failure(given: Expansion, accuracy: float | None, failure: str | None) -> None:
     found = usable(given)
     assert (found.accuracy, found.failure) == (accuracy, failure)
+
+
+def test_usable__shortens_failures_to_what_can_be_written() -> None:
+    failure = usable(Expansion(frozenset(), None, "odd: \ud800 " + "x" * 10**6)).failure
+    assert failure is not None
+    assert failure.startswith("odd: \\ud800 xxx")
+    assert len(failure) < 10_000

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -10,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.greedy import grow, look_up
 
-from protodask.budget import Choice, CostCurves, Expansion, FeatureSet, GreedyIndex, build_greedy, make_greedy
+from protodask.budget import Choice, FailedExpansionWarning, GreedyIndex, build_greedy
+from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.greedy import make_greedy
 from protodask.budget.greedy_index import trade_off_name
 from protodask.engine import thread_engine
 from protodask.errors import InputError
@@ -214,6 +218,23 @@ def test_make_greedy__hundreds_of_features() -> None:
         assert index.sets[number] == wanted
 
 
+def test_choose__keeps_shapes_and_refuses_what_makes_no_sense() -> None:
+    index = build_greedy(PRICES, by_hand, size=1.0)
+    sizes, budgets = np.array([1.0, 2.0, 3.0])[:, None], np.linspace(0, 10, 4)
+    expected = [[int(index.choose(size, budget)) for budget in budgets] for size in sizes[:, 0]]
+    assert index.choose(sizes, budgets).tolist() == expected
+    assert index.choose([], []).shape == (0,)
+    assert index.choose(np.ones((2, 0)), 5).shape == (2, 0)
+    with pytest.raises(InputError, match="a budget for each size"):
+        index.choose([1, 2], [1, 2, 3])
+    nonsense: tuple[Any, ...] = ("large", {}, 10**400)
+    for wrong in nonsense:
+        with pytest.raises(InputError, match="Give a number"):
+            index.choose(wrong, 5)
+        with pytest.raises(InputError, match="Give a number"):
+            index.best(1, wrong)
+
+
 def test_choose__dask_arrays_lazily() -> None:
     index = build_greedy(PRICES, by_hand, size=1.0)
     budgets = np.linspace(0, 10, 41)
@@ -256,7 +277,8 @@ def test_make_greedy__a_failed_set_is_skipped_and_the_feature_tried_again() -> N
         return by_hand(features)
 
     heard: list[Expansion] = []
-    index = build_greedy(PRICES, accuracy, ["accuracy", "cost"], size=1.0, listen=heard.append)
+    with pytest.warns(FailedExpansionWarning, match=r"1 of the 8 .* \[0\], so: ValueError: a constant column"):
+        index = build_greedy(PRICES, accuracy, ["accuracy", "cost"], size=1.0, listen=heard.append)
 
     assert orders(index) == [(1, 0, 2), (0, 2, 1)]
     assert [failure.features for failure in index.failures] == [set_of(0)]
@@ -289,6 +311,8 @@ def test_expander_failures__leave_an_empty_index() -> None:
     assert index.sets == ()
     assert index.choose([1.0, 2.0], [5.0, math.inf]).tolist() == [-1, -1]
     assert index.n_entries == 2 + 3  # the empty prefix, and cost only passes three more
+    with pytest.raises(InputError, match="the first of them so: ValueError: no. Mend what"):
+        build_greedy(PRICES, accuracy, size=1.0)
     with pytest.raises(InputError, match="Give a larger budget"):
         index.best(1.0, 1.0)
 

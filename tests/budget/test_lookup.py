@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
 
-from protodask.budget import BudgetIndex, CostCurves
+from protodask.budget import BudgetIndex
 from protodask.budget.candidates import order_candidates
+from protodask.budget.costs import CostCurves
 from protodask.budget.skyline import find_presence
 from protodask.errors import InputError
 
@@ -100,7 +101,7 @@ def check_as_computed(seed: int, draws: int) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_look_up__is_exact_brute_force_where_arithmetic_is_exact(part: int) -> None:
-    check_exactly(seed=part, draws=250, queries=10)
+    check_exactly(seed=part, draws=120, queries=10)
 
 
 @pytest.mark.slow
@@ -210,6 +211,12 @@ def test_choose__of_dask_arrays_is_lazy() -> None:
     assert (index.choose(table["size"], table["budget"]).compute(scheduler="synchronous") == expected).all()
     with pytest.raises(InputError, match="Give sizes"):
         index.choose(lazy * 100, 5).compute(scheduler="synchronous")
+
+
+def test_skyline__refuses_what_is_no_size() -> None:
+    for size in (None, "large", [1.0]):
+        with pytest.raises(InputError, match="Give a number"):
+            small_index().skyline(size)  # type: ignore[arg-type]
 
 
 def test_choose__calls_nothing_on_dask_arrays() -> None:

@@ -83,7 +83,7 @@ def test_recorded__has_a_line_on_the_disk_before_the_next_expansion(tmp_path: Pa
 def test_recorded__tries_again_what_failed(tmp_path: Path) -> None:
     path = tmp_path / "record"
     (failed,) = [one for one in run(Counting(SETS[1]), path, SETS) if one.accuracy is None]
-    assert failed.failure == "ValueError: Not today.\n\ud800"
+    assert failed.failure == "ValueError: Not today.\n\\ud800"
     again = Counting()
     assert all(one.failure is None for one in run(again, path, SETS))
     assert again.done == [SETS[1]]
@@ -190,7 +190,7 @@ def test_recorded__refuses_a_file_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["s3://bucket/record", "memory://record"])
 def test_recorded__refuses_a_url(path: str) -> None:
-    with pytest.raises(InputError, match="Name a local file"), recorded(expander(Counting()), path, KEY):
+    with pytest.raises(InputError, match="Use a local path"), recorded(expander(Counting()), path, KEY):
         pass
 
 

@@ -4,6 +4,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protodask.engine.lazy import is_lazy, map_rows, map_values
+from protodask.errors import InputError
 
 
 def doubled_twice(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -45,6 +46,15 @@ def test_map_rows__refuses_what_has_no_rows_of_features() -> None:
 
 def test_is_lazy__of_arrays_in_memory_is_false() -> None:
     assert not is_lazy(np.zeros(3))
+
+
+def test_map_values__refuses_arrays_that_do_not_go_together() -> None:
+    x = dask.array.ones(6, chunks=3)
+    for other in (np.ones(5), dask.array.ones(5, chunks=3)):
+        with pytest.raises(InputError, match="Give arrays of the same lengths"):
+            map_values(np.hypot, x, other, dtype=np.float64)
+    with pytest.raises(InputError, match="not known yet have to be so in all"):
+        map_values(np.hypot, x[x > 0], np.ones(6), dtype=np.float64)
 
 
 def test_map_values__broadcasts_and_computes_nothing_by_itself() -> None:

@@ -147,6 +147,23 @@ def test_run_together__stops_the_others_when_a_job_fails(engine: Engine, company
     assert engine.reduce(source, SUM, "noise") == engine.reduce(source, SUM, "noise")
 
 
+def test_run_together__raises_what_fails_last_while_a_result_is_looked_at(engine: Engine) -> None:
+    looked_at = threading.Event()
+
+    def failing(own: Engine) -> None:
+        assert looked_at.wait(timeout=30)
+        raise KeyboardInterrupt
+
+    def look(_: None) -> tuple[()]:
+        (thread,) = [one for one in threading.enumerate() if one.name.startswith("protodask-job")]
+        looked_at.set()
+        thread.join(timeout=30)
+        return ()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(engine, [failing, lambda own: None], look, company="side by side", most=2)
+
+
 def test_run_together__stops_when_it_is_interrupted_between_jobs(engine: Engine) -> None:
     source = NoiseSource(LAYOUT, "noise")
 

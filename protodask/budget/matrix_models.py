@@ -26,7 +26,7 @@ Model = Any
 
 
 @dataclass(frozen=True, eq=False)
-class BlackBox:
+class MatrixModels:
     """A classifier that is fitted to columns of a matrix, and judged on folds of its rows."""
 
     estimator: Any
@@ -101,7 +101,7 @@ def predict_row(model: Model, row: Floats) -> Floats:
     return np.asarray(model.predict_proba(row)[0], dtype=np.float64)
 
 
-def fit_all(box: BlackBox, sets: Sequence[FeatureSet], engine: Engine) -> dict[FeatureSet, Model]:
+def fit_all(box: MatrixModels, sets: Sequence[FeatureSet], engine: Engine) -> dict[FeatureSet, Model]:
     """Models of sets on all rows, as many at a time as the engine has threads."""
     models: dict[FeatureSet, Model] = {}
 
@@ -117,10 +117,10 @@ def fit_all(box: BlackBox, sets: Sequence[FeatureSet], engine: Engine) -> dict[F
     return {features: models[features] for features in sets if features}
 
 
-def make_folds(codes: Codes, n_folds: int, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
+def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
     """Folds stratified by class, with groups kept together where there are any."""
-    if n_folds < 2:
-        raise InputError(f"folds is {n_folds}.", "Give at least two.")
+    if not isinstance(n_folds, int | np.integer) or n_folds < 2:
+        raise InputError(f"folds is {n_folds!r}.", "Give at least two.")
     counts = Counter(codes.tolist())
     rarest = min(counts, key=lambda code: (counts[code], code))
     if counts[rarest] < n_folds:
@@ -138,9 +138,13 @@ def make_folds(codes: Codes, n_folds: int, seed: int, groups: Any, classes: Sequ
                 f"There are groups of shape {own.shape} and {len(codes)} items.",
                 "Say of each item which group it is in.",
             )
-        if len(set(own.tolist())) < n_folds:
+        try:
+            n_groups = len(np.unique(own))
+        except TypeError as error:
+            raise InputError(f"Groups cannot be put in order ({error}).", "Give groups of one kind.") from error
+        if n_groups < n_folds:
             raise InputError(
-                f"The items are in {len(set(own.tolist()))} groups, and there are {n_folds} folds.",
+                f"The items are in {n_groups} groups, and there are {n_folds} folds.",
                 "Give at least as many groups, or fewer folds.",
             )
         parts = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed).split(empty, codes, own)
