@@ -117,9 +117,9 @@ def fit_all(box: BlackBox, sets: Sequence[FeatureSet], engine: Engine) -> dict[F
     return {features: models[features] for features in sets if features}
 
 
-def make_folds(codes: Codes, n_folds: int, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
+def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
     """Folds stratified by class, with groups kept together where there are any."""
-    if not isinstance(n_folds, int | np.integer) or n_folds < 2:
+    if not isinstance(n_folds, int) or n_folds < 2:
         raise InputError(f"folds is {n_folds!r}.", "Give at least two.")
     counts = Counter(codes.tolist())
     rarest = min(counts, key=lambda code: (counts[code], code))

@@ -218,6 +218,8 @@ def test_save_budget__and_load_budget_give_the_same(built: ColumnBudget, tmp_pat
             assert model_fingerprint(own) == model_fingerprint(model)
     assert holds_budget(str(place), built)
     assert not holds_budget(str(tmp_path), built)
+    for index in (replace(built.index, alpha=0.5), replace(built.index, guarantee=0.5)):
+        assert not holds_budget(str(place), replace(built, index=index))
     moved = make_index(built.features.curves, built.index.expansions[:2], feature_names=built.features.names)
     assert not holds_budget(str(place), replace(built, index=moved, models=(None,) * len(moved.sets)))
 

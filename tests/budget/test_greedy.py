@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -223,11 +224,12 @@ def test_choose__keeps_shapes_and_refuses_what_makes_no_sense() -> None:
     assert index.choose(np.ones((2, 0)), 5).shape == (2, 0)
     with pytest.raises(InputError, match="a budget for each size"):
         index.choose([1, 2], [1, 2, 3])
-    for wrong in ("large", {}, 10**400):
+    odd: tuple[Any, ...] = ("large", {}, 10**400)
+    for wrong in odd:
         with pytest.raises(InputError, match="Give a number"):
             index.choose(wrong, 5)
         with pytest.raises(InputError, match="Give a number"):
-            index.best(1, wrong)  # type: ignore[arg-type]
+            index.best(1, wrong)
 
 
 def test_choose__dask_arrays_lazily() -> None:
