@@ -59,10 +59,6 @@ class BudgetFolder:
         """The numbers of the candidates."""
         return {features: number for number, features in enumerate(self.index.sets)}
 
-    def named(self, features: FeatureSet) -> tuple[str, ...]:
-        """The names of features."""
-        return tuple(self.index.feature_names[number] for number in sorted(features))
-
     def model_path(self, number: int) -> str | None:
         """Where the model of a candidate lies."""
         return _model_place(self.path, number) if number in self.models else None

@@ -149,7 +149,7 @@ def test_query__answers_tables_as_it_answers_single_items(call: Call, built: Any
         choice = found.index.best(size, budget)
         assert (float(row["size"]), float(row["budget"])) == (size, budget)
         assert (float(row["accuracy"]), float(row["cost"])) == (choice.accuracy, choice.cost)
-        assert row["features"] == ";".join(found.named(choice.features))
+        assert row["features"] == ";".join(found.index.named(choice.features))
         assert row["model"] == (found.model_path(found.numbers[choice.features]) or "")
     again = call("budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", out)
     assert again.exit_code == 1
