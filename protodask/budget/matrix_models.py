@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier as the black box: cross-validated on the columns of a set of features, and fitted."""
+"""Any scikit-learn classifier on columns of a matrix: cross-validated on those of a set of features, and fitted."""
 
 from __future__ import annotations
 
