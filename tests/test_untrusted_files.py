@@ -25,6 +25,9 @@ READERS = {"load", "loads", "Unpickler", "open", "decode", "Shelf"}
 MESSAGES = {"engine/cluster.py"}
 """Where tasks unpack what their driver sent them over the connection that Dask itself trusts."""
 
+TRUSTED = {"budget/classifier_folder.py": ["joblib.load(io.BytesIO(content))"]}
+"""What is unpickled where a caller says `trusted=True`, and never else: scikit-learn's models have no other form."""
+
 OPENERS = {"open", "fdopen", "read_bytes", "read_text", "open_group", "open_array", "read_json", "mmap", "memmap"}
 
 RUNNERS = {"eval", "exec", "compile", "__import__"}
@@ -77,7 +80,7 @@ def test_package__reads_data_only() -> None:
         for path in modules
         if (faults := list(_faults(ast.parse(path.read_text(encoding="utf-8")))))
     }
-    assert {path: faults for path, faults in found.items() if path not in MESSAGES} == {}
+    assert {path: faults for path, faults in found.items() if path not in MESSAGES} == TRUSTED
 
 
 def test_package__unpickles_messages_only_where_no_file_is_opened() -> None:

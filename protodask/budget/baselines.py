@@ -15,8 +15,18 @@ from protodask.budget.candidates import Candidates, order_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion
 from protodask.budget.index import BudgetIndex
-from protodask.budget.lookup import LARGEST, Table, as_items, check_items, horner, in_chunks, look_up
-from protodask.budget.polynomials import Floats, Integers, evaluate, position, position_after, sign_cuts, sizes_at
+from protodask.budget.lookup import LARGEST, Table, as_items, check_items, in_chunks, look_up
+from protodask.budget.polynomials import (
+    Floats,
+    Integers,
+    evaluate,
+    horner,
+    plain_rows,
+    position,
+    position_after,
+    sign_cuts,
+    sizes_at,
+)
 from protodask.budget.skyline import Listing
 from protodask.errors import InputError
 
@@ -178,9 +188,4 @@ class Scan:
 
     @cached_property
     def _costs(self) -> list[tuple[float, ...]]:
-        return [tuple(row) for row in self.candidates.costs[:, ::-1].tolist()]
-
-
-def scan(index: BudgetIndex, sizes: ArrayLike, budgets: ArrayLike) -> Any:
-    """The numbers that `index.choose` gives, without the index: all candidates are gone through."""
-    return Scan(index.curves, index.candidates).choose(sizes, budgets)
+        return plain_rows(self.candidates.costs)

@@ -7,9 +7,7 @@ import math
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence, Sized
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,18 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from protodask.budget.black_box import BlackBox, fit_all, make_folds
-from protodask.budget.building import FailedExpansionWarning, index_exploration
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import Expand, FeatureSet
-from protodask.budget.extraction import Extracted, check_extractors, extract
+from protodask.budget.expansions import Expand, require_models, warn_of_failures
+from protodask.budget.extraction import Clock, Extracted, Extractor, check_extractors, extract
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
+from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import explore
-from protodask.budget.measuring import Clock, Extractor, MeasuredCosts, as_coefficients, costs_of, item_size, sizes_of
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.matrix_models import MatrixModels, fit_all, make_folds
+from protodask.budget.measuring import MeasuredCosts, as_coefficients, costs_of, item_size, sizes_of
+from protodask.budget.overhead import measure_overhead
+from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all
 from protodask.budget.recorded import recorded
 from protodask.engine import Engine, EngineLike, open_engine
@@ -43,12 +42,6 @@ DEFAULT_CANDIDATES = 200
 """Of the default estimator: enough to tell sets of features apart, and a fit of some thousand rows takes a second."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-
-REHEARSALS = 500
-"""Predictions from which the overhead is told."""
-
-MOST_SECONDS = 20.0
-"""For these, unless there are so many models that each needs its turn."""
 
 
 class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -72,7 +65,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Of "index": whether features add less to a set the larger it is, which saves fits; see
         `protodask.budget.build_index`.
     trade_offs
-        Of "greedy": accuracy per second, see `protodask.budget.make_greedy`; None chooses them.
+        Of "greedy": accuracy per second, see `protodask.budget.build_greedy`; None chooses them.
     costs
         What features cost, if it is known: `MeasuredCosts`, or coefficients by size, constant first, as an array
         (features, degree + 1) or by name. None measures it while the features of X are computed.
@@ -203,10 +196,13 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         costs, curves = self._costs(names, sizes, extracted)
         ends = np.cumsum(extracted.widths)
         spans = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, extracted.widths, strict=True))
-        box = BlackBox(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
+        box = MatrixModels(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
             index = self._index(box, curves, names, sizes, engine, record)
-            self.models_ = fit_all(box, answer_sets(index), engine)
+            self.models_ = fit_all(box, index.answers, engine)
+        warn_of_failures(index.failures, index.expanded, stacklevel=2)
+        if isinstance(index, BudgetIndex):
+            warn_of_assumption(index, stacklevel=2)
         predictor = Predictor(
             names=names,
             functions=tuple(extractors.values()),
@@ -222,7 +218,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             any_time=self.any_time,
             clock=self.clock,
         )
-        overhead = _rehearse(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
+        overhead = measure_overhead(predictor, extracted.matrix, spans, sizes, self.overhead_quantile) * self.headroom
         self.costs_ = costs
         return self.serve(replace(predictor, overhead=overhead if self.timed else 0.0))
 
@@ -308,30 +304,17 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _index(
         self,
-        box: BlackBox,
+        box: MatrixModels,
         curves: CostCurves,
         names: tuple[str, ...],
         sizes: Floats,
         engine: Engine,
         record: str | os.PathLike[str] | None,
     ) -> BudgetIndex | GreedyIndex:
-        expand = expander(box.accuracy, engine)
-        keeping = nullcontext(expand) if record is None else recorded(expand, record, {"rows": _key(box)})
-        with keeping as expanding:
-            index = self._expand(expanding, curves, names, float(np.median(sizes)))
-        if index.expanded - len(index.failures) <= 1:  # the empty set does not fail
-            reason = index.failures[0].failure if index.failures else "none was expanded"
-            raise InputError(
-                f"There is a model on no set of features ({reason}).", "Check the estimator and the extractors."
-            )
-        if index.failures and isinstance(index, GreedyIndex):
-            first = index.failures[0]
-            warnings.warn(
-                f"{len(index.failures)} of the {index.expanded} sets of features that were tried failed and are never "
-                f"chosen, the first of them, {sorted(first.features)}, so: {first.failure}",
-                FailedExpansionWarning,
-                stacklevel=4,
-            )
+        with recorded(expander(box.accuracy, engine), record, {"rows": _key(box)}) as expand:
+            index = self._expand(expand, curves, names, float(np.median(sizes)))
+        if not any(index.sets):
+            require_models(index.failures)
         return index
 
     def _expand(
@@ -358,14 +341,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return index_exploration(curves, found, names)
 
 
-def answer_sets(index: BudgetIndex | GreedyIndex) -> tuple[FeatureSet, ...]:
-    """The sets of an index that it may answer with."""
-    if isinstance(index, GreedyIndex):
-        return index.answers
-    return tuple(index.sets[number] for number in np.unique(index.presence.candidate).tolist())
-
-
-def _key(box: BlackBox) -> str:
+def _key(box: MatrixModels) -> str:
     """What accuracies depend on."""
     digest = hashlib.blake2b(digest_size=16)
     settings = sorted(box.estimator.get_params().items()) if hasattr(box.estimator, "get_params") else box.estimator
@@ -375,35 +351,3 @@ def _key(box: BlackBox) -> str:
     for array in (box.matrix, box.codes, *(part for fold in box.folds for part in fold)):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _rehearse(predictor: Predictor, matrix: Floats, spans: tuple[slice, ...], sizes: Floats, quantile: float) -> float:
-    """Seconds of a prediction besides the features: items whose features are known, and budgets for each model."""
-
-    def known(span: slice) -> Extractor:
-        return lambda row: matrix[row, span]
-
-    def size_of(row: int) -> float:
-        return float(sizes[row])
-
-    # Each model in turn, whatever is looked up, and without running out of time.
-    functions = tuple(known(span) for span in spans)
-    stage = replace(predictor, functions=functions, size=size_of, timed=False, any_time=False)
-    stage.warm_up()
-    index = predictor.index
-    look_up = index.walk if isinstance(index, GreedyIndex) and predictor.any_time else index.best
-    numbers = {features: number for number, features in enumerate(index.sets)}
-    sets = [*predictor.models, frozenset[int]()]
-    taken: list[float] = []
-    began = predictor.clock()
-    for turn in range(REHEARSALS):
-        if turn >= 2 * len(sets) and predictor.clock() - began > MOST_SECONDS:
-            break
-        row, features = turn % len(sizes), sets[turn % len(sets)]
-        size = float(sizes[row])
-        budget = float(evaluate(predictor.curves.of_set(features), size))
-        start = predictor.clock()
-        look_up(size, budget)
-        stage.predict(row, budget, numbers.get(features, -1))
-        taken.append(predictor.clock() - start)
-    return float(np.quantile(taken, quantile, method="higher"))

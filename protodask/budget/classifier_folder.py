@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget.black_box import Model
-from protodask.budget.classifier import METHODS, BudgetedClassifier, answer_sets
+from protodask.budget.classifier import METHODS, BudgetedClassifier
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import check_extractors
+from protodask.budget.extraction import Extractor, check_extractors
 from protodask.budget.greedy_file import load_greedy, save_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_file import load_index, save_index
-from protodask.budget.measuring import Extractor, MeasuredCosts, item_size
+from protodask.budget.matrix_models import Model
+from protodask.budget.measuring import MeasuredCosts, item_size
 from protodask.budget.prediction import Predictor
+from protodask.budget.sealed_file import local_place, non_negative, or_null
 from protodask.data.bounded import open_inside, read_bounded
 from protodask.data.local_files import flush_handle
-from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.locations import storage_errors
 from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.storage import Kind, published, read_marker, write_marker
 from protodask.errors import FormatError, InputError, StorageError, some
-from protodask.places import mask
 from protodask.prototypes.estimator_rows import plain_label
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
@@ -64,7 +63,7 @@ def save_budgeted(classifier: BudgetedClassifier, path: str | os.PathLike[str], 
     Extractors are code and stay behind, and so does a `size` function; timings do not, their coverage is kept.
     """
     predictor = classifier.predictor
-    where = _local_place(path)
+    where = local_place(path, "budgeted classifiers")
     record = _describe(classifier, predictor)
     with published(where, overwrite, FOLDER) as place:
         os.makedirs(os.path.join(place, MODELS))
@@ -91,7 +90,7 @@ def load_budgeted(
     Models of other estimators than the prototype set classifier are pickles, which can run any code when they are
     read: they are read only where `trusted` says that whoever wrote the folder may do that.
     """
-    where = _local_place(path)
+    where = local_place(path, "budgeted classifiers")
     if not os.path.lexists(where):
         raise StorageError(f"There is nothing at {where}.", "Check the path.")
     fields = recognize(read_marker(where), RECORD, where)
@@ -126,7 +125,7 @@ def load_budgeted(
         models=_load_models(fields, where, index, trusted),
         shares=shares,
         classes=np.array(classes),
-        overhead=_number(fields, "overhead"),
+        overhead=non_negative(fields, "overhead"),
         size=item_size if size is None else size,
         timed=_flag(fields, "timed"),
         any_time=_flag(fields, "any_time"),
@@ -140,16 +139,6 @@ def load_budgeted(
         raise FormatError(
             f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).", RECORD.remedy
         ) from error
-
-
-def _local_place(path: str | os.PathLike[str]) -> str:
-    where = locate(path)
-    if is_url(where):
-        raise InputError(
-            f"{mask(where)} is no place on this machine, and budgeted classifiers are kept in local folders only.",
-            "Use a local path, and copy the folder where it is to be.",
-        )
-    return where
 
 
 def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str, Any]:
@@ -183,7 +172,7 @@ def _describe_costs(costs: MeasuredCosts) -> dict[str, Any]:
             "headroom": costs.headroom,
             "items": len(costs.sizes),
             "coverage": costs.coverage.tolist(),
-            "held_out_coverage": [one if math.isfinite(one) else None for one in costs.held_out_coverage.tolist()],
+            "held_out_coverage": [or_null(one) for one in costs.held_out_coverage.tolist()],
         }
     }
 
@@ -247,7 +236,7 @@ def _load_models(
             fields.damaged("a model has no features of its own")
         read = _read_prototypes if kind == "prototypes" else _read_pickle
         models[features] = read(where, number, part.text("digest"))
-    if set(models) != set(answer_sets(index)) - {frozenset()}:
+    if set(models) != set(index.answers) - {frozenset()}:
         fields.damaged("there is not a model for each answer of the index")
     return models
 
@@ -275,13 +264,6 @@ def _read_pickle(where: str, number: int, digest: str) -> Model:
     if _digest(content) != digest:
         raise FormatError(f"The model {where}/{name} is not the one that was saved there.", RECORD.remedy)
     return joblib.load(io.BytesIO(content))
-
-
-def _number(fields: Fields, name: str) -> float:
-    value = float(fields.floats(name, None)[0])
-    if value < 0:
-        fields.damaged(f"{name} is negative")
-    return value
 
 
 def _flag(fields: Fields, name: str) -> bool:

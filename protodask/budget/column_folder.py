@@ -18,11 +18,11 @@ from protodask.budget.column_models import MODELS
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_file import index_text, load_index, save_index
+from protodask.budget.sealed_file import local_place
 from protodask.data.records import RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.schema import Label
-from protodask.data.storage import Kind, is_url, locate, published, read_marker, write_marker
+from protodask.data.storage import Kind, published, read_marker, write_marker
 from protodask.errors import FormatError, InputError, StorageError
-from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
 
@@ -58,10 +58,6 @@ class BudgetFolder:
     def numbers(self) -> Mapping[FeatureSet, int]:
         """The numbers of the candidates."""
         return {features: number for number, features in enumerate(self.index.sets)}
-
-    def named(self, features: FeatureSet) -> tuple[str, ...]:
-        """The names of features."""
-        return tuple(self.index.feature_names[number] for number in sorted(features))
 
     def model_path(self, number: int) -> str | None:
         """Where the model of a candidate lies."""
@@ -105,20 +101,9 @@ def budget_record(budget: ColumnBudget) -> dict[str, Any]:
     }
 
 
-def local_place(path: str | os.PathLike[str]) -> str:
-    """Where a budget is to be written: a folder of this machine."""
-    where = locate(path)
-    if is_url(where):
-        raise InputError(
-            f"{mask(where)} is no place on this machine, and budgets are written to local folders only.",
-            "Use a local path, and copy the folder where it is to be.",
-        )
-    return where
-
-
-def save_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+def save_column_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write an index and its models to a folder, whole or not at all."""
-    where = local_place(path)
+    where = local_place(path, "budgets")
     with published(where, overwrite, BUDGET) as place:
         os.makedirs(os.path.join(place, MODELS))
         for number, model in enumerate(budget.models):
@@ -128,9 +113,9 @@ def save_budget(budget: ColumnBudget, path: str | os.PathLike[str], overwrite: b
         write_marker(place, seal(budget_record(budget), RECORD.name))
 
 
-def load_budget(path: str | os.PathLike[str]) -> BudgetFolder:
+def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
     """Read an index; its models are read when they are asked for."""
-    where = local_place(path)
+    where = local_place(path, "budgets")
     if not os.path.lexists(where):
         raise StorageError(f"There is nothing at {where}.", "Check the path.")
     fields = recognize(read_marker(where), RECORD, where)
@@ -161,7 +146,7 @@ def load_budget(path: str | os.PathLike[str]) -> BudgetFolder:
 def holds_budget(path: str, budget: ColumnBudget) -> bool:
     """Whether the folder at `path` is this very one, as a build leaves it that was killed at its last step."""
     try:
-        found = load_budget(path)
+        found = load_column_budget(path)
     except (FormatError, StorageError, InputError):
         return False
     known = recognize(read_marker(found.path), RECORD, found.path).record

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from protodask.budget.column_accuracy import column_expander
 from protodask.budget.column_models import ModelsProgress, fit_sets
-from protodask.budget.columns import column_expander
-from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
-from protodask.budget.index import BudgetIndex, make_index
+from protodask.budget.index import BudgetIndex
+from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
 from protodask.budget.recorded import recorded
 from protodask.data.dataset import Dataset
@@ -61,7 +60,7 @@ class BudgetSettings:
     diminishing_returns: bool = False
 
 
-def budget_index(
+def build_column_budget(
     data: Dataset,
     features: Mapping[str, Costed],
     sizes: tuple[float, float] = (0.0, math.inf),
@@ -82,7 +81,8 @@ def budget_index(
     its cost, a polynomial of the size of an item, constant first; items have the smallest and the largest of `sizes`.
     Columns are left out by naming them in `without`. A choice is at most `alpha` less accurate than the best set within
     the budget, where adding features lowers accuracy by no more than `monotone_error`; with `most_fits` sets expanded
-    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`.
+    at most, `guarantee` of the index says how close it came, and `explore` tells of `diminishing_returns`. What
+    contradicts the assumption is a `MonotonicityWarning`, sets that cannot be fitted are a `FailedExpansionWarning`.
 
     Each set costs `folds` fits with `config`, several of them at once, and rows of one group stay in one fold. With
     `run_dir` all that was expanded is recorded: the same call goes on after an interruption, and one with other costs,
@@ -91,7 +91,10 @@ def budget_index(
     settings = BudgetSettings(alpha, monotone_error, folds, most_fits, diminishing_returns)
     chosen = feature_columns(data.columns, features, sizes, without)
     with budgeted(data, chosen, config, settings, run_dir, engine, listen) as found:
-        return found.budget
+        index = found.budget.index
+    warn_of_failures(index.failures, index.expanded, stacklevel=2)
+    warn_of_assumption(index, stacklevel=2)
+    return found.budget
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def budgeted(
     listen: BudgetListener | None = None,
     keep: bool = True,
 ) -> Iterator[BudgetRun]:
-    """What `budget_index` returns, while nobody else may use the run directory.
+    """What `build_column_budget` returns, while nobody else may use the run directory.
 
     Without `keep`, that goes when the body is done; if the body fails it stays in any case.
     """
@@ -153,23 +156,11 @@ def budgeted(
                 most_fits=settings.most_fits,
                 listen=listen,
             )
-            _require_some(exploration)
             budget = _with_models(data, features, fits, exploration, opened, rows, folder, listen)
             if directory is not None:
                 directory.finish([])
             yield BudgetRun(budget, exploration, expand)
         opened.forget(rows.source)
-
-
-def _require_some(exploration: Exploration) -> None:
-    """Refuse to index the class shares alone, where all else failed."""
-    tried = [one for one in exploration.expansions if one.features]
-    if tried and all(one.accuracy is None for one in tried):
-        raise InputError(
-            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: "
-            f"{tried[0].failure}",
-            "Correct that in the data or in the settings of the training, and build again.",
-        )
 
 
 def _with_models(
@@ -183,25 +174,15 @@ def _with_models(
     listen: BudgetListener | None,
 ) -> ColumnBudget:
     """The index with the models of its sets. A set whose fit to all rows fails is no answer: others take its place."""
-    expansions = exploration.expansions
     while True:
-        index = make_index(
-            features.curves,
-            expansions,
-            alpha=exploration.alpha,
-            monotone_error=exploration.monotone_error,
-            guarantee=exploration.guarantee,
-            observed_error=exploration.observed_error,
-            feature_names=features.names,
-        )
-        answers = [index.sets[number] for number in np.unique(index.presence.candidate).tolist()]
-        sets = [one for one in answers if one]
+        index = index_exploration(features.curves, exploration, features.names)
+        sets = [one for one in index.answers if one]
         fits = fit_sets(data, features, sets, config, engine, rows, folder, listen)
         failures = {fit.features: fit.failure for fit in fits if fit.model is None}
         if not failures:
             break
-        expansions = tuple(_without_model(one, failures) for one in expansions)
-        exploration = replace(exploration, guarantee=math.inf)
+        left = tuple(_without_model(one, failures) for one in exploration.expansions)
+        exploration = replace(exploration, expansions=left, guarantee=math.inf)
     models = {fit.features: fit.model for fit in fits}
     weight = rows.summary.class_weight
     return ColumnBudget(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from protodask.budget.columns import crew_for, describe_error, fit_shape, is_own, set_name
+from protodask.budget.column_accuracy import crew_for, describe_error, fit_shape, is_own, set_name
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
 from protodask.data.dataset import Dataset

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from protodask.errors import InputError
 
 FeatureSet = frozenset[int]
 """Numbers of features."""
@@ -25,6 +28,32 @@ Expand = Callable[[Sequence[FeatureSet], Callable[[Expansion], None]], None]
 
 An expansion that fails is handed over as one that has failed; it does not raise.
 """
+
+
+class FailedExpansionWarning(UserWarning):
+    """For some sets of features there is no model, and they are never chosen."""
+
+
+def require_models(expansions: Sequence[Expansion]) -> None:
+    """Refuse to go on with the empty set alone, where all else that was tried failed."""
+    tried = [one for one in expansions if one.features] or list(expansions)
+    if tried and all(one.accuracy is None for one in tried):
+        reason = (tried[0].failure or "").rstrip(".")
+        raise InputError(
+            f"All of the {len(tried)} sets of features that were tried failed, the first of them so: {reason}.",
+            "Mend what gives the accuracy of a set of features, or the data and the settings that it is told from.",
+        )
+
+
+def warn_of_failures(failures: Sequence[Expansion], expanded: int, stacklevel: int) -> None:
+    """A `FailedExpansionWarning` where some of the sets that were expanded failed; the level is that of the caller."""
+    if failures:
+        warnings.warn(
+            f"{len(failures)} of the {expanded} sets of features that were tried failed and are never chosen, the "
+            f"first of them, {sorted(failures[0].features)}, so: {failures[0].failure}",
+            FailedExpansionWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 @dataclass(frozen=True)

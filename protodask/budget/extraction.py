@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from protodask.budget.measuring import Extractor, collect_between, undisturbed
 from protodask.budget.polynomials import Floats
+from protodask.engine import one_blas_thread
 from protodask.errors import InputError
+
+Extractor = Callable[[Any], Any]
+Clock = Callable[[], float]
+
+COLLECT_EVERY = 100
+"""Items between collections of garbage."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +47,12 @@ def check_extractors(extractors: object) -> None:
             )
 
 
-def extract(
-    extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: int, clock: Callable[[], float]
-) -> Extracted:
+def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: int, clock: Clock) -> Extracted:
     """Run every extractor on every item, `repeats` times; values are those of the last time.
 
     Each runs once on the first item before it is timed, and all items are gone through before any is repeated.
     """
-    with undisturbed():
+    with _undisturbed():
         first = [_value(function, next(iter(items)), name, 0) for name, function in extractors.items()]
         widths = tuple(len(value) for value in first)
         ends = np.cumsum(widths)
@@ -65,8 +71,27 @@ def extract(
                             "Have it give as many for every item.",
                         )
                     matrix[number, ends[row] - widths[row] : ends[row]] = value
-                collect_between(number)
+                _collect_between(number)
     return Extracted(matrix, widths, seconds)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """One BLAS thread, and no garbage collection."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _collect_between(number: int) -> None:
+    """Called after each item where garbage is not collected by itself: now and then what is young is, untimed."""
+    if number % COLLECT_EVERY == COLLECT_EVERY - 1:
+        gc.collect(1)
 
 
 def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:

@@ -8,17 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
+from protodask.budget.polynomials import Integers
 from protodask.data.schema import FEATURES, Column
 from protodask.engine import Block
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
 from protodask.prototypes.training import TrainingData
-
-Integers = NDArray[np.int64]
 
 Costed = tuple[Sequence[str], Sequence[float]]
 """The columns of a feature, and the coefficients of what it costs, constant first."""
@@ -35,10 +33,6 @@ class FeatureColumns:
     @property
     def n_features(self) -> int:
         return len(self.names)
-
-    def named(self, features: FeatureSet) -> tuple[str, ...]:
-        """The names of a set, in their order here."""
-        return tuple(self.names[number] for number in sorted(features))
 
     def columns_of(self, features: FeatureSet) -> frozenset[str]:
         """The columns of a set."""

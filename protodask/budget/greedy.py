@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models, warn_of_failures
 from protodask.budget.greedy_index import GreedyIndex, Grown, index_sequences
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
@@ -58,7 +58,8 @@ def build_greedy(
 
     `size` is the median size of items, by default the middle of `sizes`, the smallest and the largest. The accuracies
     of several sets are asked for at a time where there is an `engine`, and kept in the file `record` as they come, from
-    which an interrupted build goes on. See `make_greedy` for the rest.
+    which an interrupted build goes on. Where `accuracy` raises, that set has no model; a `FailedExpansionWarning` says
+    how often that was. For the rest see `make_greedy`.
     """
     curves = CostCurves.of(costs, sizes)
     if size is None:
@@ -67,19 +68,20 @@ def build_greedy(
                 "The largest size of items is unknown, and no median size is given.", "Give the median as `size`."
             )
         size = (curves.low + curves.high) / 2
-    with nullcontext() if engine is None else open_engine(engine) as opened:
-        expand = expander(accuracy, opened)
-        key = {"n_features": curves.n_features, "feature_names": curves.check_names(feature_names)}
-        with nullcontext(expand) if record is None else recorded(expand, record, key) as expanding:
-            return make_greedy(
-                curves,
-                expanding,
-                trade_offs,
-                size=size,
-                most_fits=most_fits,
-                feature_names=feature_names,
-                listen=listen,
-            )
+    names = curves.check_names(feature_names)
+    with (
+        nullcontext() if engine is None else open_engine(engine) as opened,
+        recorded(
+            expander(accuracy, opened), record, {"n_features": curves.n_features, "feature_names": names}
+        ) as expand,
+    ):
+        index = make_greedy(
+            curves, expand, trade_offs, size=size, most_fits=most_fits, feature_names=names, listen=listen
+        )
+    if not any(index.sets):
+        require_models(index.failures)
+    warn_of_failures(index.failures, index.expanded, stacklevel=2)
+    return index
 
 
 def make_greedy(

@@ -10,16 +10,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
 from protodask.budget.lookup import as_item, as_items, check_items
-from protodask.budget.polynomials import Floats, evaluate
+from protodask.budget.polynomials import Floats, Integers, evaluate, horner, plain_rows
 from protodask.engine.lazy import is_lazy, map_values
 from protodask.errors import InputError
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class GreedyIndex:
             low, high = 0, len(costs) - 1
             while low < high:
                 middle = (low + high + 1) >> 1
-                if _cost(costs[middle], size) <= budget:
+                if horner(costs[middle], size) <= budget:
                     low = middle
                 else:
                     high = middle - 1
@@ -84,7 +81,7 @@ class GreedyIndex:
                 f"No recorded set of features costs as little as {budget:g} on an item of size {size:g}.",
                 "Give a larger budget, of 0 or more in any case.",
             )
-        return Choice(self.sets[number], float(self.accuracies[number]), _cost(self._set_costs[number], size))
+        return Choice(self.sets[number], float(self.accuracies[number]), horner(self._set_costs[number], size))
 
     def choose(self, sizes: Any, budgets: Any) -> Any:
         """The numbers of the sets to compute, -1 where none is within the budget; sizes and budgets broadcast.
@@ -145,16 +142,16 @@ class GreedyIndex:
 
     @cached_property
     def _prefixes(self) -> list[tuple[list[tuple[float, ...]], list[int]]]:
-        """The tables as plain lists, coefficients with the highest power first: quicker for a single item."""
+        """The tables as plain lists, for a single item."""
         tables = self._tables
         return [
-            ([tuple(row) for row in costs[: length + 1, ::-1].tolist()], best[: length + 1].tolist())
+            (plain_rows(costs[: length + 1]), best[: length + 1].tolist())
             for costs, best, length in zip(tables.costs, tables.best, tables.lengths.tolist(), strict=True)
         ]
 
     @cached_property
     def _set_costs(self) -> list[tuple[float, ...]]:
-        return [tuple(row) for row in self.costs[:, ::-1].tolist()]
+        return plain_rows(self.costs)
 
     @cached_property
     def _tables(self) -> _Tables:
@@ -170,14 +167,6 @@ class GreedyIndex:
                     leader = number
                 best[row, length] = leader
         return _Tables(lengths, costs, best)
-
-
-def _cost(coefficients: tuple[float, ...], size: float) -> float:
-    """As `evaluate` computes it."""
-    value = coefficients[0]
-    for coefficient in coefficients[1:]:
-        value = value * size + coefficient
-    return value
 
 
 @dataclass(frozen=True)
@@ -275,10 +264,3 @@ def index_sequences(
         failures=tuple(failures),
         feature_names=curves.check_names(feature_names),
     )
-
-
-def trade_off_name(trade_off: float) -> str:
-    """What a trade-off does, in words."""
-    if trade_off == 0:
-        return "accuracy only"
-    return "cost only" if math.isinf(trade_off) else f"{trade_off:g} accuracy per unit of cost"

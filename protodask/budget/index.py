@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from protodask.budget.bounds import ROUNDING
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
@@ -39,7 +40,7 @@ class BudgetIndex:
     guarantee: float
     """At any size and budget no set is more than this more accurate than the choice; infinite if nothing is known.
 
-    It holds where `observed_error` is at most `monotone_error`, for sets whose expansion did not fail.
+    It holds for sets whose expansion did not fail, and where `guaranteed` says so.
     """
     observed_error: float
     """The smallest `monotone_error` that agrees with the accuracies seen."""
@@ -63,6 +64,22 @@ class BudgetIndex:
     def costs(self) -> Floats:
         """(C, degree + 1): coefficients, constant first."""
         return self.candidates.costs
+
+    @property
+    def answers(self) -> tuple[FeatureSet, ...]:
+        """The candidates that some size and budget may be answered with."""
+        return tuple(self.sets[number] for number in np.unique(self.presence.candidate).tolist())
+
+    def named(self, features: FeatureSet) -> tuple[str, ...]:
+        """The names of a set of features."""
+        return tuple(self.feature_names[number] for number in sorted(features))
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""
+        if self.observed_error <= self.monotone_error + ROUNDING:
+            return True
+        return len({item.features for item in self.expansions}) == 1 << self.curves.n_features
 
     @property
     def expanded(self) -> int:

@@ -12,7 +12,6 @@ listed             candidate, start, end: each candidate (its number among them)
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import replace
@@ -21,17 +20,24 @@ from typing import Any
 import numpy as np
 
 from protodask.budget.candidates import Candidates
-from protodask.budget.costs import MOST_COEFFICIENTS, CostCurves
+from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import BudgetIndex
 from protodask.budget.polynomials import Integers, position, position_after, sizes_at
+from protodask.budget.sealed_file import (
+    describe_curves,
+    non_negative,
+    non_negative_or_infinite,
+    or_null,
+    parse_curves,
+    parse_features,
+    parse_sealed,
+    read_sealed,
+    sealed_text,
+    write_sealed,
+)
 from protodask.budget.skyline import MOST_ENTRIES, Presence, count_entries
-from protodask.data.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
-from protodask.data.locations import is_url, locate, storage_errors
-from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.storage import check_file_free, replace_file
-from protodask.errors import FormatError, InputError
-from protodask.places import mask
+from protodask.data.records import Fields, RecordKind
 
 RECORD = RecordKind(
     "budget index",
@@ -44,50 +50,32 @@ RECORD = RecordKind(
 
 def save_index(index: BudgetIndex, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write an index, whole or not at all."""
-    place = os.fspath(path)
-    check_file_free(place, overwrite)
-    replace_file(place, index_text(index))
+    write_sealed(_describe(index), RECORD, path, overwrite)
 
 
 def index_text(index: BudgetIndex) -> str:
     """The content of its file."""
-    return json.dumps(seal(_describe(index), RECORD.name), allow_nan=False, separators=(",", ":")) + "\n"
+    return sealed_text(_describe(index), RECORD)
 
 
 def load_index(path: str | os.PathLike[str]) -> BudgetIndex:
     """Read an index; what is damaged, foreign or newer is a `FormatError`. It is the saved one to the bit."""
-    place = locate(path)
-    if is_url(place):
-        raise InputError(f"{mask(place)} is no place on this machine.", "Copy the index to a local file.")
-    with storage_errors(place, "reading"), open_named(place) as file:
-        content = read_bounded(file, MAX_JSON_BYTES, place)
-    return parse_index(content, place)
+    return _parse(read_sealed(RECORD, path))
 
 
 def parse_index(content: bytes, where: str) -> BudgetIndex:
     """An index from the content of its file."""
-    try:
-        record = parse_json(content)
-    except ValueError as error:
-        raise FormatError(f"{where} is damaged, or no budget index ({error}).", RECORD.remedy) from error
-    fields = recognize(record, RECORD, where)
-    unseal(fields)
-    return _parse(fields)
+    return _parse(parse_sealed(content, RECORD, where))
 
 
 def _describe(index: BudgetIndex) -> dict[str, Any]:
     # Of a set that was tried more than once the last expansion counts.
     number = {item.features: i for i, item in enumerate(index.expansions) if item.accuracy is not None}
     return {
-        "format": RECORD.format,
-        "version": RECORD.version,
-        "low": index.curves.low,
-        "high": _or_null(index.curves.high),
-        "costs": index.curves.coefficients.tolist(),
-        "feature_names": list(index.feature_names),
+        **describe_curves(index.curves, index.feature_names),
         "alpha": float(index.alpha),
         "monotone_error": float(index.monotone_error),
-        "guarantee": _or_null(float(index.guarantee)),
+        "guarantee": or_null(float(index.guarantee)),
         "observed_error": float(index.observed_error),
         "expansions": {
             "features": [sorted(map(int, item.features)) for item in index.expansions],
@@ -99,31 +87,25 @@ def _describe(index: BudgetIndex) -> dict[str, Any]:
         "listed": {
             "candidate": index.presence.candidate.tolist(),
             "start": sizes_at(index.presence.start).tolist(),
-            "end": [_or_null(size) for size in sizes_at(index.presence.end).tolist()],
+            "end": [or_null(size) for size in sizes_at(index.presence.end).tolist()],
         },
     }
 
 
-def _or_null(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _parse(fields: Fields) -> BudgetIndex:
-    names = fields.texts("feature_names")
-    curves = _parse_curves(fields, len(names))
+    curves, names = parse_curves(fields)
     expansions = _parse_expansions(_within(fields, "expansions"), len(names))
     candidates = _parse_candidates(fields, curves, expansions)
-    guarantee = fields.record.get("guarantee")
     return BudgetIndex(
         curves=curves,
         feature_names=names,
         candidates=candidates,
         presence=_parse_presence(_within(fields, "listed"), curves, len(candidates.sets)),
         expansions=expansions,
-        alpha=_number(fields, "alpha"),
-        monotone_error=_number(fields, "monotone_error"),
-        guarantee=math.inf if guarantee is None else _number(fields, "guarantee"),
-        observed_error=_number(fields, "observed_error"),
+        alpha=non_negative(fields, "alpha"),
+        monotone_error=non_negative(fields, "monotone_error"),
+        guarantee=non_negative_or_infinite(fields, "guarantee"),
+        observed_error=non_negative(fields, "observed_error"),
     )
 
 
@@ -132,30 +114,6 @@ def _within(fields: Fields, name: str) -> Fields:
     if not isinstance(record, dict):
         fields.damaged(f"{name} is not an object")
     return replace(fields, record=record)
-
-
-def _number(fields: Fields, name: str) -> float:
-    value = float(fields.floats(name, None)[0])
-    if value < 0:
-        fields.damaged(f"{name} is negative")
-    return value
-
-
-def _parse_curves(fields: Fields, n_features: int) -> CostCurves:
-    rows = fields.record.get("costs")
-    if not isinstance(rows, list) or len(rows) != n_features or not rows:
-        fields.damaged("there is not a cost for each feature")
-    first = rows[0]
-    if not isinstance(first, list) or not 1 <= len(first) <= MOST_COEFFICIENTS:
-        fields.damaged("the cost of a feature has no sensible number of coefficients")
-    costs = np.stack([replace(fields, record={"costs": row}).floats("costs", len(first)) for row in rows])
-    high = fields.record.get("high")
-    try:
-        curves = CostCurves.of(costs, (_number(fields, "low"), math.inf if high is None else _number(fields, "high")))
-        curves.check_names(fields.texts("feature_names"))
-    except InputError as error:
-        fields.damaged(f"its costs make no sense ({error.seen})")
-    return curves
 
 
 def _parse_expansions(fields: Fields, n_features: int) -> tuple[Expansion, ...]:
@@ -170,15 +128,10 @@ def _parse_expansions(fields: Fields, n_features: int) -> tuple[Expansion, ...]:
         fields.damaged("the expansions are not all described")
     found = []
     for features, accuracy, failure, seconds in zip(sets, accuracies, failures, seconds_each, strict=True):
-        if (
-            not isinstance(features, list)
-            or any(type(feature) is not int or not 0 <= feature < n_features for feature in features)
-            or len(set(features)) != len(features)
-        ):
-            fields.damaged("a set has features that the index does not have")
+        own = frozenset(parse_features(fields, features, n_features))
         if not (type(accuracy) is float and failure is None) and not (accuracy is None and isinstance(failure, str)):
             fields.damaged("an expansion has neither an accuracy nor a failure")
-        found.append(Expansion(frozenset(features), accuracy, failure, seconds))
+        found.append(Expansion(own, accuracy, failure, seconds))
     return tuple(found)
 
 

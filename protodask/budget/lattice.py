@@ -31,7 +31,7 @@ from protodask.budget.bounds import ROUNDING, Bounds
 from protodask.budget.cost_order import CostOrder, Masks
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import usable
-from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.expansions import Expand, Expansion, FeatureSet, require_models
 from protodask.errors import InputError
 
 MOST_FEATURES = 22
@@ -48,7 +48,7 @@ makes smaller layers.
 """
 
 MOST_VAIN_TRIES = 200
-"""Expansions that fail, with none that does not, before an exploration gives up."""
+"""Expansions that fail, with none that does not but the empty set, before an exploration gives up."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Exploration:
 
     @property
     def assumption_holds(self) -> bool:
-        """Whether the accuracies seen agree with the `monotone_error` assumed; if not, `guarantee` is not one."""
+        """Whether the accuracies seen agree with the `monotone_error` assumed."""
         return self.observed_error <= self.monotone_error + ROUNDING
 
 
@@ -227,12 +227,8 @@ class _Search:
             sets, accuracies = zip(*known, strict=True)
             self.bounds.learn(np.array(sets), np.array(accuracies))
             self._gaps = self.bounds.gaps()
-        elif MOST_VAIN_TRIES <= self._n_failed == len(self.expansions):
-            raise InputError(
-                f"All of the {self._n_failed} sets of features that were tried failed, the last of them so: "
-                f"{(found[-1].failure or '').rstrip('.')}.",
-                "Mend what gives the accuracy of a set of features.",
-            )
+        elif self._n_failed >= MOST_VAIN_TRIES:
+            require_models(self.expansions)
         self._gaps[self._tried] = -np.inf
 
     def _tell(self, asked: int, ended: int) -> None:

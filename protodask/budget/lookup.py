@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from protodask.budget.candidates import Candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, FeatureSet
-from protodask.budget.polynomials import Floats, Integers, evaluate
+from protodask.budget.polynomials import Floats, Integers, evaluate, horner, plain_rows
 from protodask.budget.skyline import MARGIN, TINY, Listing
 from protodask.errors import InputError
 
@@ -182,7 +182,7 @@ class Table:
         return Table(
             candidates.sets,
             candidates.accuracies.tolist(),
-            [tuple(row) for row in candidates.costs[:, ::-1].tolist()],
+            plain_rows(candidates.costs),
             _one_slack(candidates.costs),
             listing.starts.tolist(),
             listing.offsets.tolist(),
@@ -228,11 +228,3 @@ class Table:
             if other < cost:
                 number, cost = entries[place], other
         return number, cost
-
-
-def horner(coefficients: tuple[float, ...], size: float) -> float:
-    """`polynomials.evaluate` of one size, in plain numbers, the highest power first."""
-    value = coefficients[0]
-    for coefficient in coefficients[1:]:
-        value = value * size + coefficient
-    return value

@@ -32,6 +32,19 @@ def evaluate(coefficients: Floats, sizes: ArrayLike) -> Floats:
     return np.asarray(value, dtype=np.float64)
 
 
+def plain_rows(coefficients: Floats) -> list[tuple[float, ...]]:
+    """Coefficients (P, d + 1) as `horner` takes them: one size at a time, Python's own numbers are faster."""
+    return [tuple(row) for row in coefficients[:, ::-1].tolist()]
+
+
+def horner(row: tuple[float, ...], size: float) -> float:
+    """What `evaluate` gives for one size, of a row with the highest power first."""
+    value = row[0]
+    for coefficient in row[1:]:
+        value = value * size + coefficient
+    return value
+
+
 def position(size: float) -> int:
     """How many floats lie between zero and a size."""
     return int(np.float64(abs(size)).view(np.int64))

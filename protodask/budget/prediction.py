@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.budget.black_box import Model, predict_row
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import vector
+from protodask.budget.extraction import Clock, Extractor, vector
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
-from protodask.budget.measuring import Clock, Extractor, checked_size
+from protodask.budget.matrix_models import Model, predict_row
+from protodask.budget.measuring import checked_size
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.engine import one_blas_thread
 from protodask.errors import InputError
@@ -280,7 +280,7 @@ def checked_budget(budget: Any) -> float:
     """A number of 0 or more, or infinity."""
     try:
         found = float(budget)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not found >= 0:
         raise InputError(f"The budget is {budget!r}.", "Give a number of 0 or more, or infinity for no limit.")

@@ -14,14 +14,14 @@ from typing import Any, BinaryIO
 
 from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
+from protodask.budget.sealed_file import local_place
 from protodask.data.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
 from protodask.data.local_files import flush_handle, place_aside
-from protodask.data.locations import is_url, locate, storage_errors
+from protodask.data.locations import storage_errors
 from protodask.data.locks import sole_writer
 from protodask.data.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.whole_files import write_whole
 from protodask.errors import InputError, some
-from protodask.places import mask
 
 RECORD = RecordKind(
     "record of expansions",
@@ -33,17 +33,17 @@ RECORD = RecordKind(
 
 
 @contextmanager
-def recorded(expand: Expand, path: str | os.PathLike[str], key: Mapping[str, Any]) -> Iterator[Expand]:
+def recorded(expand: Expand, path: str | os.PathLike[str] | None, key: Mapping[str, Any]) -> Iterator[Expand]:
     """`expand`, answered from the record at `path` as far as it goes, and recorded there from then on.
 
     `key` says what build it is, in values that JSON has: the record of another one is refused, as is one that another
     process is writing to. What failed is tried again in the next build, since its cause may be gone by then. A line
-    that is torn or damaged counts for nothing, and its set is expanded again.
+    that is torn or damaged counts for nothing, and its set is expanded again. Without a path nothing is recorded.
     """
-    place = locate(path)
-    if is_url(place):
-        raise InputError(f"The record of expansions {mask(place)} is a URL.", "Name a local file.")
-    place = os.path.realpath(place)
+    if path is None:
+        yield expand
+        return
+    place = os.path.realpath(local_place(path, "records of expansions"))
     header = {"format": RECORD.format, "version": RECORD.version, "key": _plain(key)}
     with storage_errors(place, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from protodask.budget import BudgetIndex
-from protodask.budget.column_folder import BUDGET, holds_budget, local_place, save_budget
+from protodask.budget.column_folder import BUDGET, holds_budget, save_column_budget
 from protodask.budget.column_index import BudgetEvent, BudgetRun, BudgetSettings, budgeted
 from protodask.budget.costs import CostCurves
 from protodask.budget.feature_columns import feature_columns
 from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.polynomials import evaluate
+from protodask.budget.sealed_file import local_place
 from protodask.data import Dataset
 from protodask.data.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
 from protodask.pipeline.budget_costs import read_costs
-from protodask.pipeline.budget_results import BudgetBuilt, is_guaranteed, shown_sizes
+from protodask.pipeline.budget_results import BudgetBuilt, shown_sizes
 from protodask.pipeline.published import run_has_ended
 from protodask.pipeline.settings import chosen_config, run_directory
 from protodask.pipeline.steps import BudgetStep
@@ -77,7 +78,7 @@ def check_budget(step: BudgetStep) -> None:
             raise InputError(f"{name} is {value}.", "Give a difference of accuracies, a number from 0 up.")
     if step.most_fits is not None and step.most_fits < 1:
         raise InputError(f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1.")
-    local_place(step.out)
+    local_place(step.out, "budgets")
     run_directory(step.out, step.run_dir)
     if step.plot is not None:
         _plot_format(step.plot)
@@ -87,7 +88,7 @@ def check_budget(step: BudgetStep) -> None:
 def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None = None) -> BudgetBuilt:
     """Explore the sets of features, fit models, and write what the step asks for."""
     config, costs = chosen_config(step, step.config), read_costs(step.costs)
-    where = local_place(step.out)
+    where = local_place(step.out, "budgets")
     check_outside(where, step.data)
     run_dir = locate(run_directory(where, step.run_dir))
     there = _is_there(where, run_dir, step.overwrite)
@@ -107,7 +108,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
         if step.plot is not None:
             _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
         if not (there and holds_budget(where, run.budget)):
-            save_budget(run.budget, where, step.overwrite)
+            save_column_budget(run.budget, where, step.overwrite)
     return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run)))
 
 
@@ -212,7 +213,7 @@ def _holds(path: str, content: bytes) -> bool:
 def _notes(run: BudgetRun) -> Iterator[str]:
     """What speaks for other settings."""
     exploration, index = run.exploration, run.budget.index
-    if not is_guaranteed(index):
+    if not index.guaranteed:
         enough = math.ceil(exploration.observed_error * 1e4 * (1 - 1e-9)) / 1e4
         yield (
             f"Adding features made a model less accurate by up to {exploration.observed_error:.4g}, more than the "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from protodask.budget.column_folder import load_budget
+from protodask.budget.column_folder import load_column_budget
 from protodask.budget.column_index import EXPANSIONS
 from protodask.budget.column_models import MODELS
 from protodask.budget.recorded import read_record
@@ -20,7 +20,7 @@ from protodask.prototypes.runs import HISTORY_FILE
 
 def describe_budget(path: str) -> dict[str, Any]:
     """What an index of features is, and what it answers at a few sizes."""
-    found = load_budget(path)
+    found = load_column_budget(path)
     return {
         "kind": "budget",
         "path": mask(path),

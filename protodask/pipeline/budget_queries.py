@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.budget.column_folder import BudgetFolder, load_budget
+from protodask.budget.column_folder import BudgetFolder, load_column_budget
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
 from protodask.data.encoding import encode_number
@@ -62,13 +62,13 @@ class Answer:
 
 def answer_query(path: str, size: float, budget: float) -> Answer:
     """The most accurate choice for one item."""
-    found = load_budget(path)
+    found = load_column_budget(path)
     choice = found.index.best(size, budget)
     columns = [column for number in sorted(choice.features) for column in found.columns[number]]
     return Answer(
         size,
         budget,
-        found.named(choice.features),
+        found.index.named(choice.features),
         tuple(columns),
         choice.accuracy,
         choice.cost,
@@ -111,7 +111,7 @@ def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAns
     as_parquet = _is_parquet(out)
     if as_parquet:
         check_parquet(out, "Answers")
-    found = load_budget(path)
+    found = load_column_budget(path)
     check_file_free(out, overwrite)
     check_present(queries)
     table = open_table(queries, (), (), None)
@@ -139,7 +139,7 @@ COLUMNS = (SIZE, BUDGET, "features", "accuracy", "cost", "model")
 def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[Columns]:
     """Part by part the columns of the answers."""
     index = found.index
-    names = np.array([SEPARATOR.join(found.named(features)) for features in index.sets] + [""], dtype=object)
+    names = np.array([SEPARATOR.join(index.named(features)) for features in index.sets] + [""], dtype=object)
     models = np.array([found.model_path(number) or "" for number in range(len(index.sets))] + [""], dtype=object)
     accuracies = np.append(index.accuracies, np.nan)
     costs = np.vstack([index.costs, np.full(index.costs.shape[1], np.nan)])

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from protodask.budget import BudgetIndex, Choice, Expansion, FeatureSet
-from protodask.budget.bounds import ROUNDING
+from protodask.budget import BudgetIndex, Choice
 from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.places import mask
 
@@ -57,10 +57,10 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
         "monotone_error": index.monotone_error,
         "guarantee": index.guarantee,
         "observed_error": index.observed_error,
-        "guaranteed": is_guaranteed(index),
+        "guaranteed": index.guaranteed,
         "sets": 2**curves.n_features,
         "expanded": index.expanded,
-        "failures": [{"features": names_of(index, one.features), "failure": one.failure} for one in index.failures],
+        "failures": [{"features": list(index.named(one.features)), "failure": one.failure} for one in index.failures],
         "candidates": len(index.sets),
         "entries": index.n_entries,
         "answers": [
@@ -70,20 +70,9 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
     }
 
 
-def is_guaranteed(index: BudgetIndex) -> bool:
-    """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""
-    known = len({one.features for one in index.expansions})
-    return index.observed_error <= index.monotone_error + ROUNDING or known == 2**index.curves.n_features
-
-
 def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:
     """A choice by the names of its features."""
-    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": names_of(index, choice.features)}
-
-
-def names_of(index: BudgetIndex, features: FeatureSet) -> list[str]:
-    """The names of a set of features."""
-    return [index.feature_names[number] for number in sorted(features)]
+    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
 
 
 def shown_sizes(curves: CostCurves) -> list[float]:

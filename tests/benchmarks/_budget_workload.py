@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.budget import CostCurves, Expansion, FeatureSet
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion, FeatureSet
 
 Floats = NDArray[np.float64]
 

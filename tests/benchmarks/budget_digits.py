@@ -36,8 +36,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from protodask.budget import BudgetIndex, FeatureSet
+from protodask.budget import BudgetIndex
 from protodask.budget.classifier import BudgetedClassifier
+from protodask.budget.expansions import FeatureSet
 from protodask.budget.measuring import MeasuredCosts, measure_costs
 from protodask.budget.polynomials import evaluate
 from protodask.engine import one_blas_thread

@@ -38,9 +38,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.budget import BudgetIndex, make_index
+from protodask.budget import BudgetIndex
 from protodask.budget.baselines import IndexAll, Scan, unpruned
 from protodask.budget.greedy import make_greedy
+from protodask.budget.index import make_index
 from protodask.budget.lattice import explore
 from protodask.explain.plots import budget_plot
 

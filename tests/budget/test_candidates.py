@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.budget import CostCurves, Expansion, FeatureSet, make_index
 from protodask.budget.candidates import find_candidates, order_candidates
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.index import make_index
 from protodask.errors import InputError
 
 

@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.budget import budget_index, load_budget, make_index, save_budget
+from protodask.budget import (
+    FailedExpansionWarning,
+    MonotonicityWarning,
+    build_column_budget,
+    load_column_budget,
+    save_column_budget,
+)
 from protodask.budget import column_index as column_index_module
 from protodask.budget import column_models as column_models_module
 from protodask.budget.column_folder import holds_budget
 from protodask.budget.column_index import EXPANSIONS, BudgetEvent, ColumnBudget
 from protodask.budget.column_models import SetFit
-from protodask.budget.lattice import ExplorationProgress
+from protodask.budget.index import make_index
+from protodask.budget.lattice import Exploration, ExplorationProgress, explore
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
@@ -66,10 +73,10 @@ def engine() -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def built(data: Dataset, engine: Engine) -> ColumnBudget:
-    return budget_index(data, COSTS, engine=engine, **SETTINGS)
+    return build_column_budget(data, COSTS, engine=engine, **SETTINGS)
 
 
-def test_budget_index__answers_with_what_cross_validation_found(built: ColumnBudget) -> None:
+def test_build_column_budget__answers_with_what_cross_validation_found(built: ColumnBudget) -> None:
     index = built.index
     assert index.expanded <= 8
     assert index.feature_names == ("place", "kind", "noise")
@@ -84,7 +91,7 @@ def test_budget_index__answers_with_what_cross_validation_found(built: ColumnBud
     assert known[frozenset({0, 1})] > 0.8
 
 
-def test_budget_index__has_a_model_for_each_answer_that_asks_for_its_columns_only(
+def test_build_column_budget__has_a_model_for_each_answer_that_asks_for_its_columns_only(
     built: ColumnBudget, data: Dataset
 ) -> None:
     reached = set()
@@ -101,7 +108,7 @@ def test_budget_index__has_a_model_for_each_answer_that_asks_for_its_columns_onl
             assert model.provenance["fits"][0]["dataset"] == data.key
 
 
-def test_budget_index__models_are_those_of_fits_to_their_columns_alone(
+def test_build_column_budget__models_are_those_of_fits_to_their_columns_alone(
     built: ColumnBudget, data: Dataset, engine: Engine, tmp_path: Path
 ) -> None:
     number = built.index.sets.index(frozenset({0, 1}))
@@ -115,12 +122,12 @@ def test_budget_index__models_are_those_of_fits_to_their_columns_alone(
     assert model_fingerprint(model) == model_fingerprint(expected)
 
 
-def test_budget_index__is_the_same_on_more_threads_and_in_step(
+def test_build_column_budget__is_the_same_on_more_threads_and_in_step(
     built: ColumnBudget, data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protodask.budget.columns.how_together", lambda *arguments: ("in step", 7))
+    monkeypatch.setattr("protodask.budget.column_accuracy.how_together", lambda *arguments: ("in step", 7))
     with thread_engine(2) as engine:
-        found = budget_index(data, COSTS, engine=engine, **SETTINGS)
+        found = build_column_budget(data, COSTS, engine=engine, **SETTINGS)
     assert same(found, built)
 
 
@@ -134,7 +141,7 @@ def same(one: ColumnBudget, other: ColumnBudget) -> bool:
 
 
 @pytest.mark.parametrize("models", [False, True])
-def test_budget_index__goes_on_where_it_was_interrupted(
+def test_build_column_budget__goes_on_where_it_was_interrupted(
     built: ColumnBudget, data: Dataset, engine: Engine, tmp_path: Path, models: bool
 ) -> None:
     run_dir = tmp_path / "run"
@@ -147,12 +154,12 @@ def test_budget_index__goes_on_where_it_was_interrupted(
         return event.expanded if isinstance(event, ExplorationProgress) else event.done + 2
 
     with pytest.raises(KeyboardInterrupt):
-        budget_index(data, COSTS, engine=engine, run_dir=run_dir, listen=stop, **SETTINGS)
+        build_column_budget(data, COSTS, engine=engine, run_dir=run_dir, listen=stop, **SETTINGS)
     before = (run_dir / EXPANSIONS).read_bytes()
     assert not (run_dir / "history.json").exists()
     fitted = {path: path.stat().st_mtime_ns for path in run_dir.glob("models/*/zarr.json")}
     assert len(fitted) == models
-    found = budget_index(data, COSTS, engine=engine, run_dir=run_dir, **SETTINGS)
+    found = build_column_budget(data, COSTS, engine=engine, run_dir=run_dir, **SETTINGS)
     assert same(found, built)
     after = (run_dir / EXPANSIONS).read_bytes()
     assert after.startswith(before)
@@ -161,25 +168,25 @@ def test_budget_index__goes_on_where_it_was_interrupted(
     assert {path: path.stat().st_mtime_ns for path in fitted} == fitted, "no model was fitted twice"
 
 
-def test_budget_index__uses_a_run_again_with_other_costs_and_settings(
+def test_build_column_budget__uses_a_run_again_with_other_costs_and_settings(
     data: Dataset, engine: Engine, tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
-    first = budget_index(data, COSTS, engine=engine, run_dir=run_dir, alpha=0.5, **SETTINGS)
+    first = build_column_budget(data, COSTS, engine=engine, run_dir=run_dir, alpha=0.5, **SETTINGS)
     dear = {name: (columns, [2 * value for value in cost]) for name, (columns, cost) in COSTS.items()}
     events: list[BudgetEvent] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_models_module, "Training", None)  # no model is fitted a second time
-        second = budget_index(
+        second = build_column_budget(
             data, dear, engine=engine, run_dir=run_dir, alpha=0.5, listen=events.append, **{**SETTINGS, "sizes": (0, 9)}
         )
     assert second.index.best(5.0, 20.0).cost == 2 * first.index.best(5.0, 20.0).cost
     assert {one.features for one in second.index.expansions} == {one.features for one in first.index.expansions}
     with pytest.raises(InputError, match="choose another run directory"):
-        budget_index(data, COSTS, engine=engine, run_dir=run_dir, **{**SETTINGS, "folds": 3})
+        build_column_budget(data, COSTS, engine=engine, run_dir=run_dir, **{**SETTINGS, "folds": 3})
 
 
-def test_budget_index__leaves_a_set_out_whose_fit_to_all_rows_fails(
+def test_build_column_budget__leaves_a_set_out_whose_fit_to_all_rows_fails(
     built: ColumnBudget, data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best = frozenset({0, 1})
@@ -191,7 +198,8 @@ def test_budget_index__leaves_a_set_out_whose_fit_to_all_rows_fails(
         ]
 
     monkeypatch.setattr(column_index_module, "fit_sets", fails)
-    found = budget_index(data, COSTS, engine=engine, **SETTINGS)
+    with pytest.warns(FailedExpansionWarning, match="so: It would not."):
+        found = build_column_budget(data, COSTS, engine=engine, **SETTINGS)
     assert best in built.index.sets
     assert best not in found.index.sets
     assert [(one.features, one.failure) for one in found.index.failures] == [(best, "It would not.")]
@@ -201,11 +209,25 @@ def test_budget_index__leaves_a_set_out_whose_fit_to_all_rows_fails(
         assert features != best
 
 
-def test_save_budget__and_load_budget_give_the_same(built: ColumnBudget, tmp_path: Path) -> None:
+def test_build_column_budget__warns_where_the_guarantee_does_not_hold(
+    data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = explore
+
+    def less_sure(*arguments: Any, **options: Any) -> Exploration:
+        found = plain(*arguments, **options)
+        return replace(found, expansions=found.expansions[:-1], observed_error=0.3)
+
+    monkeypatch.setattr(column_index_module, "explore", less_sure)
+    with pytest.warns(MonotonicityWarning, match=r"monotone_error=0\.3 or more"):
+        build_column_budget(data, COSTS, engine=engine, **SETTINGS)
+
+
+def test_save_column_budget__and_load_budget_give_the_same(built: ColumnBudget, tmp_path: Path) -> None:
     place = tmp_path / "index"
-    save_budget(built, place)
+    save_column_budget(built, place)
     assert sorted(os.listdir(place)) == ["_protodask.json", "index.json", "models"]
-    found = load_budget(place)
+    found = load_column_budget(place)
     assert found.index.sets == built.index.sets
     assert found.index.accuracies.tolist() == built.index.accuracies.tolist()
     assert found.columns == (("x",), ("kind",), ("noise",))
@@ -224,21 +246,21 @@ def test_save_budget__and_load_budget_give_the_same(built: ColumnBudget, tmp_pat
     assert not holds_budget(str(place), replace(built, index=moved, models=(None,) * len(moved.sets)))
 
 
-def test_save_budget__refuses_what_is_there(built: ColumnBudget, tmp_path: Path) -> None:
+def test_save_column_budget__refuses_what_is_there(built: ColumnBudget, tmp_path: Path) -> None:
     place = tmp_path / "index"
-    save_budget(built, place)
+    save_column_budget(built, place)
     with pytest.raises(OutputExistsError, match="--overwrite"):
-        save_budget(built, place)
-    save_budget(built, place, overwrite=True)
+        save_column_budget(built, place)
+    save_column_budget(built, place, overwrite=True)
     (tmp_path / "other").mkdir()
     with pytest.raises(OutputExistsError, match="remove it yourself"):
-        save_budget(built, tmp_path / "other", overwrite=True)
+        save_column_budget(built, tmp_path / "other", overwrite=True)
     with pytest.raises(InputError, match="Use a local path"):
-        save_budget(built, "s3://bucket/index")
-    assert load_budget(place).index.sets == built.index.sets
+        save_column_budget(built, "s3://bucket/index")
+    assert load_column_budget(place).index.sets == built.index.sets
 
 
-def test_save_budget__leaves_nothing_behind_when_it_fails(
+def test_save_column_budget__leaves_nothing_behind_when_it_fails(
     built: ColumnBudget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(model: PrototypeSet, place: str) -> None:
@@ -246,48 +268,48 @@ def test_save_budget__leaves_nothing_behind_when_it_fails(
 
     monkeypatch.setattr("protodask.budget.column_folder.save_model", full)
     with pytest.raises(StorageError):
-        save_budget(built, tmp_path / "index")
+        save_column_budget(built, tmp_path / "index")
     assert os.listdir(tmp_path) == []
 
 
-def test_load_budget__refuses_what_is_damaged(built: ColumnBudget, tmp_path: Path) -> None:
+def test_load_column_budget__refuses_what_is_damaged(built: ColumnBudget, tmp_path: Path) -> None:
     place = tmp_path / "index"
     with pytest.raises(StorageError, match="Check the path"):
-        load_budget(place)
+        load_column_budget(place)
     place.mkdir()
     with pytest.raises(FormatError, match="protodask budget build"):
-        load_budget(place)
+        load_column_budget(place)
     place.rmdir()
-    save_budget(built, place)
+    save_column_budget(built, place)
     number = next(number for number, model in enumerate(built.models) if model is not None)
     shutil.rmtree(place / "models" / str(number))
     with pytest.raises(FormatError, match="Build it again"):
-        load_budget(place).model(number)
+        load_column_budget(place).model(number)
     record = json.loads((place / "_protodask.json").read_text())
     (place / "_protodask.json").write_text(json.dumps({**record, "target": "else"}))
     with pytest.raises(FormatError, match="checksum does not match"):
-        load_budget(place)
+        load_column_budget(place)
     (place / "_protodask.json").write_text(json.dumps({**record, "version": 2}))
     with pytest.raises(FormatError, match="Upgrade protodask"):
-        load_budget(place)
+        load_column_budget(place)
 
 
-def test_load_budget__notices_a_model_of_another_build(built: ColumnBudget, tmp_path: Path) -> None:
+def test_load_column_budget__notices_a_model_of_another_build(built: ColumnBudget, tmp_path: Path) -> None:
     place = tmp_path / "index"
-    save_budget(built, place)
+    save_column_budget(built, place)
     first, second, *_ = (number for number, model in enumerate(built.models) if model is not None)
     shutil.rmtree(place / "models" / str(first))
     shutil.copytree(place / "models" / str(second), place / "models" / str(first))
     with pytest.raises(FormatError, match="not the one that was saved"):
-        load_budget(place).model(first)
+        load_column_budget(place).model(first)
 
 
-def test_budget_index__without_a_set_that_can_be_fitted_says_why(
+def test_build_column_budget__without_a_set_that_can_be_fitted_says_why(
     data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*arguments: Any) -> Any:
         raise InputError("It is too dark.", "Switch on the light.")
 
-    monkeypatch.setattr("protodask.budget.columns.Training.first_model", fails)
+    monkeypatch.setattr("protodask.budget.column_accuracy.Training.first_model", fails)
     with pytest.raises(InputError, match="the first of them so: It is too dark. Switch on the light"):
-        budget_index(data, COSTS, engine=engine, **SETTINGS)
+        build_column_budget(data, COSTS, engine=engine, **SETTINGS)

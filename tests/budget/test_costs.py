@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from protodask.budget import CostCurves
+from protodask.budget.costs import CostCurves
 from protodask.errors import InputError
 
 

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.greedy import grow, look_up
 
-from protodask.budget import Choice, CostCurves, Expansion, FeatureSet, GreedyIndex, build_greedy, make_greedy
+from protodask.budget import Choice, FailedExpansionWarning, GreedyIndex, build_greedy
+from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.greedy_index import trade_off_name
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.greedy import make_greedy
 from protodask.engine import thread_engine
 from protodask.errors import InputError
 
@@ -224,8 +226,8 @@ def test_choose__keeps_shapes_and_refuses_what_makes_no_sense() -> None:
     assert index.choose(np.ones((2, 0)), 5).shape == (2, 0)
     with pytest.raises(InputError, match="a budget for each size"):
         index.choose([1, 2], [1, 2, 3])
-    odd: tuple[Any, ...] = ("large", {}, 10**400)
-    for wrong in odd:
+    nonsense: tuple[Any, ...] = ("large", {}, 10**400)
+    for wrong in nonsense:
         with pytest.raises(InputError, match="Give a number"):
             index.choose(wrong, 5)
         with pytest.raises(InputError, match="Give a number"):
@@ -274,7 +276,8 @@ def test_make_greedy__a_failed_set_is_skipped_and_the_feature_tried_again() -> N
         return by_hand(features)
 
     heard: list[Expansion] = []
-    index = build_greedy(PRICES, accuracy, ["accuracy", "cost"], size=1.0, listen=heard.append)
+    with pytest.warns(FailedExpansionWarning, match=r"1 of the 8 .* \[0\], so: ValueError: a constant column"):
+        index = build_greedy(PRICES, accuracy, ["accuracy", "cost"], size=1.0, listen=heard.append)
 
     assert orders(index) == [(1, 0, 2), (0, 2, 1)]
     assert [failure.features for failure in index.failures] == [set_of(0)]
@@ -307,6 +310,8 @@ def test_expander_failures__leave_an_empty_index() -> None:
     assert index.sets == ()
     assert index.choose([1.0, 2.0], [5.0, math.inf]).tolist() == [-1, -1]
     assert index.n_entries == 2 + 3  # the empty prefix, and cost only passes three more
+    with pytest.raises(InputError, match="the first of them so: ValueError: no. Mend what"):
+        build_greedy(PRICES, accuracy, size=1.0)
     with pytest.raises(InputError, match="Give a larger budget"):
         index.best(1.0, 1.0)
 
@@ -344,9 +349,3 @@ def test_make_greedy__refuses_what_makes_no_sense() -> None:
         index.choose(1.0, [1.0, math.nan])
     with pytest.raises(InputError, match="Give budgets of 0 or more"):
         index.walk(1.0, -1.0)
-
-
-def test_trade_off_name__says_what_it_does() -> None:
-    assert trade_off_name(0.0) == "accuracy only"
-    assert trade_off_name(math.inf) == "cost only"
-    assert trade_off_name(0.25) == "0.25 accuracy per unit of cost"

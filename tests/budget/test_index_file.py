@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.budget import BudgetIndex, CostCurves, Expansion, load_index, make_index, save_index
+from protodask.budget import BudgetIndex, load_index, save_index
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
+from protodask.budget.index import make_index
 from protodask.budget.index_file import RECORD, index_text, parse_index
 from protodask.data.records import CHECKSUM, seal
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
@@ -103,7 +106,7 @@ def test_load_index__says_what_is_not_there(tmp_path: Path) -> None:
         load_index(tmp_path / "none")
     with pytest.raises(StorageError, match="Check that the place exists"):
         load_index(tmp_path)
-    with pytest.raises(InputError, match="local file"):
+    with pytest.raises(InputError, match="Use a local path"):
         load_index("s3://bucket/index.json")
 
 

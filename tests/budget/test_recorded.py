@@ -190,7 +190,7 @@ def test_recorded__refuses_a_file_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["s3://bucket/record", "memory://record"])
 def test_recorded__refuses_a_url(path: str) -> None:
-    with pytest.raises(InputError, match="Name a local file"), recorded(expander(Counting()), path, KEY):
+    with pytest.raises(InputError, match="Use a local path"), recorded(expander(Counting()), path, KEY):
         pass
 
 

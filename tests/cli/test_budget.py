@@ -12,16 +12,18 @@ import pyarrow.parquet
 import pytest
 import zarr
 
-from protodask.budget import Expansion, load_budget, make_index, save_budget
+from protodask.budget import load_column_budget, save_column_budget
 from protodask.budget.column_models import ModelsProgress
 from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
+from protodask.budget.index import make_index
 from protodask.budget.lattice import ExplorationProgress
 from protodask.cli.budget_progress import BudgetTally, describe_budget_start
 from protodask.cli.progress import LogReporter
 from protodask.cli.show_budget import _spread
 from protodask.pipeline import budget as budget_module
 from protodask.pipeline.budget import BudgetStarted, ComparisonStarted
-from protodask.pipeline.budget_results import describe_index, is_guaranteed, shown_sizes
+from protodask.pipeline.budget_results import describe_index, shown_sizes
 
 Call = Callable[..., Any]
 
@@ -57,7 +59,7 @@ def test_build__says_what_was_explored_and_what_it_answers(built: Any) -> None:
     folder, done = built
     assert sorted(os.listdir(folder)) == ["index", "plot.svg"]
     assert (folder / "plot.svg").read_text().count("greedy") == 3
-    index = load_budget(folder / "index").index
+    index = load_column_budget(folder / "index").index
     assert f"{index.expanded} of 8 sets of features were expanded" in done.stdout
     assert f"{len(index.sets)} candidates" in done.stdout
     assert "greedy, cost only: 4 sets expanded" in done.stdout
@@ -94,7 +96,7 @@ def test_query__gives_the_features_and_a_model_that_needs_no_other_columns(
 ) -> None:
     folder, _ = built
     found = json.loads(call("budget", "query", folder / "index", "--size", 10, "--budget", 3.5, "--json").stdout)
-    choice = load_budget(folder / "index").index.best(10.0, 3.5)
+    choice = load_column_budget(folder / "index").index.best(10.0, 3.5)
     assert found["accuracy"] == choice.accuracy
     assert found["cost"] == choice.cost <= 3.5
     assert found["columns"] == [{"age": "age", "looks": "colour", "size": "size"}[name] for name in found["features"]]
@@ -142,12 +144,12 @@ def test_query__answers_tables_as_it_answers_single_items(call: Call, built: Any
             rows: list[Any] = list(csv.DictReader(file))
     else:
         rows = pyarrow.parquet.read_table(out).to_pylist()
-    found = load_budget(folder / "index")
+    found = load_column_budget(folder / "index")
     for size, budget, row in zip(sizes.tolist(), budgets.tolist(), rows, strict=True):
         choice = found.index.best(size, budget)
         assert (float(row["size"]), float(row["budget"])) == (size, budget)
         assert (float(row["accuracy"]), float(row["cost"])) == (choice.accuracy, choice.cost)
-        assert row["features"] == ";".join(found.named(choice.features))
+        assert row["features"] == ";".join(found.index.named(choice.features))
         assert row["model"] == (found.model_path(found.numbers[choice.features]) or "")
     again = call("budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", out)
     assert again.exit_code == 1
@@ -264,14 +266,14 @@ def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
         "budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", "--plot", tmp_path / "plot.png",
         *FAST,
     )  # fmt: skip
-    plain = save_budget
+    plain = save_column_budget
 
     def killed(*arguments: Any) -> None:
         plain(*arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(budget_module, "save_budget", killed)
+        patch.setattr(budget_module, "save_column_budget", killed)
         assert call(*command).exit_code == 130
     assert sorted(os.listdir(tmp_path)) == ["index", "index.run", "plot.png"]
     described = json.loads(call("info", tmp_path / "index.run", "--json").stdout)
@@ -293,7 +295,7 @@ def test_build__does_not_take_another_budget_for_its_own(call: Call, example: An
     done = call(*build, "--costs", tmp_path / "other.yaml")
     assert done.exit_code == 1
     assert "--overwrite" in done.stderr
-    assert load_budget(tmp_path / "index").index.curves.coefficients[1, 0] == 2.0
+    assert load_column_budget(tmp_path / "index").index.curves.coefficients[1, 0] == 2.0
 
 
 def test_run__has_a_step_that_builds_a_budget(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
@@ -347,14 +349,14 @@ def test_progress__tells_of_sets_models_and_comparisons(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("known", "error", "guaranteed"), [(3, 0.0, False), (3, 0.05, False), (3, 0.1, True), (4, 0.0, True)]
 )
-def test_is_guaranteed__where_accuracies_are_as_assumed_or_all_are_known(
+def test_guaranteed__where_accuracies_are_as_assumed_or_all_are_known(
     known: int, error: float, guaranteed: bool
 ) -> None:
     accuracies = {frozenset[int](): 0.5, frozenset({0}): 0.9, frozenset({0, 1}): 0.8, frozenset({1}): 0.7}
     expansions = [Expansion(features, accuracy) for features, accuracy in accuracies.items()][:known]
     curves = CostCurves.of([[1.0], [2.0]])
     index = make_index(curves, expansions, guarantee=0.0, monotone_error=error, observed_error=0.1)
-    assert is_guaranteed(index) == guaranteed
+    assert index.guaranteed == guaranteed
     assert describe_index(index, [["a"], ["b"]])["guaranteed"] == guaranteed
 
 

@@ -21,7 +21,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from protodask.budget import CostCurves, Expansion, make_index
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion
+from protodask.budget.index import make_index
 from protodask.data.schema import Column
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationCurve, calibration_sums, finish_calibration, no_calibration

@@ -5,27 +5,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from os import PathLike
 
 from numpy.typing import ArrayLike
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
-from protodask.budget.expansions import FeatureSet
+from protodask.budget.expansions import FeatureSet, require_models, warn_of_failures
 from protodask.budget.index import BudgetIndex, make_index
 from protodask.budget.lattice import Exploration, Listen, explore
 from protodask.budget.recorded import recorded
 from protodask.engine import EngineLike, open_engine
-from protodask.errors import InputError
 
 
 class MonotonicityWarning(UserWarning):
     """Features that were added lowered the accuracy by more than was assumed, so that the guarantee does not hold."""
-
-
-class FailedExpansionWarning(UserWarning):
-    """For some sets of features there is no model, and they are never chosen."""
 
 
 def build_index(
@@ -59,11 +54,12 @@ def build_index(
     """
     curves = CostCurves.of(costs, sizes)
     names = curves.check_names(feature_names)
-    with ExitStack() as opened:
-        expand = expander(accuracy, None if engine is None else opened.enter_context(open_engine(engine)))
-        if record is not None:
-            key = {"n_features": curves.n_features, "feature_names": names}
-            expand = opened.enter_context(recorded(expand, record, key))
+    with (
+        nullcontext() if engine is None else open_engine(engine) as opened,
+        recorded(
+            expander(accuracy, opened), record, {"n_features": curves.n_features, "feature_names": names}
+        ) as expand,
+    ):
         found = explore(
             curves.n_features,
             expand,
@@ -74,21 +70,18 @@ def build_index(
             most_fits=most_fits,
             listen=listen,
         )
-    return index_exploration(curves, found, names)
+    index = index_exploration(curves, found, names)
+    warn_of_failures(index.failures, index.expanded, stacklevel=2)
+    warn_of_assumption(index, stacklevel=2)
+    return index
 
 
 def index_exploration(
     curves: CostCurves, exploration: Exploration, feature_names: Sequence[str] | None = None
 ) -> BudgetIndex:
-    """An index of what was explored; warns of failures, and where the guarantee does not hold."""
-    failed = [item for item in exploration.expansions if item.accuracy is None]
-    if len(failed) == len(exploration.expansions):
-        reason = (failed[0].failure or "").rstrip(".") if failed else "there is none"
-        raise InputError(
-            f"All of the {len(failed)} sets of features that were tried failed, the first of them so: {reason}.",
-            "Mend what gives the accuracy of a set of features.",
-        )
-    index = make_index(
+    """An index of what was explored."""
+    require_models(exploration.expansions)
+    return make_index(
         curves,
         exploration.expansions,
         alpha=exploration.alpha,
@@ -97,22 +90,18 @@ def index_exploration(
         observed_error=exploration.observed_error,
         feature_names=feature_names,
     )
-    if failed:
+
+
+def warn_of_assumption(index: BudgetIndex, stacklevel: int) -> None:
+    """A `MonotonicityWarning` where accuracies contradict `monotone_error`; the level is that of the caller."""
+    if not index.guaranteed:
         warnings.warn(
-            f"{len(failed)} of the {index.expanded} sets of features that were tried failed and are never chosen, the "
-            f"first of them, {sorted(failed[0].features)}, so: {failed[0].failure}",
-            FailedExpansionWarning,
-            stacklevel=3,
-        )
-    if not exploration.assumption_holds:
-        warnings.warn(
-            f"Adding features lowered the accuracy of a set by {exploration.observed_error:.6g}, and monotone_error is "
-            f"{exploration.monotone_error:.6g}: better sets may have been passed over. Build again with "
-            f"monotone_error={_rounded_up(exploration.observed_error)!r} or more, unless such a loss does not matter.",
+            f"Adding features lowered the accuracy of a set by {index.observed_error:.6g}, and monotone_error is "
+            f"{index.monotone_error:.6g}: better sets may have been passed over. Build again with "
+            f"monotone_error={_rounded_up(index.observed_error)!r} or more, unless such a loss does not matter.",
             MonotonicityWarning,
-            stacklevel=3,
+            stacklevel=stacklevel + 1,
         )
-    return index
 
 
 def _rounded_up(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier as the black box: cross-validated on the columns of a set of features, and fitted."""
+"""Any scikit-learn classifier on columns of a matrix: cross-validated on those of a set of features, and fitted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Model = Any
 
 
 @dataclass(frozen=True, eq=False)
-class BlackBox:
+class MatrixModels:
     """A classifier that is fitted to columns of a matrix, and judged on folds of its rows."""
 
     estimator: Any
@@ -101,7 +101,7 @@ def predict_row(model: Model, row: Floats) -> Floats:
     return np.asarray(model.predict_proba(row)[0], dtype=np.float64)
 
 
-def fit_all(box: BlackBox, sets: Sequence[FeatureSet], engine: Engine) -> dict[FeatureSet, Model]:
+def fit_all(box: MatrixModels, sets: Sequence[FeatureSet], engine: Engine) -> dict[FeatureSet, Model]:
     """Models of sets on all rows, as many at a time as the engine has threads."""
     models: dict[FeatureSet, Model] = {}
 

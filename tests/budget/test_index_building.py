@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 from reference.skylines import best_numbers
 
-from protodask.budget import (
-    BudgetIndex,
-    CostCurves,
-    Expansion,
-    FailedExpansionWarning,
-    FeatureSet,
-    MonotonicityWarning,
-    build_index,
-    make_index,
-)
-from protodask.budget.building import index_exploration
+from protodask.budget import BudgetIndex, FailedExpansionWarning, MonotonicityWarning, build_index
+from protodask.budget.costs import CostCurves
+from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.index import make_index
+from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import Exploration, ExplorationProgress
 from protodask.errors import InputError
 
@@ -225,9 +219,9 @@ def exploration(observed: float, assumed: float) -> Exploration:
 
 
 @pytest.mark.parametrize("observed", [0.3, 1e-7, 0.0999999, 12.3456, 1.0, 5e-324])
-def test_index_exploration__names_a_value_that_is_enough(observed: float) -> None:
+def test_warn_of_assumption__names_a_value_that_is_enough(observed: float) -> None:
     with pytest.warns(MonotonicityWarning, match="or more") if observed > 1e-12 else warnings.catch_warnings() as seen:
-        index_exploration(CostCurves.of([[1.0]]), exploration(observed, 0.0))
+        warn_of_assumption(index_exploration(CostCurves.of([[1.0]]), exploration(observed, 0.0)), stacklevel=1)
     if seen is not None:
         named = float(str(seen[0].message).split("monotone_error=")[1].split(" ")[0])
         assert observed <= named <= 1.02 * observed

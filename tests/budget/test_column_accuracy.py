@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protodask.budget import columns as columns_module
-from protodask.budget.columns import CrossValidation, column_expander, is_own, set_name
+from protodask.budget import column_accuracy as column_accuracy_module
+from protodask.budget.column_accuracy import CrossValidation, column_expander, is_own, set_name
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, feature_columns, restricted
 from protodask.data import Dataset, write_dataset
@@ -288,7 +288,7 @@ def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
             raise FloatingPointError("underflow")
         return plain.map(block, *args)
 
-    monkeypatch.setattr(columns_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
+    monkeypatch.setattr(column_accuracy_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
     found: list[Expansion] = []
     with thread_engine(2, 2**28) as engine, opened(data, engine) as expand:
         validation = cross_validation(expand)
@@ -310,7 +310,7 @@ def test_expand__does_not_hide_errors_that_are_not_of_a_fit(
     def fails(block: Block, *args: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(columns_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
+    monkeypatch.setattr(column_accuracy_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
     with thread_engine(1) as engine, opened(data, engine) as expand, pytest.raises(type(error)):
         expand(SETS, lambda expansion: None)
 

@@ -1,0 +1,119 @@
+"""Polynomials laid over timings of items of several sizes.
+
+The coefficients `c_k >= 0` minimise the pinball loss of quantile `q`
+
+    sum_i  q max(t_i - c(n_i), 0) + (1 - q) max(c(n_i) - t_i, 0)          c(n) = sum_k c_k n^k
+
+a linear programme. At `q = 1` that is the curve of the smallest sum above all timings: the worst case. Coefficients
+that are not negative make costs grow with the size, also beyond the sizes that were timed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import linprog
+from scipy.sparse import csr_array, eye_array, hstack
+
+from protodask.budget.polynomials import Flags, Floats, evaluate
+from protodask.errors import InputError
+
+ROUNDING = 1e-9
+
+MOST_AT_ONCE = 2000
+"""Values of a linear programme: a tenth of a second; the time grows with their square."""
+
+UPWARD = 1 + 1e-9
+"""Curves are raised by so much that what lies on them, within the rounding of the solver, counts as below."""
+
+
+def fit_quantile(sizes: ArrayLike, values: ArrayLike, quantile: float, degree: int) -> Floats:
+    """Coefficients `c_k >= 0`, constant first, of the curve of a quantile of values (items, ...) at sizes (items,).
+
+    At least the share `quantile` of the values lies at or below the curve, and all of them at quantile 1.
+    """
+    if not 0 < quantile <= 1:
+        raise InputError(f"The quantile is {quantile}.", "Give a share above 0, and 1 for the worst case.")
+    if not 0 <= degree <= 10:
+        raise InputError(f"The degree is {degree}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors.")
+    taken = np.asarray(values, dtype=np.float64).reshape(len(np.asarray(values)), -1)
+    n = np.repeat(np.asarray(sizes, dtype=np.float64), taken.shape[1])
+    t = taken.ravel()
+    if not (np.isfinite(t).all() and np.isfinite(n).all() and (t >= 0).all() and (n >= 0).all()):
+        raise InputError("A size or a timing is negative or no finite number.", "Time items of sizes of 0 or more.")
+    largest, slowest = float(n.max(initial=0.0)) or 1.0, float(t.max(initial=0.0))
+    if slowest == 0:
+        return np.zeros(degree + 1)
+    # Sizes and values within [0, 1]: the solver's tolerances are absolute.
+    powers = (n / largest)[:, None] ** np.arange(degree + 1)
+    scaled = _above(powers, t / slowest) if quantile == 1 else _between(powers, t / slowest, quantile)
+    curve = np.maximum(scaled, 0.0) * slowest / largest ** np.arange(degree + 1)
+    # The solver's tolerances may leave values that should lie on the curve above it, by a hair.
+    order = min(math.ceil(quantile * len(t) - ROUNDING), len(t)) - 1
+    for _ in range(2):
+        curve[0] += max(0.0, float(np.partition(t - evaluate(curve, n), order)[order]))
+    return np.asarray(curve * UPWARD)
+
+
+def _above(powers: Floats, values: Floats) -> Floats:
+    """`min sum_i c(n_i)` above all values: of each size only the largest value matters."""
+    order = np.lexsort((-values, powers[:, -1], powers[:, min(1, powers.shape[1] - 1)]))
+    kept = order[np.r_[True, np.diff(powers[order, min(1, powers.shape[1] - 1)]) > 0]]
+    target = powers.sum(axis=0) / len(powers)
+    return _checked(linprog(target, A_ub=-powers[kept], b_ub=-values[kept], bounds=(0, None), method="highs"))
+
+
+def _between(powers: Floats, values: Floats, quantile: float) -> Floats:
+    """`min sum_i q u_i + (1 - q) v_i` where `u_i - v_i = t_i - c(n_i)`, exactly, for many values.
+
+    A programme of values near the curve is solved, with the others counted on the side where a sample puts them: there
+    their loss is linear, and no less than that on the other side. So the solution is that of all values as soon as it
+    leaves each of those on its side; until then those that change sides join the values near the curve.
+    """
+    n_values = len(values)
+    near = np.ones(n_values, dtype=bool)
+    above = np.zeros(n_values, dtype=bool)
+    if n_values > MOST_AT_ONCE:
+        some = np.random.default_rng(0).choice(n_values, MOST_AT_ONCE, replace=False)
+        curve = powers @ _between(powers[some], values[some], quantile)
+        distance = np.abs(values - curve) / np.maximum(curve, np.finfo(float).tiny)
+        near = distance <= np.partition(distance, MOST_AT_ONCE - 1)[MOST_AT_ONCE - 1]
+        above = ~near & (values > curve)
+    while True:
+        found = _solve_near(powers, values, quantile, near, above)
+        if found is None:  # so few are near that the curve could go anywhere
+            near = np.ones(n_values, dtype=bool)
+            above = ~near
+            continue
+        gap = values - powers @ found
+        wrong = ~near & np.where(above, gap < -ROUNDING, gap > ROUNDING)
+        if not wrong.any():
+            return found
+        near |= wrong
+        above &= ~wrong
+
+
+def _solve_near(powers: Floats, values: Floats, quantile: float, near: Flags, above: Flags) -> Floats | None:
+    """With `v_i = u_i - t_i + c(n_i)`: `min sum_i u_i + (1 - q) c(n_i)`, `u_i >= t_i - c(n_i)`; None if unbounded.
+
+    Of values that are not near, `u_i` is `t_i - c(n_i)` above and 0 below.
+    """
+    n_near = int(near.sum())
+    linear = (1 - quantile) * powers.sum(axis=0) - powers[above].sum(axis=0)
+    target = np.r_[linear, np.ones(n_near)] / len(values)
+    sides = hstack([csr_array(-powers[near]), -eye_array(n_near)], format="csr")
+    found = linprog(target, A_ub=sides, b_ub=-values[near], bounds=(0, None), method="highs")
+    if found.status in {2, 3, 4} and n_near < len(values):
+        return None
+    return _checked(found)[: powers.shape[1]]
+
+
+def _checked(found: Any) -> Floats:
+    if found.status != 0:
+        raise InputError(
+            f"No cost curve could be laid over the timings ({found.message}).", "Time more items, or lower the degree."
+        )
+    return np.asarray(found.x, dtype=np.float64)
