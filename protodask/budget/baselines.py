@@ -189,8 +189,3 @@ class Scan:
     @cached_property
     def _costs(self) -> list[tuple[float, ...]]:
         return plain_rows(self.candidates.costs)
-
-
-def scan(index: BudgetIndex, sizes: ArrayLike, budgets: ArrayLike) -> Any:
-    """The numbers that `index.choose` gives, without the index: all candidates are gone through."""
-    return Scan(index.curves, index.candidates).choose(sizes, budgets)

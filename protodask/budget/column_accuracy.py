@@ -1,4 +1,4 @@
-"""How accurate the prototype set classifier is on some columns of a dataset: the default black box.
+"""How accurate the prototype set classifier is on some columns of a dataset, cross-validated.
 
 The accuracy of a set of features is the share of the weight of all rows whose most probable class is right, each row
 classified by the model that was trained without its fold; for the empty set, by the shares of the classes alone. The

@@ -17,7 +17,7 @@ from protodask.budget.column_index import ColumnBudget
 from protodask.budget.column_models import MODELS
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.index import BudgetIndex
-from protodask.budget.index_file import load_index, save_index
+from protodask.budget.index_file import index_text, load_index, save_index
 from protodask.budget.sealed_file import local_place
 from protodask.data.records import RecordKind, hash_json, recognize, seal, unseal
 from protodask.data.schema import Label
@@ -58,10 +58,6 @@ class BudgetFolder:
     def numbers(self) -> Mapping[FeatureSet, int]:
         """The numbers of the candidates."""
         return {features: number for number, features in enumerate(self.index.sets)}
-
-    def named(self, features: FeatureSet) -> tuple[str, ...]:
-        """The names of features."""
-        return tuple(self.index.feature_names[number] for number in sorted(features))
 
     def model_path(self, number: int) -> str | None:
         """Where the model of a candidate lies."""
@@ -156,12 +152,4 @@ def holds_budget(path: str, budget: ColumnBudget) -> bool:
     known = recognize(read_marker(found.path), RECORD, found.path).record
     wanted = budget_record(budget)
     same = hash_json({name: known.get(name) for name in wanted}) == hash_json(wanted)
-    index = budget.index
-    return (
-        same
-        and found.index.sets == index.sets
-        and found.index.expansions == index.expansions
-        and found.index.costs.tolist() == index.costs.tolist()
-        and found.index.curves.low == index.curves.low
-        and found.index.curves.high == index.curves.high
-    )
+    return same and index_text(found.index) == index_text(budget.index)

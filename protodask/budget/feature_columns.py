@@ -34,10 +34,6 @@ class FeatureColumns:
     def n_features(self) -> int:
         return len(self.names)
 
-    def named(self, features: FeatureSet) -> tuple[str, ...]:
-        """The names of a set, in their order here."""
-        return tuple(self.names[number] for number in sorted(features))
-
     def columns_of(self, features: FeatureSet) -> frozenset[str]:
         """The columns of a set."""
         return frozenset(column for number in features for column in self.columns[number])

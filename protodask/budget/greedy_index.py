@@ -264,10 +264,3 @@ def index_sequences(
         failures=tuple(failures),
         feature_names=curves.check_names(feature_names),
     )
-
-
-def trade_off_name(trade_off: float) -> str:
-    """What a trade-off does, in words."""
-    if trade_off == 0:
-        return "accuracy only"
-    return "cost only" if math.isinf(trade_off) else f"{trade_off:g} accuracy per unit of cost"

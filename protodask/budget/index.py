@@ -70,6 +70,10 @@ class BudgetIndex:
         """The candidates that some size and budget may be answered with."""
         return tuple(self.sets[number] for number in np.unique(self.presence.candidate).tolist())
 
+    def named(self, features: FeatureSet) -> tuple[str, ...]:
+        """The names of a set of features."""
+        return tuple(self.feature_names[number] for number in sorted(features))
+
     @property
     def guaranteed(self) -> bool:
         """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""

@@ -1,4 +1,4 @@
-"""Any scikit-learn classifier as the black box: cross-validated on the columns of a set of features, and fitted."""
+"""Any scikit-learn classifier on columns of a matrix: cross-validated on those of a set of features, and fitted."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def fit_all(box: MatrixModels, sets: Sequence[FeatureSet], engine: Engine) -> di
 
 def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
     """Folds stratified by class, with groups kept together where there are any."""
-    if not isinstance(n_folds, int | np.integer) or n_folds < 2:
+    if not isinstance(n_folds, int) or n_folds < 2:
         raise InputError(f"folds is {n_folds!r}.", "Give at least two.")
     counts = Counter(codes.tolist())
     rarest = min(counts, key=lambda code: (counts[code], code))

@@ -280,7 +280,7 @@ def checked_budget(budget: Any) -> float:
     """A number of 0 or more, or infinity."""
     try:
         found = float(budget)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not found >= 0:
         raise InputError(f"The budget is {budget!r}.", "Give a number of 0 or more, or infinity for no limit.")

@@ -28,6 +28,7 @@ from protodask.pipeline.budget_results import BudgetBuilt, shown_sizes
 from protodask.pipeline.published import run_has_ended
 from protodask.pipeline.settings import chosen_config, run_directory
 from protodask.pipeline.steps import BudgetStep
+from protodask.places import mask
 from protodask.selection.folds import MAX_FOLDS
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
@@ -92,6 +93,9 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
     run_dir = locate(run_directory(where, step.run_dir))
     there = _is_there(where, run_dir, step.overwrite)
     if step.plot is not None:
+        for place in (where, step.data, run_dir):
+            if _lies_inside(step.plot, place):
+                raise InputError(f"The plot {step.plot} lies inside of {mask(place)}.", "Choose a place outside of it.")
         _check_plot(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
@@ -132,6 +136,12 @@ def _check_plot(path: str, overwrite: bool, run_dir: str) -> None:
         # A run that had come to its end may have written it: it is compared when there is something to compare.
         if os.path.isdir(path) or not run_has_ended(run_dir):
             raise
+
+
+def _lies_inside(path: str, folder: str) -> bool:
+    """Whether a path is a folder or inside of it."""
+    own, other = os.path.realpath(path), os.path.realpath(folder)
+    return own == other or own.startswith(other.rstrip(os.sep) + os.sep)
 
 
 def _plot_format(path: str) -> str:

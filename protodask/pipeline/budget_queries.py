@@ -68,7 +68,7 @@ def answer_query(path: str, size: float, budget: float) -> Answer:
     return Answer(
         size,
         budget,
-        found.named(choice.features),
+        found.index.named(choice.features),
         tuple(columns),
         choice.accuracy,
         choice.cost,
@@ -139,7 +139,7 @@ COLUMNS = (SIZE, BUDGET, "features", "accuracy", "cost", "model")
 def _answers(found: BudgetFolder, table: Partitions, tally: _Tally) -> Iterator[Columns]:
     """Part by part the columns of the answers."""
     index = found.index
-    names = np.array([SEPARATOR.join(found.named(features)) for features in index.sets] + [""], dtype=object)
+    names = np.array([SEPARATOR.join(index.named(features)) for features in index.sets] + [""], dtype=object)
     models = np.array([found.model_path(number) or "" for number in range(len(index.sets))] + [""], dtype=object)
     accuracies = np.append(index.accuracies, np.nan)
     costs = np.vstack([index.costs, np.full(index.costs.shape[1], np.nan)])

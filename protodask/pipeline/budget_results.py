@@ -11,7 +11,7 @@ import numpy as np
 from protodask.budget import BudgetIndex, Choice
 from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
-from protodask.budget.expansions import Expansion, FeatureSet
+from protodask.budget.expansions import Expansion
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.places import mask
 
@@ -60,7 +60,7 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
         "guaranteed": index.guaranteed,
         "sets": 2**curves.n_features,
         "expanded": index.expanded,
-        "failures": [{"features": names_of(index, one.features), "failure": one.failure} for one in index.failures],
+        "failures": [{"features": list(index.named(one.features)), "failure": one.failure} for one in index.failures],
         "candidates": len(index.sets),
         "entries": index.n_entries,
         "answers": [
@@ -72,12 +72,7 @@ def describe_index(index: BudgetIndex, columns: Sequence[Sequence[str]]) -> dict
 
 def describe_choice(index: BudgetIndex, choice: Choice) -> dict[str, Any]:
     """A choice by the names of its features."""
-    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": names_of(index, choice.features)}
-
-
-def names_of(index: BudgetIndex, features: FeatureSet) -> list[str]:
-    """The names of a set of features."""
-    return [index.feature_names[number] for number in sorted(features)]
+    return {"cost": choice.cost, "accuracy": choice.accuracy, "features": list(index.named(choice.features))}
 
 
 def shown_sizes(curves: CostCurves) -> list[float]:

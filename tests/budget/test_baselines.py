@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from reference.skylines import draw, skyline_changes
 
-from protodask.budget.baselines import IndexAll, Scan, expand_all, scan, unpruned
+from protodask.budget.baselines import IndexAll, Scan, expand_all, unpruned
 from protodask.budget.candidates import order_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
@@ -27,7 +27,7 @@ def test_baselines__choose_what_the_index_chooses(kind: str) -> None:
         budgets = rng.random(len(sizes)) * 30
         every = IndexAll.of(curves, index.candidates)
         expected = index.choose(sizes, budgets)
-        assert (scan(index, sizes, budgets) == expected).all()
+        assert (Scan(index.curves, index.candidates).choose(sizes, budgets) == expected).all()
         assert (every.choose(sizes, budgets) == expected).all()
         assert every.n_entries >= len(every.listing.starts)
         one_by_one = Scan(curves, index.candidates)
@@ -74,7 +74,7 @@ def test_baselines__equally_accurate_sets() -> None:
     budgets = np.array([9.0, 9.0, 9.0, 9.0, 9.0, 2.5])
     expected = [0, 0, 0, 1, 1, 2]
     assert [min(index.sets[i]) for i in index.choose(sizes, budgets)] == expected
-    assert [min(index.sets[i]) for i in scan(index, sizes, budgets)] == expected
+    assert [min(index.sets[i]) for i in Scan(index.curves, index.candidates).choose(sizes, budgets)] == expected
     single = Scan(curves, index.candidates)
     assert [min(single.best(n, b).features) for n, b in zip(sizes, budgets, strict=True)] == expected
     every = IndexAll.of(curves, index.candidates)

@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.budget import FailedExpansionWarning, build_column_budget, load_column_budget, save_column_budget
+from protodask.budget import (
+    FailedExpansionWarning,
+    MonotonicityWarning,
+    build_column_budget,
+    load_column_budget,
+    save_column_budget,
+)
 from protodask.budget import column_index as column_index_module
 from protodask.budget import column_models as column_models_module
 from protodask.budget.column_folder import holds_budget
 from protodask.budget.column_index import EXPANSIONS, BudgetEvent, ColumnBudget
 from protodask.budget.column_models import SetFit
 from protodask.budget.index import make_index
-from protodask.budget.lattice import ExplorationProgress
+from protodask.budget.lattice import Exploration, ExplorationProgress, explore
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
@@ -203,6 +209,20 @@ def test_build_column_budget__leaves_a_set_out_whose_fit_to_all_rows_fails(
         assert features != best
 
 
+def test_build_column_budget__warns_where_the_guarantee_does_not_hold(
+    data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = explore
+
+    def less_sure(*arguments: Any, **options: Any) -> Exploration:
+        found = plain(*arguments, **options)
+        return replace(found, expansions=found.expansions[:-1], observed_error=0.3)
+
+    monkeypatch.setattr(column_index_module, "explore", less_sure)
+    with pytest.warns(MonotonicityWarning, match=r"monotone_error=0\.3 or more"):
+        build_column_budget(data, COSTS, engine=engine, **SETTINGS)
+
+
 def test_save_column_budget__and_load_budget_give_the_same(built: ColumnBudget, tmp_path: Path) -> None:
     place = tmp_path / "index"
     save_column_budget(built, place)
@@ -220,6 +240,8 @@ def test_save_column_budget__and_load_budget_give_the_same(built: ColumnBudget, 
             assert model_fingerprint(own) == model_fingerprint(model)
     assert holds_budget(str(place), built)
     assert not holds_budget(str(tmp_path), built)
+    for index in (replace(built.index, alpha=0.5), replace(built.index, guarantee=0.5)):
+        assert not holds_budget(str(place), replace(built, index=index))
     moved = make_index(built.features.curves, built.index.expansions[:2], feature_names=built.features.names)
     assert not holds_budget(str(place), replace(built, index=moved, models=(None,) * len(moved.sets)))
 

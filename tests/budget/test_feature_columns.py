@@ -18,7 +18,6 @@ def test_feature_columns__knows_names_columns_and_costs() -> None:
     found = feature_columns(COLUMNS, COSTS, (1.0, 10.0))
     assert found.names == ("first", "rest")
     assert found.columns_of(frozenset({1})) == {"b", "c"}
-    assert found.named(frozenset({1, 0})) == ("first", "rest")
     assert found.curves.coefficients.tolist() == [[1.0, 2.0], [0.5, 0.0]]
     assert (found.curves.low, found.curves.high) == (1.0, 10.0)
     assert found.curves.at(frozenset({0, 1}), 3.0) == 7.5

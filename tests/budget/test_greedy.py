@@ -16,7 +16,6 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expansion, FeatureSet
 from protodask.budget.greedy import make_greedy
-from protodask.budget.greedy_index import trade_off_name
 from protodask.engine import thread_engine
 from protodask.errors import InputError
 
@@ -350,9 +349,3 @@ def test_make_greedy__refuses_what_makes_no_sense() -> None:
         index.choose(1.0, [1.0, math.nan])
     with pytest.raises(InputError, match="Give budgets of 0 or more"):
         index.walk(1.0, -1.0)
-
-
-def test_trade_off_name__says_what_it_does() -> None:
-    assert trade_off_name(0.0) == "accuracy only"
-    assert trade_off_name(math.inf) == "cost only"
-    assert trade_off_name(0.25) == "0.25 accuracy per unit of cost"

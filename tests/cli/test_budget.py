@@ -149,7 +149,7 @@ def test_query__answers_tables_as_it_answers_single_items(call: Call, built: Any
         choice = found.index.best(size, budget)
         assert (float(row["size"]), float(row["budget"])) == (size, budget)
         assert (float(row["accuracy"]), float(row["cost"])) == (choice.accuracy, choice.cost)
-        assert row["features"] == ";".join(found.named(choice.features))
+        assert row["features"] == ";".join(found.index.named(choice.features))
         assert row["model"] == (found.model_path(found.numbers[choice.features]) or "")
     again = call("budget", "query", folder / "index", "--queries", tmp_path / "queries.csv", "--out", out)
     assert again.exit_code == 1
@@ -245,6 +245,18 @@ def test_build__does_not_write_over_what_is_there(
     )  # fmt: skip
     assert done.exit_code == 1
     assert os.listdir(tmp_path) == ["plot.png"]
+
+
+@pytest.mark.parametrize("inside", ["index/plot.svg", "index.run/plot.svg", "data"])
+def test_build__does_not_draw_into_what_it_reads_or_writes(
+    call: Call, example: Any, costs: Path, tmp_path: Path, inside: str
+) -> None:
+    plot = Path(example.data) / "plot.svg" if inside == "data" else tmp_path / inside
+    done = call("budget", "build", example.data, "--costs", costs, "--out", tmp_path / "index", "--plot", plot, *FAST)
+    assert done.exit_code == 1
+    assert "Choose a place outside of it" in done.stderr
+    assert not any(tmp_path.iterdir())
+    assert not plot.exists()
 
 
 def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
