@@ -24,9 +24,16 @@ from protodask.budget.greedy import TradeOff, make_greedy
 from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_building import index_exploration, warn_of_assumption
-from protodask.budget.lattice import explore
+from protodask.budget.lattice import check_exploration, explore
 from protodask.budget.matrix_models import MatrixModels, fit_all, make_folds
-from protodask.budget.measuring import MeasuredCosts, as_coefficients, costs_of, item_size, sizes_of
+from protodask.budget.measuring import (
+    MeasuredCosts,
+    as_coefficients,
+    check_measuring,
+    costs_of,
+    item_size,
+    sizes_of,
+)
 from protodask.budget.overhead import measure_overhead
 from protodask.budget.polynomials import Floats
 from protodask.budget.prediction import Prediction, Predictor, look_up_all
@@ -176,8 +183,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check(extractors)
         labels = np.asarray(y)
-        if not isinstance(X, Sized):
-            raise InputError(f"X is a {type(X).__name__}.", "Give a list of items, or another sequence.")
+        _check_items(X)
         if labels.ndim != 1 or len(labels) != len(X):
             raise InputError(
                 f"There are {len(X)} items and labels of shape {labels.shape}.", "Give a label for each item."
@@ -254,6 +260,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_many(self, items: Sequence[Any], budgets: ArrayLike) -> list[Prediction]:
         """Predictions for items in turn, each with a budget of its own or all with the same; one look-up for all."""
         predictor = self.predictor
+        _check_items(items)
         each, numbers = look_up_all(predictor, items, budgets)
         return [
             predictor.predict(item, budget, number)
@@ -262,15 +269,24 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Sequence[Any], y: ArrayLike, budgets: ArrayLike = math.inf) -> float:
         """The share of items whose most probable class is right, within budgets."""
+        labels = np.asarray(y)
+        _check_items(X)
+        if len(X) == 0 or labels.shape != (len(X),):
+            raise InputError(
+                f"There are {len(X)} items and labels of shape {labels.shape}.", "Give items, and a label for each."
+            )
         said = np.array([prediction.label for prediction in self.predict_many(X, budgets)])
-        return float((said == np.asarray(y)).mean())
+        return float((said == labels).mean())
 
     def _check(self, extractors: Mapping[str, Extractor]) -> None:
         check_extractors(extractors)
         if self.method not in METHODS:
             raise InputError(f"method is {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
-        if self.cost_repeats < 1:
-            raise InputError(f"cost_repeats is {self.cost_repeats}.", "Time each item at least once.")
+        check_measuring(self.cost_repeats, self.cost_quantile, self.cost_degree, self.headroom)
+        if self.costs is not None:
+            CostCurves.of(as_coefficients(self.costs, tuple(extractors)))
+        if self.method == "index":
+            check_exploration(len(extractors), self.alpha, self.monotone_error, self.most_fits)
         if not 0 < self.overhead_quantile <= 1:
             raise InputError(
                 f"overhead_quantile is {self.overhead_quantile}.", "Give a share above 0, and 1 for the worst case."
@@ -330,6 +346,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 most_fits=self.most_fits,
                 feature_names=names,
             )
+        # Without the costs: which sets are expanded depends on accuracies alone then, not on timings, so that a record
+        # serves again; and every set is near to a part of it, to which a prediction can fall back.
         found = explore(
             curves.n_features,
             expand,
@@ -339,6 +357,11 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             most_fits=self.most_fits,
         )
         return index_exploration(curves, found, names)
+
+
+def _check_items(items: object) -> None:
+    if not isinstance(items, Sized):
+        raise InputError(f"The items are a {type(items).__name__}.", "Give a list of items, or another sequence.")
 
 
 def _key(box: MatrixModels) -> str:

@@ -256,11 +256,8 @@ def _read_pickle(where: str, number: int, digest: str) -> Model:
     import joblib
 
     name = f"{MODELS}/{number}{PICKLE}"
-    try:
-        with storage_errors(where, "reading"), open_inside(where, name) as file:
-            content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
-    except FileNotFoundError as error:
-        raise FormatError(f"The model {where}/{name} is missing.", RECORD.remedy) from error
+    with storage_errors(where, "reading"), open_inside(where, name) as file:
+        content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
     if _digest(content) != digest:
         raise FormatError(f"The model {where}/{name} is not the one that was saved there.", RECORD.remedy)
     return joblib.load(io.BytesIO(content))

@@ -114,9 +114,7 @@ def explore(
     With `most_fits` expansions at most, failed and recorded ones included, the alpha aimed at falls step by step until
     it is `alpha`; `guarantee` is what was reached.
     """
-    n_features = _features(n_features)
-    alpha, error = _not_negative("alpha", alpha), _not_negative("monotone_error", monotone_error)
-    left = _fits(most_fits)
+    n_features, alpha, error, left = check_exploration(n_features, alpha, monotone_error, most_fits)
     if costs is not None and costs.n_features != n_features:
         raise InputError(
             f"There are {n_features} features and costs of {costs.n_features}.", "Give the costs of each feature."
@@ -240,6 +238,18 @@ class _Search:
 
 def _set_of(mask: int) -> FeatureSet:
     return frozenset(feature for feature in range(mask.bit_length()) if mask >> feature & 1)
+
+
+def check_exploration(
+    n_features: object, alpha: object, monotone_error: object, most_fits: object
+) -> tuple[int, float, float, int]:
+    """What `explore` is asked for, as plain numbers; refused where it cannot be done."""
+    return (
+        _features(n_features),
+        _not_negative("alpha", alpha),
+        _not_negative("monotone_error", monotone_error),
+        _fits(most_fits),
+    )
 
 
 def _features(n_features: object) -> int:

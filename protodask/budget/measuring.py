@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.budget.extraction import Clock, Extractor, extract
 from protodask.budget.polynomials import Floats, evaluate
-from protodask.budget.quantile_curves import fit_quantile
+from protodask.budget.quantile_curves import check_curve, fit_quantile
 from protodask.errors import InputError
 
 PARTS = 5
@@ -73,11 +73,19 @@ def measure_costs(
         raise InputError(
             f"There are {len(extractors)} extractors and {len(items)} items.", "Give at least one of each to time."
         )
-    if repeats < 1:
-        raise InputError(f"repeats is {repeats}.", "Time each item at least once.")
+    check_measuring(repeats, quantile, degree, headroom)
     sizes = sizes_of(items, size)
     seconds = extract(extractors, items, repeats, clock).seconds
     return costs_of(tuple(extractors), sizes, seconds, quantile=quantile, degree=degree, headroom=headroom)
+
+
+def check_measuring(repeats: object, quantile: object, degree: object, headroom: object) -> None:
+    """Refuse settings that nothing can be measured with."""
+    if not isinstance(repeats, int | np.integer) or repeats < 1:
+        raise InputError(f"Timings are to be repeated {repeats!r} times.", "Time each item at least once.")
+    check_curve(quantile, degree)
+    if not isinstance(headroom, int | float | np.integer | np.floating) or not 1 <= headroom < math.inf:
+        raise InputError(f"headroom is {headroom!r}.", "Give a factor of 1 or more, such as 1.2 for a fifth on top.")
 
 
 def costs_of(
@@ -90,8 +98,7 @@ def costs_of(
     headroom: float = 1.0,
 ) -> MeasuredCosts:
     """Curves over timings that are there already: of items of `sizes` (items,), (features, items, repeats)."""
-    if not headroom >= 1 or math.isinf(headroom):
-        raise InputError(f"headroom is {headroom}.", "Give a factor of 1 or more, such as 1.2 for a fifth on top.")
+    check_measuring(1, quantile, degree, headroom)
     n, taken = np.asarray(sizes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
     costs = headroom * np.stack([fit_quantile(n, own, quantile, degree) for own in taken])
     covered = taken <= evaluate(costs[:, None, :], n)[:, :, None]

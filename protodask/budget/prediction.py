@@ -290,7 +290,10 @@ def checked_budget(budget: Any) -> float:
 def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tuple[Floats, NDArray[np.int64]]:
     """Budgets of items, and the sets of the index to compute within them: one look-up for all."""
     sizes = np.array([checked_size(item, predictor.size, f"item {number}") for number, item in enumerate(items)])
-    found = np.asarray(budgets, dtype=np.float64)
+    try:
+        found = np.asarray(budgets, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The budgets are no numbers ({error}).", "Give one budget, or one for each item.") from error
     if found.shape not in {(), sizes.shape}:
         raise InputError(
             f"There are budgets of shape {found.shape} and {len(sizes)} items.",

@@ -11,7 +11,7 @@ that are not negative make costs grow with the size, also beyond the sizes that 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,15 +30,24 @@ UPWARD = 1 + 1e-9
 """Curves are raised by so much that what lies on them, within the rounding of the solver, counts as below."""
 
 
+def check_curve(quantile: object, degree: object) -> None:
+    """Refuse what no curve can be laid with."""
+    if not (_is_number(quantile) and 0 < quantile <= 1):
+        raise InputError(f"The quantile is {quantile!r}.", "Give a share above 0, and 1 for the worst case.")
+    if not (_is_number(degree) and degree in range(11)):
+        raise InputError(f"The degree is {degree!r}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors.")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
 def fit_quantile(sizes: ArrayLike, values: ArrayLike, quantile: float, degree: int) -> Floats:
     """Coefficients `c_k >= 0`, constant first, of the curve of a quantile of values (items, ...) at sizes (items,).
 
     At least the share `quantile` of the values lies at or below the curve, and all of them at quantile 1.
     """
-    if not 0 < quantile <= 1:
-        raise InputError(f"The quantile is {quantile}.", "Give a share above 0, and 1 for the worst case.")
-    if not 0 <= degree <= 10:
-        raise InputError(f"The degree is {degree}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors.")
+    check_curve(quantile, degree)
     taken = np.asarray(values, dtype=np.float64).reshape(len(np.asarray(values)), -1)
     n = np.repeat(np.asarray(sizes, dtype=np.float64), taken.shape[1])
     t = taken.ravel()

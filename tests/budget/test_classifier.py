@@ -704,3 +704,52 @@ def test_predict__refuses_what_makes_no_sense(by_index: BudgetedClassifier, item
         by_index.predict_many([item, item], [1.0, -2.0])
     with pytest.raises(ValueError, match="not fitted"):
         BudgetedClassifier().predict(item, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ({"alpha": -0.1}, "a number from 0 up"),
+        ({"monotone_error": "small"}, "a number from 0 up"),
+        ({"most_fits": 0}, "at least 1"),
+        ({"cost_repeats": "3"}, "at least once"),
+        ({"cost_quantile": 0.0}, "a share above 0"),
+        ({"cost_quantile": "worst"}, "a share above 0"),
+        ({"cost_degree": 1.5}, "a degree from 0 to 10"),
+        ({"headroom": "much"}, "a factor of 1 or more"),
+        ({"costs": [[-1.0]]}, "costs that are 0 or more"),
+        ({"costs": {"other": [1.0]}}, "the costs of every feature"),
+    ],
+)
+def test_fit__refuses_settings_before_anything_is_computed(option: dict[str, Any], remedy: str) -> None:
+    computed: list[float] = []
+
+    def extractor(item: float) -> float:
+        computed.append(item)
+        return item
+
+    with pytest.raises(InputError, match=remedy):
+        BudgetedClassifier(GaussianNB(), **option).fit([0.0, 1.0] * 20, [0, 1] * 20, {"one": extractor})
+    assert not computed
+
+
+def test_fit__refuses_too_many_features_before_anything_is_computed() -> None:
+    def never(item: float) -> float:
+        raise AssertionError("computed")
+
+    extractors = {f"feature {number}": never for number in range(23)}
+    with pytest.raises(InputError, match="use greedy sequences"):
+        BudgetedClassifier(GaussianNB()).fit([0.0, 1.0] * 20, [0, 1] * 20, extractors)
+
+
+def test_predict_many__refuses_what_is_no_sequence_of_items(by_index: BudgetedClassifier, item: Item) -> None:
+    with pytest.raises(InputError, match="Give a list of items"):
+        by_index.predict_many((one for one in [item]), 1.0)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one for each item"):
+        by_index.predict_many([item], "much")
+    with pytest.raises(InputError, match="a label for each"):
+        by_index.score([item], ["a", "b"])
+    with pytest.raises(InputError, match="a label for each"):
+        by_index.score([], [])
+    with pytest.raises(InputError, match="Give a list of items"):
+        by_index.score(iter([item]), ["a"])  # type: ignore[arg-type]
