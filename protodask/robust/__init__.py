@@ -1,0 +1,1 @@
+"""Maximum-margin classifiers from features that are known only roughly."""
