@@ -1,0 +1,106 @@
+"""The formulations by name: what each knows of the samples, and the brackets that follow.
+
+All but SVM and M keep the probability of error at or below `eps` for every distribution that agrees with what they know
+(MC by Chebyshev's inequality, S for sure, the others by Bernstein's).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, assert_never, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.errors import InputError
+from protodask.robust.spread import nu
+from protodask.robust.terms import Terms
+from protodask.robust.uncertain_rows import UncertainRows
+
+Floats = NDArray[np.float64]
+
+Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
+
+FORMULATIONS: tuple[Formulation, ...] = get_args(Formulation)
+
+
+def named(formulation: str) -> Formulation:
+    """The formulation of that name, with or without the "MM-" of the literature."""
+    bare = formulation.removeprefix("MM-")
+    for name in FORMULATIONS:
+        if bare == name:
+            return name
+    raise InputError(f"There is no formulation {formulation!r}.", f"Choose one of {', '.join(FORMULATIONS)}.")
+
+
+def make_terms(rows: UncertainRows, formulation: str, eps: float) -> Terms:
+    """The brackets of the samples under a formulation at a probability of error `eps`, in (0, 1).
+
+    SVM and M take the middle of the bounds of the mean. S takes the support; MC the means and the largest variances
+    that agree with what is known; SBM and SBMV the bounds of the means, SBMV the second moments as well; SM and SMV the
+    same with exact means, which must be given. A bound that is not given is what the support implies.
+    """
+    if not 0 < eps < 1:
+        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
+    name = named(formulation)
+    match name:
+        case "SVM" | "M":
+            middle = rows.mean_midpoint
+            return Terms(middle, middle, np.zeros_like(middle))
+        case "S":
+            return Terms(rows.lower, rows.upper, np.zeros_like(rows.lower))
+        case "MC":
+            low, high = rows.means_that_agree()
+            return Terms(low, high, float(np.sqrt((1 - eps) / eps)) * largest_deviation(rows))
+        case "SBMV" | "SBMV-I" | "SMV" | "SMV-I":
+            used = rows
+        case "SBM" | "SBM-I" | "SM" | "SM-I":
+            used = rows.without_second_moment()
+        case _:
+            assert_never(name)
+    if name in ("SMV", "SMV-I", "SM", "SM-I"):
+        _need_exact_means(rows, name)
+    low, high = used.means_that_agree()
+    spread = float(np.sqrt(-2 * np.log(eps))) * used.half_width * nu(*used.normalised())
+    if name.endswith("-I"):
+        return Terms(low, high, spread, used.lower, used.upper)
+    return Terms(low, high, spread)
+
+
+def largest_deviation(rows: UncertainRows) -> Floats:
+    """The largest standard deviation (N, D) that agrees with what is known.
+
+    The maximum over `m` in [m-, m+] of `min(S2, (l + u) m - l u) - m^2`, which is concave in `m`: it is where a piece
+    has its own maximum, where the pieces meet, or at an end.
+    """
+    low, high = rows.means_that_agree()
+    center = rows.center
+
+    def variance(mean: Floats) -> Floats:
+        found = (rows.upper - mean) * (mean - rows.lower)
+        if rows.second_moment is None:
+            return found
+        return np.minimum(found, rows.second_moment - np.square(mean))
+
+    tried = [np.clip(center, low, high)]
+    if rows.second_moment is not None:
+        tried += [np.clip(0.0, low, high), low, high]
+        total = rows.lower + rows.upper
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            meeting = (rows.second_moment + rows.lower * rows.upper) / total
+        tried.append(np.clip(np.where(np.isfinite(meeting), meeting, low), low, high))
+    largest = variance(tried[0])
+    for mean in tried[1:]:
+        largest = np.maximum(largest, variance(mean))
+    return np.sqrt(np.maximum(largest, 0.0))
+
+
+def _need_exact_means(rows: UncertainRows, name: Formulation) -> None:
+    inexact = rows.mean_low < rows.mean_high
+    if inexact.any():
+        row, feature = (int(place) for place in np.argwhere(inexact)[0])
+        raise InputError(
+            f"{name} asks for exact means, but in {rows.name(row, feature)} the mean is known only to lie between "
+            f"{rows.mean_low[row, feature]:g} and {rows.mean_high[row, feature]:g}.",
+            f"Choose {name.replace('SM', 'SBM', 1)}, which takes bounds, or take the middle for the mean with "
+            "`rows.exact_means()`.",
+        )
