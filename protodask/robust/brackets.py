@@ -32,8 +32,11 @@ from protodask.robust.terms import Floats, Terms
 NEGLIGIBLE = 1e-150
 """Gains below this share of a sample's largest have squares that vanish; leaving them out costs that share."""
 
-TILE = 1 << 16
+TILE = 1 << 15
 """Numbers of each array worked on at once: a few such arrays fit in a processor's cache."""
+
+WORTH_COPYING = 0.6
+"""Rows that are not finished are set apart once they are less than this share of all."""
 
 
 def bracket(terms: Terms, y: NDArray[np.generic], weights: Floats) -> tuple[Floats, Floats]:
@@ -148,23 +151,32 @@ def _fractions(terms: Terms, direction: Floats, weights: Floats) -> Floats:
 def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:
     """`x` that maximises `gain . x` over `|x| <= 1`, `0 <= x <= limits`, a problem in each row of (N, D).
 
-    Gains are 0 or so large that their squares do not vanish. With `tau` from `|x| = 1` for the features that are not at
-    their limit, those that go past theirs join them: `tau` only grows, so none ever leaves and the end is exact.
+    Gains are 0, or so large that their squares do not vanish. `tau` from `|x| = 1` for the features that are not at
+    their limit brings others to theirs: it only grows, so none ever leaves again and the end is exact.
     """
-    fractions = np.zeros_like(gain)
-    rows = np.flatnonzero(gain.any(axis=1))
-    gain = gain[rows]
-    limits = np.where(gain > 0, limits[rows], 0.0)
-    free = gain > 0
+    limits = np.where(gain > 0, limits, 0.0)
+    result = np.empty(len(gain))
+    rows, some_gain, some_limits = np.arange(len(gain)), gain, limits
+    gain_squares, limit_squares = gain * gain, limits * limits
+    tau = _tau(np.ones(len(gain)), gain_squares.sum(axis=1))
+    before = np.zeros(len(gain), dtype=np.int64)
     while len(rows):
-        taken = np.where(free, 0.0, limits)
-        moving = np.where(free, gain, 0.0)
-        left = np.maximum(1.0 - np.einsum("nd,nd->n", taken, taken), 0.0)
-        squares = np.einsum("nd,nd->n", moving, moving)
-        tau = np.sqrt(np.divide(left, squares, out=np.zeros(len(rows)), where=squares > 0))
-        moving *= tau[:, None]
-        past = moving > np.where(free, limits, np.inf)
-        again = past.any(axis=1)
-        fractions[rows[~again]] = (taken + moving)[~again]
-        rows, gain, limits, free = rows[again], gain[again], limits[again], (free & ~past)[again]
-    return fractions
+        result[rows] = tau
+        stopped = some_gain * tau[:, None] >= some_limits
+        count = np.count_nonzero(stopped, axis=1)
+        again = count > before
+        if not again.any():
+            break
+        if np.count_nonzero(again) < WORTH_COPYING * len(rows):
+            rows, some_gain, some_limits = rows[again], some_gain[again], some_limits[again]
+            gain_squares, limit_squares = gain_squares[again], limit_squares[again]
+            stopped, count = stopped[again], count[again]
+        before = count
+        left = 1.0 - np.einsum("nd,nd->n", limit_squares, stopped)
+        tau = _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped))
+    return np.minimum(gain * result[:, None], limits)
+
+
+def _tau(left: Floats, squares: Floats) -> Floats:
+    """`sqrt(left / squares)`; without any square so large that whatever has a gain is at its limit."""
+    return np.sqrt(np.divide(left, squares, out=np.full(len(left), 1.0 / NEGLIGIBLE**2), where=squares > 0))
