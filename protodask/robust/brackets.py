@@ -114,8 +114,8 @@ def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Float
 def _towards(terms: Terms, direction: Floats) -> Floats:
     """The end of the bounds of the mean in a direction, their middle where there is none."""
     ends = np.where(direction > 0, terms.mean_high, terms.mean_low)
-    still = np.flatnonzero(direction[:1] == 0) if len(direction) else np.empty(0, dtype=np.int64)
     # A weight is 0 for all samples alike; the middle treats both labels the same way.
+    still = np.flatnonzero(~direction.any(axis=0))
     low = terms.mean_low[:, still]
     ends[:, still] = low + (terms.mean_high[:, still] - low) / 2
     return ends

@@ -12,8 +12,8 @@ Of each sample and feature the program holds no more than it must:
 Absolute values become variables where something is charged for them, and only there: what is free to grow would leave
 the solver without a bounded set of answers.
 
-The multipliers of the constraints give the points `z_i` of the samples' sets that hold the plane where it is: the
-derivative of sample `i`'s constraint by `-y_i w` is `alpha_i z_i`.
+The multipliers of the constraints give the points `z_i` of the samples' sets that hold the plane where it is: by
+stationarity `w = sum_i alpha_i y_i z_i`.
 
 `N` samples, `D` features, `F` pairs of a sample and a feature that is free there.
 """
@@ -56,8 +56,7 @@ class Answer:
 def entries_of(terms: Terms) -> int:
     """Numbers in the matrix of the program."""
     samples, features = terms.mean_low.shape
-    free = int(np.count_nonzero(_is_free(terms)))
-    return samples * (3 + 2 * features) + 11 * free + 4 * features
+    return samples * (3 + 3 * features) + 11 * np.count_nonzero(_is_free(terms)) + 4 * features
 
 
 def _is_free(terms: Terms) -> NDArray[np.bool_]:
@@ -139,9 +138,9 @@ class _Program:
     shared: Integers
     """Features whose `|w|` is a variable, in order; two runs of rows from `shared_rows` on."""
     shared_rows: int
-    support_pairs: Integers
-    """Free pairs whose `|y w + a|` is a variable; two runs of rows from `support_rows` on."""
-    support_rows: int
+    mean_pairs: Integers
+    """Free pairs whose `|a|` is a variable; two runs of rows from `mean_rows` on."""
+    mean_rows: int
     cone_rows: Integers
     """Of the numbers in the cones, with their sample and feature."""
     cone_sample: Integers
@@ -224,8 +223,8 @@ def _program(terms: Terms, sign: Floats, numbers: _Numbers) -> _Program:
         top,
         shared,
         shared_rows,
-        support_pairs,
-        support_rows,
+        mean_pairs,
+        mean_rows,
         cone_rows,
         cone_sample,
         cone_feature,
@@ -279,25 +278,32 @@ def solve_program(
 
 
 def _points(terms: Terms, sign: Floats, numbers: _Numbers, program: _Program, duals: Floats) -> Floats:
-    """`alpha_i z_i`, from the multipliers of all rows in which `w` stands."""
+    """`alpha_i z_i`, from the multipliers of the means and of the spread.
+
+    Where the support is near, its multipliers give the same point but for the solver's errors, which would be divided
+    by the spread there: small spreads would lead far out of the set.
+    """
     alpha = duals[program.top]
-    points = alpha[:, None] * np.where(numbers.free, numbers.support, numbers.mean)
-    count = len(program.shared)
-    plus = duals[program.shared_rows : program.shared_rows + count]
-    minus = duals[program.shared_rows + count : program.shared_rows + 2 * count]
-    both = plus + minus
-    share = np.divide(minus - plus, both, out=np.zeros(count), where=both > 0)
+    points = alpha[:, None] * numbers.mean
     fixed_half = np.where(numbers.free, 0.0, numbers.mean_half)[:, program.shared]
-    points[:, program.shared] += (sign * alpha)[:, None] * fixed_half * share
-    sample, feature = numbers.sample[program.support_pairs], numbers.feature[program.support_pairs]
-    count = len(program.support_pairs)
-    plus = duals[program.support_rows : program.support_rows + count]
-    minus = duals[program.support_rows + count : program.support_rows + 2 * count]
-    points[sample, feature] += minus - plus
-    fixed = ~numbers.free[program.cone_sample, program.cone_feature]
-    sample, feature = program.cone_sample[fixed], program.cone_feature[fixed]
-    points[sample, feature] += sign[sample] * terms.spread[sample, feature] * duals[program.cone_rows[fixed]]
+    points[:, program.shared] -= (
+        (sign * alpha)[:, None] * fixed_half * _balance(duals, program.shared_rows, len(program.shared))
+    )
+    sample, feature = numbers.sample[program.mean_pairs], numbers.feature[program.mean_pairs]
+    points[sample, feature] += (alpha[sample] * numbers.mean_half[sample, feature]) * _balance(
+        duals, program.mean_rows, len(program.mean_pairs)
+    )
+    sample, feature = program.cone_sample, program.cone_feature
+    direction = np.where(numbers.free[sample, feature], -1.0, sign[sample])
+    points[sample, feature] += direction * terms.spread[sample, feature] * duals[program.cone_rows]
     return points
+
+
+def _balance(duals: Floats, start: int, count: int) -> Floats:
+    """Where between -1 and 1 the multipliers of `size >= +-number` stand."""
+    plus, minus = duals[start : start + count], duals[start + count : start + 2 * count]
+    both = plus + minus
+    return np.asarray(np.divide(plus - minus, both, out=np.zeros(count), where=both > 0))
 
 
 def _clarabel() -> Any:
