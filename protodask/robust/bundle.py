@@ -1,0 +1,225 @@
+"""The robust classifier of any number of samples: a bundle of minorants, block by block, with a certified gap.
+
+    min F(w, b) = 1/2 |w|^2 + R(w, b),     R(w, b) = sum_i C_i max(0, 1 + y_i b + B_i(w))
+
+A pass evaluates one plane and brings cuts, the samples nearest to their kinks, and the curvature of the smoothed risk
+(`passes.py`). The next plane minimises the model with Newton's charge for a step from the best plane so far: where the
+risk is smooth it is Newton's step, where it has kinks the minorants know them. Each pass raises the lower bound of the
+model without any charge, and the run ends once the best plane is as close to it as asked for.
+
+`N` samples, `D` features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from protodask.engine import Engine, Source
+from protodask.robust.master import Center, Detail, Model, detail_of, lower_bound, minimize_model
+from protodask.robust.passes import EVALUATE, SURVEY, Answer, Cuts, Question, SamplesOfBlock, Survey
+from protodask.robust.terms import Floats
+
+LADDER = (1.0, 0.3, 0.1, 0.03, 0.01)
+"""Widths of the smoothed hinges relative to the widest, whose curvature is taken."""
+
+WIDEST, NARROWEST = 2.0, 1e-6
+"""Widths of the widest band, in units of the margin."""
+
+FIRST_BAND = 4.0
+"""With no weights all hinges are 0 or 2 away from their kinks; this band has them all."""
+
+MOST_CUTS = 300
+"""More are thinned out to those that took part in bounds most recently: the quadratic program stays small."""
+
+SMOOTHING = 0.3
+"""Share of the gap that the smoothing of the widest band may take, or nearly so."""
+
+MOST_CURVED = 2000
+"""With more features only the diagonal of the curvature would fit; the near samples then do the work alone."""
+
+Status = Literal["converged", "pass limit", "stalled", "one class", "no cost"]
+
+Evaluate = Callable[[Question], Answer]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The state after a pass."""
+
+    number: int
+    objective: float
+    """At the plane evaluated."""
+    best: float
+    lower: float
+    gap: float
+    """`(best - lower) / best`."""
+
+
+@dataclass(frozen=True, eq=False)
+class BundleSolution:
+    """A plane `w.x = b` with its objective and a lower bound of the least objective there is."""
+
+    weights: Floats
+    """(D,)."""
+    intercept: float
+    objective: float
+    dual_objective: float
+    status: Status
+    history: tuple[Pass, ...]
+
+    @property
+    def relative_gap(self) -> float:
+        return (self.objective - self.dual_objective) / self.objective if self.objective > 0 else 0.0
+
+    @property
+    def passes(self) -> int:
+        return len(self.history)
+
+
+def solve_bundle(
+    source: Source,
+    samples_of: SamplesOfBlock,
+    engine: Engine,
+    *,
+    gap: float = 1e-4,
+    max_passes: int = 300,
+    recorded: Callable[[Evaluate, int], Evaluate] | None = None,
+    on_pass: Callable[[Pass], None] | None = None,
+) -> BundleSolution:
+    """The best plane to a relative gap, for the samples that `samples_of` makes of the blocks of `source`.
+
+    `recorded` may put a log between the evaluations and their answers, see `bundle_run.py`; the passes are a function
+    of the answers alone, and those are the same for any engine.
+    """
+    survey = engine.reduce(source, SURVEY, samples_of, label="survey")
+    n_features = len(survey.reach)
+    origin = survey.origin
+    if not survey.cost.all():
+        return _without_margin(survey, n_features)
+
+    def evaluate(question: Question) -> Answer:
+        return engine.reduce(source, EVALUATE, samples_of, origin, question, label="evaluate")
+
+    asked = evaluate if recorded is None else recorded(evaluate, n_features)
+    found = _Bundle(survey, origin).run(asked, gap, max_passes, on_pass)
+    # The plane was found where features are counted from the origin.
+    return replace(found, intercept=found.intercept + float(found.weights @ origin))
+
+
+def _without_margin(survey: Survey, n_features: int) -> BundleSolution:
+    """What costs nothing: no weights, and all samples that count on one side."""
+    side = float(np.sign(survey.cost[1] - survey.cost[0]))
+    return BundleSolution(np.zeros(n_features), -side, 0.0, 0.0, "one class" if side else "no cost", ())
+
+
+def first_cuts(survey: Survey, origin: Floats) -> Cuts:
+    """The risk is never negative; and the cuts of all samples of a label, at no weights."""
+    signs = np.array([-1.0, 1.0])
+    centers = -signs[:, None] * (survey.center - survey.cost[:, None] * origin)
+    return Cuts(
+        np.concatenate([[0.0], survey.cost]),
+        np.concatenate([np.zeros((1, len(origin))), centers]),
+        np.concatenate([np.zeros((1, len(origin))), survey.width]),
+        np.concatenate([[0.0], signs * survey.cost]),
+    )
+
+
+class _Bundle:
+    """The minorants so far and the best plane: what changes from pass to pass."""
+
+    def __init__(self, survey: Survey, origin: Floats) -> None:
+        n_features = len(origin)
+        self.cost = float(survey.cost.sum())
+        self.cuts = first_cuts(survey, origin)
+        self.used = np.zeros(len(self.cuts), dtype=np.int64)
+        self.best = 2.0 * float(survey.cost.min())
+        self.plane = np.append(np.zeros(n_features), 1.0 if survey.cost[0] >= survey.cost[1] else -1.0)
+        # b is best at a kink: |b| <= 1 + |B_i(w)| <= 1 + |points| |w|, and 1/2 |w|^2 <= F at no weights.
+        reach = float(np.linalg.norm(survey.reach + np.abs(origin)))
+        self.box = 1.0 + reach * float(np.sqrt(2 * self.best))
+        self.lower = 0.0
+        self.center: Answer | None = None
+        self.last: Answer | None = None
+        self.charge = 1.0
+        self.n_near = 4 * (n_features + 1) + 100
+
+    @property
+    def gap(self) -> float:
+        return (self.best - self.lower) / self.best if self.best > self.lower else 0.0
+
+    def run(
+        self, evaluate: Evaluate, gap: float, max_passes: int, on_pass: Callable[[Pass], None] | None
+    ) -> BundleSolution:
+        history: list[Pass] = []
+        plane = np.append(np.zeros(len(self.plane) - 1), 0.0)
+        band, expected = FIRST_BAND, 0.0
+        status: Status = "pass limit"
+        for number in range(1, max_passes + 1):
+            question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near)
+            objective = self.take(evaluate(question), plane, expected, number)
+            self.raise_bound(number)
+            history.append(Pass(number, objective, self.best, self.lower, self.gap))
+            if on_pass is not None:
+                on_pass(history[-1])
+            if self.gap <= gap:
+                status = "converged"
+                break
+            plane = self.next_plane()
+            expected = self.model().at(plane[:-1], float(plane[-1]))
+            band = self.next_band()
+        return BundleSolution(
+            self.plane[:-1], float(self.plane[-1]), self.best, self.lower, status, tuple(history)
+        )
+
+    def take(self, answer: Answer, plane: Floats, expected: float, number: int) -> float:
+        """Add what a pass said of a plane; the model had `expected` its value there. Returns the objective."""
+        objective = float(plane[:-1] @ plane[:-1]) / 2 + answer.risk
+        self.cuts = self.cuts.joined(answer.cuts)
+        self.used = np.append(self.used, np.full(len(answer.cuts), number))
+        if self.center is None or objective < self.best:
+            if self.center is not None and self.best - objective > 0.5 * (self.best - expected):
+                self.charge = max(self.charge / 2, 1e-3)
+            self.center = answer
+            self.center_plane = plane
+        else:
+            self.charge = min(self.charge * 2, 1e4)
+        if objective < self.best:
+            self.best, self.plane = objective, plane
+        self.last = answer
+        return objective
+
+    def model(self) -> Model:
+        details: tuple[Detail, ...] = ()
+        if self.center is not None and self.last is not None:
+            details = (detail_of(self.center),)
+            if self.last is not self.center:
+                details += (detail_of(self.last),)
+        return Model(self.cuts, details)
+
+    def raise_bound(self, number: int) -> None:
+        model = self.model()
+        step = minimize_model(model, self.best)
+        bound, shares = lower_bound(model, step.multipliers, self.box)
+        self.lower = min(max(self.lower, bound), self.best)
+        self.used[shares > 1e-6] = number
+        if len(self.cuts) > MOST_CUTS:
+            kept = np.sort(np.argsort(-self.used, kind="stable")[: 2 * MOST_CUTS // 3])
+            self.cuts, self.used = self.cuts.take(kept), self.used[kept]
+
+    def next_plane(self) -> Floats:
+        assert self.center is not None
+        metric = self.center.curvature
+        n_planes = len(metric)
+        floor = 1e-6 * float(np.trace(metric)) / n_planes + 1e-12 * self.best
+        metric = self.charge * (metric + floor * np.eye(n_planes))
+        return minimize_model(self.model(), self.best, Center(self.center_plane, metric)).plane
+
+    def next_band(self) -> float:
+        # Of samples that are spread evenly over the unit beside the kink, `band` are inside, and each is off by at
+        # most band / 8: a fifth of all is taken to be near enough.
+        allowed = SMOOTHING * (self.best - self.lower) / (self.cost / 5) * 8
+        return float(np.clip(allowed, NARROWEST, WIDEST))
