@@ -19,8 +19,18 @@ from typing import Literal
 import numpy as np
 
 from protodask.engine import Engine, Source
-from protodask.robust.master import Center, Detail, Model, detail_of, lower_bound, minimize_model
-from protodask.robust.passes import EVALUATE, SURVEY, Answer, Cuts, Question, SamplesOfBlock, Survey
+from protodask.robust.master import Center, Detail, Model, Step, detail_of, lower_bound, minimize_model
+from protodask.robust.passes import (
+    EVALUATE,
+    SURVEY,
+    Answer,
+    Cuts,
+    Question,
+    SamplesOfBlock,
+    Survey,
+    hinge_curvature,
+    spread_curvature,
+)
 from protodask.robust.terms import Floats
 
 LADDER = (1.0, 0.3, 0.1, 0.03, 0.01)
@@ -144,6 +154,8 @@ class _Bundle:
         self.lower = 0.0
         self.center: Answer | None = None
         self.last: Answer | None = None
+        self.center_plane, self.center_band = self.plane, FIRST_BAND
+        self.shares: dict[float, float] = {}
         self.charge = 1.0
         self.n_near = 4 * (n_features + 1) + 100
 
@@ -160,7 +172,7 @@ class _Bundle:
         status: Status = "pass limit"
         for number in range(1, max_passes + 1):
             question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near)
-            objective = self.take(evaluate(question), plane, expected, number)
+            objective = self.take(evaluate(question), plane, band, expected, number)
             self.raise_bound(number)
             history.append(Pass(number, objective, self.best, self.lower, self.gap))
             if on_pass is not None:
@@ -175,7 +187,7 @@ class _Bundle:
             self.plane[:-1], float(self.plane[-1]), self.best, self.lower, status, tuple(history)
         )
 
-    def take(self, answer: Answer, plane: Floats, expected: float, number: int) -> float:
+    def take(self, answer: Answer, plane: Floats, band: float, expected: float, number: int) -> float:
         """Add what a pass said of a plane; the model had `expected` its value there. Returns the objective."""
         objective = float(plane[:-1] @ plane[:-1]) / 2 + answer.risk
         self.cuts = self.cuts.joined(answer.cuts)
@@ -184,7 +196,7 @@ class _Bundle:
             if self.center is not None and self.best - objective > 0.5 * (self.best - expected):
                 self.charge = max(self.charge / 2, 1e-3)
             self.center = answer
-            self.center_plane = plane
+            self.center_plane, self.center_band = plane, band
         else:
             self.charge = min(self.charge * 2, 1e4)
         if objective < self.best:
@@ -211,12 +223,38 @@ class _Bundle:
             self.cuts, self.used = self.cuts.take(kept), self.used[kept]
 
     def next_plane(self) -> Floats:
+        """The plane the model with the charge proposes; the hinges that the model has one by one are not charged for.
+
+        What they curve by themselves is, at the multipliers of the step before.
+        """
         assert self.center is not None
-        metric = self.center.curvature
+        weights, near = self.center_plane[:-1], self.center.near
+        smooth = near.cost * np.clip(near.hinge / self.center_band + 0.5, 0.0, 1.0)
+        gradient = np.column_stack([near.cuts.center + near.cuts.width * np.sign(weights), near.cuts.slope])
+        metric = self.center.curvature - hinge_curvature(gradient, near.hinge, near.cost, self.center_band)
+        alpha = np.array([self.shares.get(row, before) for row, before in zip(near.row, smooth, strict=True)])
+        metric[:-1, :-1] += spread_curvature(near.spread, near.spent, alpha - smooth, weights)
         n_planes = len(metric)
-        floor = 1e-6 * float(np.trace(metric)) / n_planes + 1e-12 * self.best
-        metric = self.charge * (metric + floor * np.eye(n_planes))
-        return minimize_model(self.model(), self.best, Center(self.center_plane, metric)).plane
+        # Rounding of what was taken away, and something where the risk is flat.
+        floor = 1e-12 * float(np.trace(self.center.curvature)) / n_planes + 1e-12 * self.best
+        metric = self.charge * metric + floor * np.eye(n_planes)
+        metric[np.arange(n_planes - 1), np.arange(n_planes - 1)] += max(self.charge - 1.0, 0.0)
+        step = minimize_model(self.model(), self.best, Center(self.center_plane, metric))
+        self.shares = self.shares_of(step)
+        return step.plane
+
+    def shares_of(self, step: Step) -> dict[float, float]:
+        """The multipliers of the samples that the model has one by one, by their numbers."""
+        found: dict[float, float] = {}
+        answers = [self.center] if self.last is self.center else [self.center, self.last]
+        whole = float(step.multipliers.details.sum())
+        if not whole > 0.01:
+            return found
+        for answer, hinges in zip(answers, step.multipliers.hinges, strict=True):
+            if answer is not None:
+                for row, share in zip(answer.near.row, hinges / whole, strict=True):
+                    found[row] = found.get(row, 0.0) + float(max(share, 0.0))
+        return found
 
     def next_band(self) -> float:
         # Of samples that are spread evenly over the unit beside the kink, `band` are inside, and each is off by at

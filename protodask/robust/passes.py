@@ -134,8 +134,23 @@ class Near:
     cost: Floats
     """(m,)."""
     cuts: Cuts
+    spread: Floats
+    """`r`, 0 where the support stops the feature, (m, D)."""
+    spent: Floats
+    """How far each such feature is beyond the bounds of its mean, (m, D)."""
     most: int
     """As many are kept."""
+
+    def take(self, rows: np.typing.NDArray[np.intp]) -> Near:
+        return Near(
+            self.hinge[rows],
+            self.row[rows],
+            self.cost[rows],
+            self.cuts.take(rows),
+            self.spread[rows],
+            self.spent[rows],
+            self.most,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,14 +210,20 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
     cuts = Cuts(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
     gradient = np.column_stack([-sign[:, None] * (points - origin), sign])
-    curvature = _hinge_curvature(gradient, hinge, cost, float(question.bands[0]))
-    _add_spread_curvature(curvature, samples, points, spent, alpha[1], weights)
+    spread = terms.spread
+    if terms.lower is not None and terms.upper is not None:
+        free = (points > terms.lower) & (points < terms.upper)
+        spread, spent = np.where(free, spread, 0.0), np.where(free, spent, 0.0)
+    curvature = hinge_curvature(gradient, hinge, cost, float(question.bands[0]))
+    curvature[:-1, :-1] += spread_curvature(spread, spent, alpha[1], weights)
     nearest = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
     near = Near(
         hinge[nearest],
         (first_row + nearest).astype(np.float64),
         cost[nearest],
         Cuts(np.ones(len(nearest)), center[nearest], width[nearest], sign[nearest]),
+        spread[nearest],
+        spent[nearest],
         question.n_near,
     )
     return Answer(float(kept @ hinge), cuts, curvature, near)
@@ -215,40 +236,27 @@ def _nearest(
     return among[order[:most]]
 
 
-def _hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) -> Floats:
-    """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge."""
+def hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) -> Floats:
+    """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge, (D + 1, D + 1)."""
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
     rows = gradient[inside]
     return np.asarray((rows * (cost[inside] / band)[:, None]).T @ rows)
 
 
-def _add_spread_curvature(
-    curvature: Floats, samples: Samples, points: Floats, spent: Floats, alpha: Floats, weights: Floats
-) -> None:
-    """Add `sum alpha_i` times the second derivatives of the norms, of the features short of the support.
+def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats) -> Floats:
+    """`sum alpha_i` times the second derivatives of the norms, of the features short of the support, (D, D).
 
     With `g_j = r_j |w_j|` of those, and the share of the ball that is theirs, `e = spent.|w| / |g|`, it is
     `e / |g| (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
     """
-    terms = samples.terms
-    if not terms.spread.any():
-        return
-    n_features = len(weights)
     size = np.abs(weights)
-    spread = terms.spread
-    if terms.lower is not None and terms.upper is not None:
-        free = (points > terms.lower) & (points < terms.upper)
-        spread, spent = np.where(free, spread, 0.0), np.where(free, spent, 0.0)
-    length = np.linalg.norm(spread * size, axis=1)
-    value = spent @ size
+    length, value = np.linalg.norm(spread * size, axis=1), spent @ size
     sound = (length > 0) & (value > 0)
     length, value = np.where(sound, length, 1.0), np.where(sound, value, 1.0)
     share = np.where(sound, alpha * value / np.square(length), 0.0)
-    diagonal = np.arange(n_features)
-    curvature[diagonal, diagonal] += share @ np.square(spread)
-    signed = spent * np.sign(weights)
     across = np.where(sound, alpha / value, 0.0)
-    curvature[:n_features, :n_features] -= (signed * across[:, None]).T @ signed
+    signed = spent * np.sign(weights)
+    return np.asarray(np.diag(share @ np.square(spread)) - (signed * across[:, None]).T @ signed)
 
 
 def merge_answers(left: Answer, right: Answer) -> Answer:
@@ -266,10 +274,16 @@ def merge_answers(left: Answer, right: Answer) -> Answer:
 
 
 def _merge_near(left: Near, right: Near) -> Near:
-    hinge, row = np.concatenate([left.hinge, right.hinge]), np.concatenate([left.row, right.row])
-    rows = _nearest(np.abs(hinge), row, np.arange(len(row)), left.most)
-    cost = np.concatenate([left.cost, right.cost])
-    return Near(hinge[rows], row[rows], cost[rows], left.cuts.joined(right.cuts).take(rows), left.most)
+    both = Near(
+        np.concatenate([left.hinge, right.hinge]),
+        np.concatenate([left.row, right.row]),
+        np.concatenate([left.cost, right.cost]),
+        left.cuts.joined(right.cuts),
+        np.concatenate([left.spread, right.spread]),
+        np.concatenate([left.spent, right.spent]),
+        left.most,
+    )
+    return both.take(_nearest(np.abs(both.hinge), both.row, np.arange(len(both.row)), both.most))
 
 
 EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)
