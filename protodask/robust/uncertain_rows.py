@@ -29,8 +29,10 @@ class UncertainRows:
     """What is known of `N` samples of `D` features, in the units of the features, each array (N, D).
 
     Without bounds of the means they are the support, without a second moment it is what the support implies,
-    `E X^2 <= (l + u) E X - l u`. What contradicts itself is refused by sample and feature; a contradiction that
-    rounding explains is mended to the side that claims less.
+    `E X^2 <= (l + u) E X - l u`. A second moment rules out means beyond `abs(m) = sqrt(S2)`, so that `mean_low` and
+    `mean_high` may lie closer together here than they were given. If no mean is left, and wherever else the statements
+    contradict each other, the error names sample and feature; a contradiction that rounding explains is mended to the
+    side that claims less.
 
     A second moment that is small next to the square of the mean carries few digits of the variance: features whose
     means are large next to their spread should be centred first.
@@ -102,8 +104,6 @@ class UncertainRows:
                 "A mean lies between the least and the largest possible value: mend the bounds.",
             )
             mean_high_ = np.clip(mean_high_, low, high)
-        object.__setattr__(self, "mean_low", mean_low_)
-        object.__setattr__(self, "mean_high", mean_high_)
         second = floats.get("second_moment")
         if second is not None:
             least = np.square(np.clip(0.0, mean_low_, mean_high_))
@@ -113,6 +113,10 @@ class UncertainRows:
                 "The mean of the squares is never below the square of the mean: mend either.",
             )
             second = np.maximum(second, least)
+            largest_mean = np.sqrt(second) * (1 + rounding)
+            mean_low_, mean_high_ = np.maximum(mean_low_, -largest_mean), np.minimum(mean_high_, largest_mean)
+        object.__setattr__(self, "mean_low", mean_low_)
+        object.__setattr__(self, "mean_high", mean_high_)
         object.__setattr__(self, "second_moment", second)
 
     @classmethod
@@ -165,19 +169,10 @@ class UncertainRows:
         """The same, with no more known of the second moments than the support implies."""
         return self._with(second_moment=None)
 
-    def means_that_agree(self) -> tuple[Floats, Floats]:
-        """Bounds of the means, less what the second moment rules out: `E X^2 >= (E X)^2`, so `abs(m) <= sqrt(S2)`."""
-        if self.second_moment is None:
-            return self.mean_low, self.mean_high
-        largest = np.sqrt(self.second_moment)
-        # A mean that is known exactly stays as it is: the second moment may be its square, rounded.
-        low = np.minimum(np.maximum(self.mean_low, -largest), self.mean_high)
-        return low, np.maximum(np.minimum(self.mean_high, largest), low)
-
     def normalised(self) -> tuple[Floats, Floats, Floats]:
         """`(mhat-, mhat+, sighat)`: the moments of `(X - c) / s`, each (N, D); 0 where `s` is 0.
 
-        `mhat = (m - c) / s` for the means that agree with the second moment, and
+        `mhat = (m - c) / s`, and
 
             sighat^2 = min(1, max over m in [m-, m+] of (S2 - 2 c m + c^2) / s^2),
 
@@ -186,7 +181,7 @@ class UncertainRows:
         center, half = self.center, self.half_width
         known = half == 0
         scale = np.where(known, 1.0, half)
-        mean_low, mean_high = self.means_that_agree()
+        mean_low, mean_high = self.mean_low, self.mean_high
         low = np.where(known, 0.0, np.clip((mean_low - center) / scale, -1.0, 1.0))
         high = np.where(known, 0.0, np.clip((mean_high - center) / scale, -1.0, 1.0))
         if self.second_moment is None:
