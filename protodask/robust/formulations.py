@@ -91,28 +91,23 @@ def spread_multiple(formulation: str, eps: float) -> float:
 def largest_deviation(rows: UncertainRows) -> Floats:
     """The largest standard deviation (N, D) that agrees with what is known.
 
-    The maximum over `m` in [m-, m+] of `min(S2, (l + u) m - l u) - m^2`, which is concave in `m`: it is where a piece
-    has its own maximum, where the pieces meet, or at an end.
+    The variance at a mean `m` is at most `min(s^2, S) - (m - c)^2`, `S` the largest `E (X - c)^2`, which is linear in
+    `m`. So the largest is where a piece has its own maximum, where the pieces meet, or at an end.
     """
     low, high, center = rows.mean_low, rows.mean_high, rows.center
-
-    def variance(mean: Floats) -> Floats:
-        found = (rows.upper - mean) * (mean - rows.lower)
-        if rows.second_moment is None:
-            return found
-        return np.minimum(found, rows.second_moment - np.square(mean))
-
     tried = [np.clip(center, low, high)]
     if rows.second_moment is not None:
-        tried += [np.clip(0.0, low, high), low, high]
-        total = rows.lower + rows.upper
+        origin = np.zeros_like(center) if rows.origin is None else rows.origin
+        slope = 2 * (origin - center)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            meeting = (rows.second_moment + rows.lower * rows.upper) / total
-        tried.append(np.clip(np.where(np.isfinite(meeting), meeting, low), low, high))
-    largest = variance(tried[0])
-    for mean in tried[1:]:
-        largest = np.maximum(largest, variance(mean))
-    return np.sqrt(np.maximum(largest, 0.0))
+            # S2 + slope (m - c) - (o - c)^2 = s^2
+            meeting = center + (np.square(rows.half_width) - rows.second_moment + np.square(slope) / 4) / slope
+        meeting = np.where(np.isfinite(meeting), meeting, low)
+        tried += [low, high, np.clip(origin, low, high), np.clip(meeting, low, high)]
+    largest = np.zeros_like(center)
+    for mean in tried:
+        largest = np.maximum(largest, rows.largest_square(mean) - np.square(mean - center))
+    return np.sqrt(largest)
 
 
 def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:
