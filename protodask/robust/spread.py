@@ -54,8 +54,10 @@ CHUNK = 1 << 13
 def nu(mean_low: ArrayLike, mean_high: ArrayLike, sigma: ArrayLike, tolerance: float = TOLERANCE) -> Floats:
     """`nu(m-, m+, sg)` for arrays that broadcast: not below the exact value, and at most `1 + tolerance` times that.
 
-    It asks for `-sg <= m- <= m+ <= sg <= 1`. `nu` lies between `sqrt(sg^2 - min(m-^2, m+^2))` and 1; it grows with `sg`,
-    but may fall as [m-, m+] widens. As `sg` comes down to `abs(m)` it falls to 0 no faster than a logarithm.
+    It asks for `-sg <= m- <= m+ <= sg <= 1`. `nu` lies between `sqrt(sg^2 - min(m-^2, m+^2))` and 1, also where
+    [m-, m+] holds 0. It grows with `sg`, but may fall as [m-, m+] widens: the slack between `m` and the ends, which the
+    bound takes for granted, then counts for more. As `sg` comes down to `abs(m)`, it falls to 0 no faster than
+    `1 / sqrt(2 log(1 / (sg^2 - m^2)))`.
     """
     low, high, largest = (
         np.asarray(values, dtype=np.float64) for values in np.broadcast_arrays(mean_low, mean_high, sigma)
