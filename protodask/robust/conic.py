@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket, rows_of_terms
-from protodask.robust.cone_program import MOST_ENTRIES, Answer, entries_of, solve_program
+from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, entries_of, solve_program
 from protodask.robust.terms import Floats, Terms
-from protodask.robust.weak_duality import DualBound, dual_bound, plane_of
+from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of
 
 GAP = 1e-6
 """Gap relative to the objective that a solution must have; the solver usually leaves 1e-8."""
@@ -146,13 +146,13 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution
 
     Features have their own units, so have costs: with weights `unit w` objective and costs are `unit^2` times as large.
     """
-    plane = plane_of(terms, sign, costs, np.zeros(terms.mean_low.shape[1]), 0.0)
+    plane = _first_plane(terms, sign, costs)
     bound = DualBound(0.0, plane.weights)
     status, iterations, attempts, primal_residual = "not asked", 0, 0, 0.0
-    for unit, regularised in itertools.product(_units(terms), (False, True)):
-        # Objectives near 1 suit the solver's tolerances: at first that of no weights at all, then the least known.
+    for unit, setup in itertools.product(_units(terms), SETUPS):
+        # Objectives near 1 suit the solver's tolerances.
         answer = solve_program(
-            _moved(terms, np.zeros(1), unit), sign, costs * unit**2, plane.objective * unit**2, regularised=regularised
+            _moved(terms, np.zeros(1), unit), sign, costs * unit**2, plane.objective * unit**2, setup
         )
         attempts += 1
         if answer is None:
@@ -181,6 +181,19 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution
         primal_residual,
         dual_residual,
     )
+
+
+def _first_plane(terms: Terms, sign: Floats, costs: Floats) -> Plane:
+    """The best of some multiples of the difference between the labels' means, none among them."""
+    middle = _middle(terms)
+    towards = middle[sign > 0].mean(axis=0) - middle[sign < 0].mean(axis=0)
+    square = float(towards @ towards)
+    plane = plane_of(terms, sign, costs, np.zeros(len(towards)), 0.0)
+    if not square > 0:
+        return plane
+    # 2 / |difference|^2 puts the labels' means at the margins.
+    planes = (plane_of(terms, sign, costs, towards * (2 / square * 4.0**power), 0.0) for power in range(-8, 5))
+    return min(plane, *planes, key=lambda candidate: candidate.objective)
 
 
 def _slack_difference(terms: Terms, sign: Floats, answer: Answer, unit: float) -> float:
