@@ -173,10 +173,11 @@ def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:
         if np.count_nonzero(again) < WORTH_COPYING * len(rows):
             rows, some_gain, some_limits = rows[again], some_gain[again], some_limits[again]
             gain_squares, limit_squares = gain_squares[again], limit_squares[again]
-            stopped, count = stopped[again], count[again]
+            stopped, count, tau = stopped[again], count[again], tau[again]
         before = count
         left = 1.0 - np.einsum("nd,nd->n", limit_squares, stopped)
-        tau = _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped))
+        # Rounding leaves nothing where a limit is 1, and must not take back what the others have.
+        tau = np.maximum(tau, _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped)))
     fractions: Floats = np.minimum(gain * result[:, None], limits)
     return fractions
 
