@@ -24,6 +24,9 @@ from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, entries_
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of
 
+MOST_COST = 1e6
+"""Costs up to here, in units of the features, are left to the solver as they are at first."""
+
 GAP = 1e-6
 """Gap relative to the objective that a solution must have; the solver usually leaves 1e-8."""
 
@@ -89,7 +92,7 @@ def solve_conic(
         raise InputError(
             f"The cone solver came no closer than a relative gap of {found.relative_gap:.1e} in {found.attempts}"
             f" attempts, the last of which it called {found.status}; {gap:.1e} was asked for.",
-            "Bring the features to similar scales, ask for a wider gap, or use the bundle solver.",
+            "Bring the features to scales near 1, ask for a wider gap, or use the bundle solver.",
         )
     values, _ = bracket(_moved(terms, centre, 1.0), sign, found.weights)
     slack = np.maximum(1.0 + values + sign * found.intercept, 0.0)
@@ -149,17 +152,18 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution
     plane = _first_plane(terms, sign, costs)
     bound = DualBound(0.0, plane.weights)
     status, iterations, attempts, primal_residual = "not asked", 0, 0, 0.0
-    for unit, setup in itertools.product(_units(terms), SETUPS):
+    units = _units(terms)
+    for most, unit, setup in itertools.product(_ceilings(costs * units[0] ** 2), units, SETUPS):
+        asked = np.minimum(costs * unit**2, most)
         # Objectives near 1 suit the solver's tolerances.
-        answer = solve_program(
-            _moved(terms, np.zeros(1), unit), sign, costs * unit**2, plane.objective * unit**2, setup
-        )
+        objective = float(plane.weights @ plane.weights) / 2 * unit**2 + float(asked @ plane.slack)
+        answer = solve_program(_moved(terms, np.zeros(1), unit), sign, asked, objective, setup)
         attempts += 1
         if answer is None:
             status = "failed"
             continue
         status, iterations = answer.status, iterations + answer.iterations
-        found = plane_of(terms, sign, costs, answer.weights / unit, answer.intercept)
+        found = _clear(terms, sign, costs, plane_of(terms, sign, costs, answer.weights / unit, answer.intercept))
         primal_residual = _slack_difference(terms, sign, answer, unit)
         if found.objective < plane.objective:
             plane = found
@@ -181,6 +185,24 @@ def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution
         primal_residual,
         dual_residual,
     )
+
+
+def _ceilings(costs: Floats) -> list[float]:
+    """What costs may be cut to: a bound and a plane that meet although they were cut are those of the costs themselves.
+
+    Where the labels can be told apart with a margin of a thousandth of the unit, no multiplier is larger.
+    """
+    return [MOST_COST, np.inf] if costs.max() > MOST_COST else [np.inf]
+
+
+def _clear(terms: Terms, sign: Floats, costs: Floats, plane: Plane) -> Plane:
+    """The plane made steeper until it leaves no slack, if it then costs less: solvers leave some everywhere."""
+    most = float(plane.slack.max())
+    if not 0 < most < 0.5:
+        return plane
+    steeper = 1.0 / (1.0 - most)
+    clear = plane_of(terms, sign, costs, plane.weights * steeper, plane.intercept * steeper)
+    return min(plane, clear, key=lambda candidate: candidate.objective)
 
 
 def _first_plane(terms: Terms, sign: Floats, costs: Floats) -> Plane:
