@@ -79,9 +79,10 @@ def is_possible(sample: Sample, point: Row, slack: float = 1e-9) -> bool:
             square += (max(off - scale, 0.0) / sample.spread[j]) ** 2
         elif off > scale:
             return False
-        if sample.lower is not None and sample.upper is not None:
-            if not sample.lower[j] - scale <= z <= sample.upper[j] + scale:
-                return False
+        lower = -math.inf if sample.lower is None else sample.lower[j]
+        upper = math.inf if sample.upper is None else sample.upper[j]
+        if not lower - scale <= z <= upper + scale:
+            return False
     return square <= 1 + slack
 
 

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from reference import brackets as reference
+from reference.robust_terms import Drawn, draw, sample_of
 
 from protodask.robust import brackets
 from protodask.robust.brackets import bracket, clipped_to_ball, extreme_points, rows_of_terms, upper_bounds
 from protodask.robust.terms import Floats, Terms
-from reference import brackets as reference
-from reference.robust_terms import Drawn, draw, sample_of
 
 SEEDS = st.integers(0, 10**6)
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 8))
@@ -16,7 +16,7 @@ SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 8))
 
 def plane(seed: int, features: int) -> Floats:
     rng = np.random.default_rng(seed)
-    return rng.normal(size=features) * rng.choice([0.0, 1e-3, 1.0, 1.0], size=features)
+    return np.asarray(rng.normal(size=features) * rng.choice([0.0, 1e-3, 1.0, 1.0], size=features))
 
 
 def size(terms: Terms, weights: Floats) -> float:
