@@ -54,8 +54,8 @@ def bracket(terms: Terms, y: NDArray[np.generic], weights: Floats) -> tuple[Floa
 def extreme_points(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
     """The point of each sample's set that lies furthest against its label, (N, D)."""
     sign = np.asarray(y, dtype=np.float64)
-    points = np.empty(terms.mean_low.shape)
-    step = max(1, TILE // max(1, points.shape[1]))
+    points = np.empty_like(terms.mean_low)
+    step = max(1, TILE // max(1, len(weights)))
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
         part = rows_of_terms(terms, rows)
@@ -79,7 +79,8 @@ def rows_of_terms(terms: Terms, rows: slice | NDArray[np.generic]) -> Terms:
 def worst_means(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
     """`sum_j max(-y m-_j w_j, -y m+_j w_j)`, what the brackets are without spread, (N,)."""
     sign = np.asarray(y, dtype=np.float64)
-    return -sign * (_towards(terms, -sign[:, None] * np.sign(weights)) @ weights)
+    worst: Floats = -sign * (_towards(terms, -sign[:, None] * np.sign(weights)) @ weights)
+    return worst
 
 
 def room(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
@@ -98,7 +99,8 @@ def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Float
     bound = worst_means(terms, y, weights)
     gain = terms.spread * np.abs(weights)
     if terms.lower is None:
-        return bound + np.linalg.norm(gain, axis=1)
+        bound += np.linalg.norm(gain, axis=1)
+        return bound
     fractions = _fractions(terms, direction, weights)
     limits = _limits(terms, direction)
     moving = gain > NEGLIGIBLE * gain.max(axis=1, keepdims=True)
@@ -108,7 +110,8 @@ def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Float
     length = np.linalg.norm(np.where(free, fractions, 0.0), axis=1)
     tau = np.divide(length, np.linalg.norm(square, axis=1), out=np.full(len(gain), np.inf), where=free.any(axis=1))
     kept = np.minimum(gain, np.divide(limits, tau[:, None], out=np.full(gain.shape, np.inf), where=tau[:, None] > 0))
-    return bound + np.linalg.norm(kept, axis=1) + np.einsum("nd,nd->n", gain - kept, limits)
+    bound += np.linalg.norm(kept, axis=1) + np.einsum("nd,nd->n", gain - kept, limits)
+    return bound
 
 
 def _towards(terms: Terms, direction: Floats) -> Floats:
@@ -170,13 +173,16 @@ def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:
         if np.count_nonzero(again) < WORTH_COPYING * len(rows):
             rows, some_gain, some_limits = rows[again], some_gain[again], some_limits[again]
             gain_squares, limit_squares = gain_squares[again], limit_squares[again]
-            stopped, count = stopped[again], count[again]
+            stopped, count, tau = stopped[again], count[again], tau[again]
         before = count
         left = 1.0 - np.einsum("nd,nd->n", limit_squares, stopped)
-        tau = _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped))
-    return np.minimum(gain * result[:, None], limits)
+        # Rounding leaves nothing where a limit is 1, and must not take back what the others have.
+        tau = np.maximum(tau, _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped)))
+    fractions: Floats = np.minimum(gain * result[:, None], limits)
+    return fractions
 
 
 def _tau(left: Floats, squares: Floats) -> Floats:
     """`sqrt(left / squares)`; without any square so large that whatever has a gain is at its limit."""
-    return np.sqrt(np.divide(left, squares, out=np.full(len(left), 1.0 / NEGLIGIBLE**2), where=squares > 0))
+    ratio: Floats = np.divide(left, squares, out=np.full(len(left), 1.0 / NEGLIGIBLE**2), where=squares > 0)
+    return np.sqrt(ratio)

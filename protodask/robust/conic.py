@@ -20,9 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from protodask.errors import InputError
 from protodask.robust.brackets import bracket, rows_of_terms
-from protodask.robust.cone_program import MOST_ENTRIES, Answer, entries_of, solve_program
+from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
 from protodask.robust.terms import Floats, Terms
-from protodask.robust.weak_duality import DualBound, dual_bound, plane_of
+from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of
+
+CEILINGS = (1e3, 1e6)
+"""What costs are cut to at first, where features are of size 1.
+
+Labels that can be told apart with a margin of 0.05, or 0.001, have no multiplier above these.
+"""
 
 GAP = 1e-6
 """Gap relative to the objective that a solution must have; the solver usually leaves 1e-8."""
@@ -89,7 +95,7 @@ def solve_conic(
         raise InputError(
             f"The cone solver came no closer than a relative gap of {found.relative_gap:.1e} in {found.attempts}"
             f" attempts, the last of which it called {found.status}; {gap:.1e} was asked for.",
-            "Bring the features to similar scales, ask for a wider gap, or use the bundle solver.",
+            "Bring the features to scales near 1, ask for a wider gap, or use the bundle solver.",
         )
     values, _ = bracket(_moved(terms, centre, 1.0), sign, found.weights)
     slack = np.maximum(1.0 + values + sign * found.intercept, 0.0)
@@ -141,46 +147,107 @@ def _units(terms: Terms) -> list[float]:
     return units or [1.0]
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The best of some attempts."""
+
+    plane: Plane
+    bound: DualBound
+    status: str = "not asked"
+    iterations: int = 0
+    attempts: int = 0
+    primal_residual: float = 0.0
+
+
 def _attempts(terms: Terms, sign: Floats, costs: Floats, gap: float) -> Solution:
     """The best plane and the best bound of all attempts, which end as soon as the two meet.
 
+    High costs are cut at first: a plane and a bound that meet are what they are whatever costs they were found with.
+    """
+    plane = _first_plane(terms, sign, costs)
+    found = _Found(plane, DualBound(0.0, np.zeros_like(plane.weights)))
+    units = _units(terms)
+    highest = float(costs.max()) * units[0] ** 2
+    for most in (*(ceiling for ceiling in CEILINGS if ceiling < highest), np.inf):
+        for unit, setup in itertools.product(units, SETUPS):
+            found, enough = _attempt(found, terms, sign, costs, most, unit, setup, gap)
+            if found.plane.objective - found.bound.value <= gap * found.plane.objective:
+                return _solution(found)
+            if enough:
+                break
+    return _solution(found)
+
+
+def _attempt(
+    found: _Found, terms: Terms, sign: Floats, costs: Floats, most: float, unit: float, setup: Setup, gap: float
+) -> tuple[_Found, bool]:
+    """What one more attempt adds, and whether it solved the problem at the costs it was given.
+
     Features have their own units, so have costs: with weights `unit w` objective and costs are `unit^2` times as large.
     """
-    plane = plane_of(terms, sign, costs, np.zeros(terms.mean_low.shape[1]), 0.0)
-    bound = DualBound(0.0, plane.weights)
-    status, iterations, attempts, primal_residual = "not asked", 0, 0, 0.0
-    for unit, regularised in itertools.product(_units(terms), (False, True)):
-        # Objectives near 1 suit the solver's tolerances: at first that of no weights at all, then the least known.
-        answer = solve_program(
-            _moved(terms, np.zeros(1), unit), sign, costs * unit**2, plane.objective * unit**2, regularised=regularised
-        )
-        attempts += 1
-        if answer is None:
-            status = "failed"
-            continue
-        status, iterations = answer.status, iterations + answer.iterations
-        found = plane_of(terms, sign, costs, answer.weights / unit, answer.intercept)
-        primal_residual = _slack_difference(terms, sign, answer, unit)
-        if found.objective < plane.objective:
-            plane = found
-        found_bound = dual_bound(terms, sign, costs, answer.multipliers / unit**2, answer.points / unit)
-        if found_bound.value > bound.value:
-            bound = found_bound
-        if plane.objective - bound.value <= gap * plane.objective:
-            break
-    dual_residual = _distance(plane.weights, bound.weights)
+    cut = np.minimum(costs, most / unit**2)
+    # Objectives near 1 suit the solver's tolerances.
+    objective = _objective(found.plane, cut) * unit**2
+    answer = solve_program(_moved(terms, np.zeros(1), unit), sign, cut * unit**2, objective, setup)
+    if answer is None:
+        return replace(found, status="failed", attempts=found.attempts + 1), False
+    raw = plane_of(terms, sign, costs, answer.weights / unit, answer.intercept)
+    plane = _clear(terms, sign, costs, raw)
+    bound = dual_bound(terms, sign, cut, answer.multipliers / unit**2, answer.points / unit)
+    least = min(_objective(raw, cut), _objective(plane, cut))
+    better = _Found(
+        min(found.plane, plane, key=lambda candidate: candidate.objective),
+        max(found.bound, bound, key=lambda candidate: candidate.value),
+        answer.status,
+        found.iterations + answer.iterations,
+        found.attempts + 1,
+        _slack_difference(terms, sign, answer, unit),
+    )
+    return better, least - bound.value <= gap * least
+
+
+def _objective(plane: Plane, costs: Floats) -> float:
+    return float(plane.weights @ plane.weights) / 2 + float(costs @ plane.slack)
+
+
+def _solution(found: _Found) -> Solution:
+    plane, bound = found.plane, found.bound
     return Solution(
         plane.weights,
         plane.intercept,
         plane.slack,
         plane.objective,
         bound.value,
-        status,
-        iterations,
-        attempts,
-        primal_residual,
-        dual_residual,
+        found.status,
+        found.iterations,
+        found.attempts,
+        found.primal_residual,
+        _distance(plane.weights, bound.weights),
     )
+
+
+def _clear(terms: Terms, sign: Floats, costs: Floats, plane: Plane) -> Plane:
+    """The plane made steeper until it leaves no slack, if it then costs less: solvers leave some everywhere."""
+    most = float(plane.slack.max())
+    if not 0 < most < 0.5:
+        return plane
+    # A little more, or rounding leaves some.
+    steeper = (1.0 + 1e-14) / (1.0 - most)
+    clear = plane_of(terms, sign, costs, plane.weights * steeper, plane.intercept * steeper)
+    return min(plane, clear, key=lambda candidate: candidate.objective)
+
+
+def _first_plane(terms: Terms, sign: Floats, costs: Floats) -> Plane:
+    """The best of some multiples of the difference between the labels' means, none among them."""
+    middle = _middle(terms)
+    towards = middle[sign > 0].mean(axis=0) - middle[sign < 0].mean(axis=0)
+    square = float(towards @ towards)
+    plane = plane_of(terms, sign, costs, np.zeros(len(towards)), 0.0)
+    if not square > 0:
+        return plane
+    # 2 / |difference|^2 puts the labels' means at the margins.
+    planes = (plane_of(terms, sign, costs, towards * (2 / square * 4.0**power), 0.0) for power in range(-8, 5))
+    return min(plane, *planes, key=lambda candidate: candidate.objective)
 
 
 def _slack_difference(terms: Terms, sign: Floats, answer: Answer, unit: float) -> float:
