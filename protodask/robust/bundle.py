@@ -183,9 +183,7 @@ class _Bundle:
             plane = self.next_plane()
             expected = self.model().at(plane[:-1], float(plane[-1]))
             band = self.next_band()
-        return BundleSolution(
-            self.plane[:-1], float(self.plane[-1]), self.best, self.lower, status, tuple(history)
-        )
+        return BundleSolution(self.plane[:-1], float(self.plane[-1]), self.best, self.lower, status, tuple(history))
 
     def take(self, answer: Answer, plane: Floats, band: float, expected: float, number: int) -> float:
         """Add what a pass said of a plane; the model had `expected` its value there. Returns the objective."""

@@ -108,7 +108,10 @@ class Step:
 
 
 def minimize_model(model: Model, scale: float, center: Center | None = None) -> Step:
-    """The plane where the model, with what the step from a center is charged, is lowest; `scale` is a size of values."""
+    """The plane where the model, with what the step from a center is charged, is lowest.
+
+    `scale` is a size of the values, in whose units the program is solved.
+    """
     clarabel = _clarabel()
     n_features = model.cuts.center.shape[1]
     kinks = np.flatnonzero(
@@ -124,10 +127,11 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     def rows_of(cuts: Cuts) -> Any:
         return np.column_stack([cuts.center, cuts.slope, cuts.width[:, kinks]])
 
-    parts, limits = [], []
+    parts: list[Any] = []
+    limits: list[Floats] = []
     lowered = -np.ones((len(model.cuts), 1))
     tail = sparse.csc_matrix((len(model.cuts), sum(sizes)))
-    parts.append(sparse.hstack([sparse.csc_matrix(rows_of(model.cuts) / scale), lowered, tail]))
+    parts.append(_beside(rows_of(model.cuts) / scale, lowered, tail))
     limits.append(-model.cuts.value / scale)
     before = 0
     for detail, size in zip(model.details, sizes, strict=True):
@@ -138,11 +142,9 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
         limits.append(-detail.rest.value / scale)
         price = detail.cost / scale
         own = [sparse.csc_matrix((size, before)), -sparse.eye_array(size), sparse.csc_matrix((size, after))]
-        parts.append(
-            sparse.hstack([sparse.csc_matrix(rows_of(detail.hinges) * price[:, None]), np.zeros((size, 1)), *own])
-        )
+        parts.append(_beside(rows_of(detail.hinges) * price[:, None], np.zeros((size, 1)), *own))
         limits.append(-detail.hinges.value * price)
-        parts.append(sparse.hstack([sparse.csc_matrix((size, value + 1)), *own]))
+        parts.append(_beside(sparse.csc_matrix((size, value + 1)), *own))
         limits.append(np.zeros(size))
         before += size
     for sign in (1.0, -1.0):
@@ -169,6 +171,10 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     return Step(found[:n_planes], _multipliers(model, dual), str(solution.status))
 
 
+def _beside(*parts: Any) -> Any:
+    return sparse.hstack([sparse.csc_matrix(part) for part in parts])
+
+
 def _multipliers(model: Model, dual: Floats) -> Multipliers:
     place = len(model.cuts)
     details, hinges = [], []
@@ -181,7 +187,7 @@ def _multipliers(model: Model, dual: Floats) -> Multipliers:
 
 
 def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[float, Floats]:
-    """What no plane with an intercept of at most `box` in size has less than, and the shares of the cuts in it, (M,)."""
+    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts in it, (M,)."""
     shares = _positive(multipliers.cuts)
     details = _positive(multipliers.details)
     total = shares.sum() + details.sum()

@@ -60,9 +60,9 @@ class Survey:
     @property
     def origin(self) -> Floats:
         """Where features are counted from: midway between the means of the labels, for the intercept has no price."""
-        return np.asarray(np.divide(self.center, self.cost[:, None], where=self.cost[:, None] > 0, out=0 * self.center)).mean(
-            axis=0
-        )
+        return np.asarray(
+            np.divide(self.center, self.cost[:, None], where=self.cost[:, None] > 0, out=0 * self.center)
+        ).mean(axis=0)
 
 
 def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
