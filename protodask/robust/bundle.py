@@ -39,8 +39,11 @@ LADDER = (1.0, 0.3, 0.1, 0.03, 0.01)
 WIDEST, NARROWEST = 2.0, 1e-6
 """Widths of the widest band, in units of the margin."""
 
-FIRST_BAND = 4.0
+FIRST_BAND = 6.0
 """With no weights all hinges are 0 or 2 away from their kinks; this band has them all."""
+
+MOST_CHARGED = 64.0
+"""A step is charged at most so many times: then the model, not the length of the step, is what is wrong."""
 
 MOST_CUTS = 300
 """More are thinned out to those that took part in bounds most recently: the quadratic program stays small."""
@@ -157,6 +160,9 @@ class _Bundle:
         self.center_plane, self.center_band = self.plane, FIRST_BAND
         self.shares: dict[float, float] = {}
         self.charge = 1.0
+        self.failed = 0
+        """Passes since the best plane was found."""
+        self.lowest = self.plane
         self.n_near = 4 * (n_features + 1) + 100
 
     @property
@@ -167,7 +173,7 @@ class _Bundle:
         self, evaluate: Evaluate, gap: float, max_passes: int, on_pass: Callable[[Pass], None] | None
     ) -> BundleSolution:
         history: list[Pass] = []
-        plane = np.append(np.zeros(len(self.plane) - 1), 0.0)
+        plane = self.plane
         band, expected = FIRST_BAND, 0.0
         status: Status = "pass limit"
         for number in range(1, max_passes + 1):
@@ -195,8 +201,10 @@ class _Bundle:
                 self.charge = max(self.charge / 2, 1e-3)
             self.center = answer
             self.center_plane, self.center_band = plane, band
+            self.failed = 0
         else:
-            self.charge = min(self.charge * 2, 1e4)
+            self.charge = min(self.charge * 2, MOST_CHARGED)
+            self.failed += 1
         if objective < self.best:
             self.best, self.plane = objective, plane
         self.last = answer
@@ -214,6 +222,8 @@ class _Bundle:
         model = self.model()
         step = minimize_model(model, self.best)
         bound, shares = lower_bound(model, step.multipliers, self.box)
+        if np.isfinite(step.plane).all():
+            self.lowest = step.plane
         self.lower = min(max(self.lower, bound), self.best)
         self.used[shares > 1e-6] = number
         if len(self.cuts) > MOST_CUTS:
@@ -237,9 +247,14 @@ class _Bundle:
         floor = 1e-12 * float(np.trace(self.center.curvature)) / n_planes + 1e-12 * self.best
         metric = self.charge * metric + floor * np.eye(n_planes)
         metric[np.arange(n_planes - 1), np.arange(n_planes - 1)] += max(self.charge - 1.0, 0.0)
-        step = minimize_model(self.model(), self.best, Center(self.center_plane, metric))
+        model = self.model()
+        step = minimize_model(model, self.best, Center(self.center_plane, metric))
+        plane = step.plane
+        if self.failed % 3 == 2 or not np.isfinite(plane).all() or model.at(plane[:-1], plane[-1]) > self.best:
+            # What the solver or the charge got wrong: a plane between the best and the model's lowest mends the model.
+            return self.center_plane + (self.lowest - self.center_plane) / 2 ** (1 + self.failed // 3 % 4)
         self.shares = self.shares_of(step)
-        return step.plane
+        return plane
 
     def shares_of(self, step: Step) -> dict[float, float]:
         """The multipliers of the samples that the model has one by one, by their numbers."""

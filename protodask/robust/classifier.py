@@ -159,8 +159,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The classes (N,) of the middles of the bounds of the means."""
         found = self.decision_function(rows)
         codes = (found >= 0).astype(np.intp) if found.ndim == 1 else found.argmax(axis=1)
-        classes: NDArray[Any] = self.classes_
-        return classes[codes]
+        return np.asarray(self.classes_[codes])
 
     def certified_eps(self, rows: Any, formulation: str | None = None) -> Floats:
         """A bound of the probability (N,) that a sample is not of the class that `predict` says, 1 where none is known.
@@ -275,8 +274,8 @@ def samples_of_arrays(block: Block) -> Samples:
         block["mean_low"],
         block["mean_high"],
         block["spread"],
-        block["lower"] if "lower" in block else None,
-        block["upper"] if "upper" in block else None,
+        block.arrays.get("lower"),
+        block.arrays.get("upper"),
     )
     return Samples(terms, block["y"], block["cost"])
 
@@ -313,9 +312,10 @@ def _checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
 def _fingerprint(known: UncertainRows, codes: NDArray[np.intp], cost: Floats) -> str:
     digest = hashlib.sha256()
     arrays = [known.lower, known.upper, known.mean_low, known.mean_high, codes.astype(np.int64), cost]
-    if known.second_moment is not None:
-        arrays.append(known.second_moment)
-    for array in arrays:
+    for array in (*arrays, known.second_moment, known.origin):
+        if array is None:
+            digest.update(b"none")
+            continue
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

@@ -187,7 +187,7 @@ def _multipliers(model: Model, dual: Floats) -> Multipliers:
 
 
 def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[float, Floats]:
-    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts in it, (M,)."""
+    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts, (M,)."""
     shares = _positive(multipliers.cuts)
     details = _positive(multipliers.details)
     total = shares.sum() + details.sum()

@@ -60,9 +60,9 @@ class Survey:
     @property
     def origin(self) -> Floats:
         """Where features are counted from: midway between the means of the labels, for the intercept has no price."""
-        return np.asarray(
-            np.divide(self.center, self.cost[:, None], where=self.cost[:, None] > 0, out=0 * self.center)
-        ).mean(axis=0)
+        cost = self.cost[:, None]
+        means = np.divide(self.center, cost, where=cost > 0, out=np.zeros_like(self.center))
+        return np.asarray(means.mean(axis=0))
 
 
 def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
@@ -260,6 +260,7 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
 
 
 def merge_answers(left: Answer, right: Answer) -> Answer:
+    """The answer of two sets of samples together."""
     return Answer(
         left.risk + right.risk,
         Cuts(
