@@ -252,7 +252,7 @@ class _Bundle:
         plane = step.plane
         if self.failed % 3 == 2 or not np.isfinite(plane).all() or model.at(plane[:-1], plane[-1]) > self.best:
             # What the solver or the charge got wrong: a plane between the best and the model's lowest mends the model.
-            return self.center_plane + (self.lowest - self.center_plane) / 2 ** (1 + self.failed // 3 % 4)
+            return np.asarray(self.center_plane + (self.lowest - self.center_plane) / 2 ** (1 + self.failed // 3 % 4))
         self.shares = self.shares_of(step)
         return plane
 

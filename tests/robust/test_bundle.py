@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Problem, drawn_problem, naive_objective, samples_of
+from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
 from scipy.optimize import minimize
 from sklearn.svm import SVC
 
@@ -56,9 +56,11 @@ def test_bundle__agrees_with_a_search_of_the_formula(seed: int) -> None:
     found = solve(problem, gap=1e-7)
     plane = np.append(found.weights, found.intercept)
     assert naive_objective(problem, plane[:2], plane[2]) == pytest.approx(found.objective, rel=1e-10)
-    searched = minimize(
-        lambda z: naive_objective(problem, z[:2], z[2]), plane + 0.1, method="Nelder-Mead", options={"xatol": 1e-9}
-    )
+
+    def objective(plane: Floats) -> float:
+        return naive_objective(problem, plane[:2], float(plane[2]))
+
+    searched = minimize(objective, plane + 0.1, method="Nelder-Mead", options={"xatol": 1e-9})
     assert found.dual_objective <= searched.fun
 
 
