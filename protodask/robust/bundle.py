@@ -51,10 +51,10 @@ MOST_CUTS = 300
 SMOOTHING = 0.3
 """Share of the gap that the smoothing of the widest band may take, or nearly so."""
 
-MOST_CURVED = 2000
-"""With more features only the diagonal of the curvature would fit; the near samples then do the work alone."""
+BEYOND_NEAR = 4.0
+"""The widest band is at least so many times as wide as the near samples reach, where there are more than those."""
 
-Status = Literal["converged", "pass limit", "stalled", "one class", "no cost"]
+Status = Literal["converged", "pass limit", "one class", "no cost"]
 
 Evaluate = Callable[[Question], Answer]
 
@@ -273,4 +273,8 @@ class _Bundle:
         # Of samples that are spread evenly over the unit beside the kink, `band` are inside, and each is off by at
         # most band / 8: a fifth of all is taken to be near enough.
         allowed = SMOOTHING * (self.best - self.lower) / (self.cost / 5) * 8
+        near = None if self.center is None else self.center.near
+        if near is not None and len(near.row) == near.most:
+            # The samples next to those that the model has one by one meet their kinks in the step, too.
+            allowed = max(allowed, BEYOND_NEAR * float(np.abs(near.hinge).max()))
         return float(np.clip(allowed, NARROWEST, WIDEST))
