@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.robust.uncertain_rows import UncertainRows
 
 Support = Literal["widened", "range"]
@@ -32,16 +32,16 @@ def from_replicates(
         second moment    about x: (n - 1) sd^2 / chi2 + h^2, with the quantile of chi2 at 1 - confidence: an upper
                          bound of the variance, at the most distant mean
 
-    Both bounds hold at this confidence, each on its own, if the measurements are independent and normal; two
-    measurements say so little of a spread that the support often says more. What did not vary counts as known exactly.
+    If the measurements are independent and normal, the bounds of the mean hold at this confidence and that of the
+    variance does, each on its own, and the second moment's where both do. Two measurements say so little of a spread
+    that the support often says more. What did not vary counts as known exactly.
     """
     table, ids = np.asarray(values), np.asarray(sample)
     _check(table, ids, confidence, support)
     names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
     if counts.min() < 2:
-        alone = names[counts < 2]
         raise InputError(
-            f"Sample {alone[0]} has one measurement, and {len(alone) - 1:,} more have.",
+            f"There is only one measurement of sample {some(list(names[counts < 2]))}.",
             "Leave out samples that were measured once, or give their bounds by `UncertainRows`.",
         )
     order = np.argsort(codes, kind="stable")
