@@ -9,6 +9,7 @@ from reference.brackets import largest, two_points
 from scipy import optimize, stats
 
 from protodask.errors import InputError
+from protodask.robust import formulations
 from protodask.robust.formulations import (
     FORMULATIONS,
     SPREAD_TOLERANCE,
@@ -112,6 +113,14 @@ def test_unit_terms__times_the_multiple(name: str) -> None:
     terms, unit = make_terms(rows, name, 0.05), unit_terms(rows, name)
     np.testing.assert_array_equal(terms.spread, unit.spread * spread_multiple(name, 0.05))
     np.testing.assert_array_equal(terms.mean_low, unit.mean_low)
+
+
+@pytest.mark.parametrize("name", ["SBMV-I", "MC"])
+def test_unit_terms__tile_by_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = some_rows(np.random.default_rng(2), (23, 3), exact=False)
+    whole = unit_terms(rows, name)
+    monkeypatch.setattr(formulations, "TILE", 12)
+    np.testing.assert_array_equal(unit_terms(rows, name).spread, whole.spread)
 
 
 def test_spread_multiple__by_hand() -> None:

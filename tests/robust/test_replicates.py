@@ -77,6 +77,8 @@ def test_from_replicates__widened_ends_are_right_on_average_for_uniform_values()
     [
         ([[1.0], [2.0], [3.0]], [0, 0, 1], r"only one measurement of sample 1. Leave out samples"),
         ([[1.0], [np.nan]], [5, 5], r"In measurement 1, of sample 5, feature 0 .* Replace it"),
+        ([[1.0], [1e200]], [5, 5], r"In measurement 1, of sample 5, feature 0 .* Replace it"),
+        ([[1.0], [2.0]], ["a", None], "Name all of them by text"),
         ([1.0, 2.0], [0, 0], "Give a table of numbers"),
         ([["a"], ["b"]], [0, 0], "Give a table of numbers"),
         ([[1.0], [2.0]], [0, 0, 0], "Give the sample that each measurement is of"),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference.spread import SIGMAS, excess, nu_by_brute_force
+from reference.spread import SIGMAS, excess, nu_by_brute_force, table
 
 from protodask.errors import InputError
 from protodask.robust.spread import TOLERANCE, nu
@@ -27,7 +27,12 @@ def test_spread__table_of_means() -> None:
     np.testing.assert_allclose(np.square(nu(low, high, sigma)), np.square(expected), rtol=2 * TOLERANCE, atol=NOISE)
 
 
-@settings(max_examples=15)
+@pytest.mark.slow
+def test_spread__table_is_what_its_command_writes() -> None:
+    np.testing.assert_allclose(np.square(table()), np.square(TABLE), rtol=1e-6, atol=NOISE)
+
+
+@settings(max_examples=8)
 @given(places)
 def test_spread__brute_force(place: tuple[float, float, float]) -> None:
     brute = nu_by_brute_force(*place) ** 2

@@ -124,6 +124,7 @@ def test_uncertain_rows__no_rows() -> None:
         ({"lower": 1.5}, "lower is above upper"),
         ({"upper": np.nan}, "upper is not a finite number"),
         ({"lower": -np.inf}, "lower is not a finite number"),
+        ({"lower": 0.0, "upper": 1e-200}, "the support is narrower than 1e-150, but not a point"),
         ({"mean_low": 0.9}, "mean_low is above mean_high"),
         ({"mean_low": 1.5, "mean_high": 1.6}, "no mean within its bounds lies in the support"),
         ({"mean_low": -0.5, "mean_high": -0.4}, "no mean within its bounds lies in the support"),
@@ -152,6 +153,7 @@ def test_uncertain_rows__bounds_of_the_mean_beyond_the_support_are_cut() -> None
     [
         ([1.0], [2.0], "Give a table"),
         ([[1.0]], [[2.0, 3.0]], "Give a number for each sample and feature"),
+        ([[1.0], [1.0, 2.0]], [[1.0], [1.0, 2.0]], "Give a number for each feature"),
         ([["a"]], [["b"]], "Give numbers"),
         ([[1j]], [[2j]], "Give numbers"),
     ],
