@@ -36,7 +36,6 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
 
 TOLERANCE = 1e-6
 """How far `nu` may lie above its exact value, relative to it."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference.brackets import largest, two_points
+from reference.uncertain_sets import largest, two_points
 from scipy import optimize, stats
 
 from protodask.errors import InputError
