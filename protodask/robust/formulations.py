@@ -2,11 +2,17 @@
 
 All but SVM and M keep the probability of error at or below `eps` for every distribution that agrees with what they know
 (MC by Chebyshev's inequality, S for sure, the others by Bernstein's).
+
+What asks for more, at the same `w`: within the support S >= SBM-I >= SBMV-I and S >= SM-I >= SMV-I, without it
+SBM >= SBMV and SM >= SMV, each of them >= its "-I", and all >= M. But the others do not know the end of the support: S
+may be below them (for a feature alone nearly always). Nor do exact means always ask for less than bounds of them, as
+`nu` may fall where the bounds widen.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, assert_never, get_args
 
@@ -25,12 +31,15 @@ Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "
 SPREAD_TOLERANCE = 1e-3
 """How far the spread may lie above what it has to be, relative to it: less costs time, more costs margin."""
 
+TILE = 1 << 16
+"""Numbers in a tile: what is computed from them stays within a few MB."""
+
 FORMULATIONS: tuple[Formulation, ...] = get_args(Formulation)
 
 
 def named(formulation: str) -> Formulation:
     """The formulation of that name, with or without the "MM-" of the literature."""
-    bare = formulation.removeprefix("MM-")
+    bare = str(formulation).removeprefix("MM-")
     for name in FORMULATIONS:
         if bare == name:
             return name
@@ -47,8 +56,9 @@ def make_terms(rows: UncertainRows, formulation: str, eps: float, tolerance: flo
 
     Computing the spread takes far longer than a pass over the terms does: keep them.
     """
+    multiple = spread_multiple(formulation, eps)
     terms = unit_terms(rows, formulation, tolerance)
-    return replace(terms, spread=terms.spread * spread_multiple(formulation, eps))
+    return replace(terms, spread=terms.spread * multiple)
 
 
 def unit_terms(rows: UncertainRows, formulation: str, tolerance: float = SPREAD_TOLERANCE) -> Terms:
@@ -61,7 +71,7 @@ def unit_terms(rows: UncertainRows, formulation: str, tolerance: float = SPREAD_
         case "S":
             return Terms(rows.lower, rows.upper, np.zeros_like(rows.lower))
         case "MC":
-            return Terms(rows.mean_low, rows.mean_high, largest_deviation(rows))
+            return Terms(rows.mean_low, rows.mean_high, _in_tiles(rows, largest_deviation))
         case "SBMV" | "SBMV-I":
             used = rows
         case "SMV" | "SMV-I":
@@ -72,7 +82,7 @@ def unit_terms(rows: UncertainRows, formulation: str, tolerance: float = SPREAD_
             used = _with_exact_means(rows, name).without_second_moment()
         case _:
             assert_never(name)
-    spread = used.half_width * nu(*used.normalised(), tolerance)
+    spread = _in_tiles(used, lambda tile: tile.half_width * nu(*tile.normalised(), tolerance))
     if name.endswith("-I"):
         return Terms(used.mean_low, used.mean_high, spread, used.lower, used.upper)
     return Terms(used.mean_low, used.mean_high, spread)
@@ -108,6 +118,16 @@ def largest_deviation(rows: UncertainRows) -> Floats:
     for mean in tried:
         largest = np.maximum(largest, rows.largest_square(mean) - np.square(mean - center))
     return np.sqrt(largest)
+
+
+def _in_tiles(rows: UncertainRows, spread: Callable[[UncertainRows], Floats]) -> Floats:
+    """A spread (N, D) computed a tile of samples at a time: it takes several arrays of intermediate results."""
+    found = np.empty(rows.lower.shape)
+    step = max(1, TILE // max(1, rows.n_features))
+    for start in range(0, len(rows), step):
+        tile = slice(start, start + step)
+        found[tile] = spread(rows.take(tile))
+    return found
 
 
 def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:

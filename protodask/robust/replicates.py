@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from protodask.errors import InputError
-from protodask.robust.uncertain_rows import UncertainRows
+from protodask.errors import InputError, some
+from protodask.robust.uncertain_rows import LARGEST, UncertainRows
 
 Support = Literal["widened", "range"]
 """The support of a sample's feature from `n` measurements: their range, or that and `range / (n - 1)` at either end.
@@ -32,16 +32,19 @@ def from_replicates(
         second moment    about x: (n - 1) sd^2 / chi2 + h^2, with the quantile of chi2 at 1 - confidence: an upper
                          bound of the variance, at the most distant mean
 
-    Both bounds hold at this confidence, each on its own, if the measurements are independent and normal; two
-    measurements say so little of a spread that the support often says more. What did not vary counts as known exactly.
+    If the measurements are independent and normal, the bounds of the mean hold at this confidence and that of the
+    variance does, each on its own, and the second moment's where both do. Two measurements say so little of a spread
+    that the support often says more. What did not vary counts as known exactly.
     """
     table, ids = np.asarray(values), np.asarray(sample)
     _check(table, ids, confidence, support)
-    names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    try:
+        names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    except TypeError:
+        raise InputError("The samples cannot be sorted.", "Name all of them by text, or all by numbers.") from None
     if counts.min() < 2:
-        alone = names[counts < 2]
         raise InputError(
-            f"Sample {alone[0]} has one measurement, and {len(alone) - 1:,} more have.",
+            f"There is only one measurement of sample {some(list(names[counts < 2]))}.",
             "Leave out samples that were measured once, or give their bounds by `UncertainRows`.",
         )
     order = np.argsort(codes, kind="stable")
@@ -75,10 +78,11 @@ def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: s
             f"There are {len(table):,} measurements, and samples of shape {ids.shape}.",
             "Give the sample that each measurement is of.",
         )
-    if not np.isfinite(table).all():
-        row, feature = (int(place) for place in np.argwhere(~np.isfinite(table))[0])
+    usable = np.abs(table) < LARGEST
+    if not usable.all():
+        row, feature = (int(place) for place in np.argwhere(~usable)[0])
         raise InputError(
-            f"In measurement {row}, of sample {ids[row]}, feature {feature} is not a finite number.",
+            f"In measurement {row}, of sample {ids[row]}, feature {feature} is not a finite number below {LARGEST:g}.",
             "Replace it, or leave out the measurement.",
         )
     if not 0 < confidence < 1:

@@ -41,7 +41,10 @@ class UncertainColumns:
     n_columns: int
 
     def rows(self, values: NDArray[Any], first_row: int = 0) -> UncertainRows:
-        """The uncertain rows of a block `values` (N, columns); `first_row` is the number of its first row."""
+        """The uncertain rows of a block `values` (N, columns); `first_row` is the number of its first row.
+
+        Checking takes about as much memory again as the rows do: give a large block in parts.
+        """
         if values.ndim != 2 or values.shape[1] != self.n_columns:
             raise InputError(
                 f"A table of shape {values.shape} was given where {self.n_columns} columns were named.",

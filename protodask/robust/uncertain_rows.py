@@ -25,7 +25,7 @@ the mean can exceed the second moment by a few units.
 """
 
 LARGEST = 1e150
-"""Larger numbers have squares that are not finite."""
+"""Larger numbers have squares that are not finite, and their reciprocals have squares that are 0."""
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -87,6 +87,11 @@ class UncertainRows:
             self._check_numbers(name, values, shape)
         low, high = floats["lower"], floats["upper"]
         self._refuse(low > high, "lower is above upper", "Give the least and the largest possible value.")
+        self._refuse(
+            (low < high) & (high - low < 1 / LARGEST),
+            f"the support is narrower than {1 / LARGEST:g}, but not a point",
+            "Give the feature in a smaller unit.",
+        )
         mean_low_, mean_high_ = floats.get("mean_low", low), floats.get("mean_high", high)
         self._refuse(mean_low_ > mean_high_, "mean_low is above mean_high", "Give bounds of the mean in this order.")
         slack = rounding * np.maximum(np.abs(low), np.abs(high))
@@ -237,7 +242,10 @@ def _unit(values: NDArray[Any]) -> float:
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(f"The rows of {name} differ in length.", "Give a number for each feature.") from None
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name} is of type {array.dtype}.", "Give numbers.")
     if array.ndim != 2:
