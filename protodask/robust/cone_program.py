@@ -255,19 +255,13 @@ def solve_program(terms: Terms, sign: Floats, costs: Floats, objective: float, s
     linear = np.zeros(program.variables)
     linear[features + 1 : features + 1 + samples] = costs / objective
     cones = [clarabel.NonnegativeConeT(program.flat), *map(clarabel.SecondOrderConeT, program.cones)]
+    quadratic = sparse.csc_matrix(sparse.diags(square))
+    settings = _settings(clarabel, setup)
     try:
-        solver = clarabel.DefaultSolver(
-            sparse.csc_matrix(sparse.diags(square)),
-            linear,
-            program.matrix,
-            program.bounds,
-            cones,
-            _settings(clarabel, setup),
-        )
-        result = solver.solve()
+        result = clarabel.DefaultSolver(quadratic, linear, program.matrix, program.bounds, cones, settings).solve()
     except BaseException as error:
-        # A panic of the solver's own code derives from no Exception.
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        # A panic of the solver's own code derives from no Exception, and its class has no public name.
+        if type(error).__name__ == "PanicException":
             return None
         raise
     x, duals = np.asarray(result.x), np.asarray(result.z) * objective

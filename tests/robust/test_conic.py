@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import brackets as reference
 from reference.robust_terms import draw, sample_of
+from sklearn.svm import SVC
 
 from protodask.errors import InputError
 from protodask.robust import cone_program, conic
@@ -17,8 +18,6 @@ from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import best_intercept
 
 SEEDS = st.integers(0, 10**6)
-
-pytest.importorskip("clarabel", reason="the extra [robust] is not installed")
 
 
 def golden(value: Callable[[float], float], low: float, high: float, steps: int = 60) -> float:
@@ -109,12 +108,11 @@ def test_solve_conic__reports_what_its_plane_costs_and_a_bound(
 
 
 def test_solve_conic__without_spread_is_the_support_vector_machine() -> None:
-    svm = pytest.importorskip("sklearn.svm")
     rng = np.random.default_rng(0)
     y = rng.choice([-1, 1], 40)
     points = rng.normal(size=(40, 3)) + 0.7 * y[:, None]
     solution = solve_conic(Terms(points, points, 0 * points), y, 0.5)
-    fitted = svm.SVC(kernel="linear", C=0.5, tol=1e-8).fit(points, y)
+    fitted = SVC(kernel="linear", C=0.5, tol=1e-8).fit(points, y)
     assert_allclose(solution.weights, fitted.coef_[0], rtol=1e-4)
     assert_allclose(solution.intercept, -fitted.intercept_[0], rtol=1e-3, atol=1e-4)
 
