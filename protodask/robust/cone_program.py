@@ -31,7 +31,10 @@ from protodask.errors import InputError
 from protodask.robust.terms import Floats, Terms
 
 MOST_ENTRIES = 1_000_000
-"""Numbers in the matrix of the largest program that is solved."""
+"""Numbers in the matrix of the largest program that is solved.
+
+It takes the solver some 15 seconds and 400 MB: 6,500 samples of 50 features, or 1,300 intersected ones.
+"""
 
 Setup = Literal["as scaled", "balanced", "patient"]
 """The solver's settings: its own scaling of rows and columns off; on, asking for all digits; and for hard programs.
@@ -63,10 +66,10 @@ class Answer:
 
 
 def entries_of(terms: Terms) -> int:
-    """Numbers in the matrix of the program."""
+    """Numbers in the matrix of the program, at most."""
     samples, features = terms.mean_low.shape
     free = int(np.count_nonzero(_is_free(terms)))
-    return int(samples) * (3 + 3 * int(features)) + 11 * free + 4 * int(features)
+    return int(samples) * (3 + 3 * int(features)) + 12 * free + 4 * int(features)
 
 
 def _is_free(terms: Terms) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import clarabel
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -141,6 +142,7 @@ def test_solve_conic__of_one_label_costs_nothing(label: int) -> None:
     free = solve_conic(drawn.terms, y, np.array([0.0, 1.0, 1.0, 1.0, 1.0]))
     assert_array_equal(free.slack, [2.0, 0.0, 0.0, 0.0, 0.0])
     assert solve_conic(drawn.terms, y, 0.0).status == "no cost"
+    assert solve_conic(draw(1, 0, 3, intersected=True).terms, y[:0], 1.0).objective == 0.0
 
 
 @pytest.mark.parametrize("intersected", [False, True])
@@ -215,6 +217,21 @@ def test_solve_conic__refuses_what_is_too_large() -> None:
         solve_conic(drawn.terms, with_both_labels(drawn.y), 1.0, most_entries=100)
 
 
+@pytest.mark.parametrize("intersected", [False, True])
+def test_entries_of__bounds_the_matrix_that_is_solved(monkeypatch: pytest.MonkeyPatch, intersected: bool) -> None:
+    drawn = draw(1, 20, 4, intersected)
+    seen: list[int] = []
+    honest = clarabel.DefaultSolver
+
+    def counts(quadratic: Any, linear: Any, matrix: Any, *rest: Any) -> Any:
+        seen.append(matrix.nnz)
+        return honest(quadratic, linear, matrix, *rest)
+
+    monkeypatch.setattr("clarabel.DefaultSolver", counts)
+    solve_conic(drawn.terms, with_both_labels(drawn.y), 1.0)
+    assert 0.4 * cone_program.entries_of(drawn.terms) < seen[0] <= cone_program.entries_of(drawn.terms)
+
+
 @pytest.mark.parametrize(
     ("y", "cost", "seen", "remedy"),
     [
@@ -222,6 +239,8 @@ def test_solve_conic__refuses_what_is_too_large() -> None:
         ([-1, 1, 1], [1.0, -2.0, 1.0], "cost of sample 1 is -2", "0 or more"),
         ([-1, 1, 1], np.nan, "cost of sample 0 is nan", "finite"),
         ([-1, 1, 1], [1.0, np.inf, 1.0], "cost of sample 1 is inf", "finite"),
+        ([-1, 1], 1.0, r"3 samples, but labels of shape \(2,\)", "one label a sample"),
+        ([-1, 1, 1], [1.0, 2.0], r"costs of shape \(2,\)", "one cost for all"),
     ],
 )
 def test_solve_conic__refuses_labels_and_costs_it_cannot_use(y: list[int], cost: Any, seen: str, remedy: str) -> None:
