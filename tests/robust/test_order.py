@@ -70,12 +70,11 @@ def check_order(seed: int) -> None:
 
 
 def test_solve_conic__what_is_known_more_never_costs_more() -> None:
-    for seed in range(3):
-        check_order(seed)
+    check_order(0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(3, 200, 20))
+@pytest.mark.parametrize("first", range(1, 200, 20))
 def test_solve_conic__what_is_known_more_never_costs_more_of_200_problems(first: int) -> None:
     for seed in range(first, min(first + 20, 200)):
         check_order(seed)
