@@ -31,7 +31,10 @@ from protodask.errors import InputError
 from protodask.robust.terms import Floats, Terms
 
 MOST_ENTRIES = 1_000_000
-"""Numbers in the matrix of the largest program that is solved."""
+"""Numbers in the matrix of the largest program that is solved.
+
+It takes the solver some 15 seconds and 400 MB: 6,500 samples of 50 features, or 1,300 intersected ones.
+"""
 
 Setup = Literal["as scaled", "balanced", "patient"]
 """The solver's settings: its own scaling of rows and columns off; on, asking for all digits; and for hard programs.
@@ -63,10 +66,10 @@ class Answer:
 
 
 def entries_of(terms: Terms) -> int:
-    """Numbers in the matrix of the program."""
+    """Numbers in the matrix of the program, at most."""
     samples, features = terms.mean_low.shape
     free = int(np.count_nonzero(_is_free(terms)))
-    return int(samples) * (3 + 3 * int(features)) + 11 * free + 4 * int(features)
+    return int(samples) * (3 + 3 * int(features)) + 12 * free + 4 * int(features)
 
 
 def _is_free(terms: Terms) -> NDArray[np.bool_]:
@@ -255,19 +258,13 @@ def solve_program(terms: Terms, sign: Floats, costs: Floats, objective: float, s
     linear = np.zeros(program.variables)
     linear[features + 1 : features + 1 + samples] = costs / objective
     cones = [clarabel.NonnegativeConeT(program.flat), *map(clarabel.SecondOrderConeT, program.cones)]
+    quadratic = sparse.csc_matrix(sparse.diags(square))
+    settings = _settings(clarabel, setup)
     try:
-        solver = clarabel.DefaultSolver(
-            sparse.csc_matrix(sparse.diags(square)),
-            linear,
-            program.matrix,
-            program.bounds,
-            cones,
-            _settings(clarabel, setup),
-        )
-        result = solver.solve()
+        result = clarabel.DefaultSolver(quadratic, linear, program.matrix, program.bounds, cones, settings).solve()
     except BaseException as error:
-        # A panic of the solver's own code derives from no Exception.
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        # A panic of the solver's own code derives from no Exception, and its class has no public name.
+        if type(error).__name__ == "PanicException":
             return None
         raise
     x, duals = np.asarray(result.x), np.asarray(result.z) * objective

@@ -74,7 +74,14 @@ def solve_conic(
     in its matrix, or if no attempt comes within the relative gap.
     """
     sign = np.asarray(y, dtype=np.float64)
-    costs = np.broadcast_to(np.asarray(cost, dtype=np.float64), sign.shape).copy()
+    costs = np.asarray(cost, dtype=np.float64)
+    if sign.shape != terms.mean_low.shape[:1] or costs.shape not in {(), sign.shape}:
+        raise InputError(
+            f"There are {len(terms.mean_low)} samples, but labels of shape {sign.shape} and costs of shape"
+            f" {costs.shape}.",
+            "Give one label a sample, and one cost for all samples or one each.",
+        )
+    costs = np.full(sign.shape, costs)
     _check(sign, costs)
     counted = np.flatnonzero(costs)
     kept, kept_sign, kept_costs = rows_of_terms(terms, counted), sign[counted], costs[counted]

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import clarabel
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import brackets as reference
 from reference.robust_terms import draw, sample_of
+from sklearn.svm import SVC
 
 from protodask.errors import InputError
 from protodask.robust import cone_program, conic
@@ -17,8 +19,6 @@ from protodask.robust.terms import Floats, Terms
 from protodask.robust.weak_duality import best_intercept
 
 SEEDS = st.integers(0, 10**6)
-
-pytest.importorskip("clarabel", reason="the extra [robust] is not installed")
 
 
 def golden(value: Callable[[float], float], low: float, high: float, steps: int = 60) -> float:
@@ -109,12 +109,11 @@ def test_solve_conic__reports_what_its_plane_costs_and_a_bound(
 
 
 def test_solve_conic__without_spread_is_the_support_vector_machine() -> None:
-    svm = pytest.importorskip("sklearn.svm")
     rng = np.random.default_rng(0)
     y = rng.choice([-1, 1], 40)
     points = rng.normal(size=(40, 3)) + 0.7 * y[:, None]
     solution = solve_conic(Terms(points, points, 0 * points), y, 0.5)
-    fitted = svm.SVC(kernel="linear", C=0.5, tol=1e-8).fit(points, y)
+    fitted = SVC(kernel="linear", C=0.5, tol=1e-8).fit(points, y)
     assert_allclose(solution.weights, fitted.coef_[0], rtol=1e-4)
     assert_allclose(solution.intercept, -fitted.intercept_[0], rtol=1e-3, atol=1e-4)
 
@@ -143,6 +142,7 @@ def test_solve_conic__of_one_label_costs_nothing(label: int) -> None:
     free = solve_conic(drawn.terms, y, np.array([0.0, 1.0, 1.0, 1.0, 1.0]))
     assert_array_equal(free.slack, [2.0, 0.0, 0.0, 0.0, 0.0])
     assert solve_conic(drawn.terms, y, 0.0).status == "no cost"
+    assert solve_conic(draw(1, 0, 3, intersected=True).terms, y[:0], 1.0).objective == 0.0
 
 
 @pytest.mark.parametrize("intersected", [False, True])
@@ -217,6 +217,21 @@ def test_solve_conic__refuses_what_is_too_large() -> None:
         solve_conic(drawn.terms, with_both_labels(drawn.y), 1.0, most_entries=100)
 
 
+@pytest.mark.parametrize("intersected", [False, True])
+def test_entries_of__bounds_the_matrix_that_is_solved(monkeypatch: pytest.MonkeyPatch, intersected: bool) -> None:
+    drawn = draw(1, 20, 4, intersected)
+    seen: list[int] = []
+    honest = clarabel.DefaultSolver
+
+    def counts(quadratic: Any, linear: Any, matrix: Any, *rest: Any) -> Any:
+        seen.append(matrix.nnz)
+        return honest(quadratic, linear, matrix, *rest)
+
+    monkeypatch.setattr("clarabel.DefaultSolver", counts)
+    solve_conic(drawn.terms, with_both_labels(drawn.y), 1.0)
+    assert 0.4 * cone_program.entries_of(drawn.terms) < seen[0] <= cone_program.entries_of(drawn.terms)
+
+
 @pytest.mark.parametrize(
     ("y", "cost", "seen", "remedy"),
     [
@@ -224,6 +239,8 @@ def test_solve_conic__refuses_what_is_too_large() -> None:
         ([-1, 1, 1], [1.0, -2.0, 1.0], "cost of sample 1 is -2", "0 or more"),
         ([-1, 1, 1], np.nan, "cost of sample 0 is nan", "finite"),
         ([-1, 1, 1], [1.0, np.inf, 1.0], "cost of sample 1 is inf", "finite"),
+        ([-1, 1], 1.0, r"3 samples, but labels of shape \(2,\)", "one label a sample"),
+        ([-1, 1, 1], [1.0, 2.0], r"costs of shape \(2,\)", "one cost for all"),
     ],
 )
 def test_solve_conic__refuses_labels_and_costs_it_cannot_use(y: list[int], cost: Any, seen: str, remedy: str) -> None:
