@@ -217,6 +217,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "kind": "robust",
             "formulation": named(self.formulation),
             "eps": float(self.eps),
+            "C": float(self.C),
             "samples": len(known),
             "features": known.n_features,
             "data": _fingerprint(known, codes, cost),
