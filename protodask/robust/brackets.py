@@ -1,0 +1,188 @@
+"""The brackets of a block of samples at a hyperplane, their subgradients and certificates that they are exact.
+
+A bracket is the support function of the set of points that a sample may take,
+
+    B(w) = max over z in Z of -y w.z
+    plain         Z = {m + d :  m- <= m <= m+,  sum_j (d_j / r_j)^2 <= 1}         (d_j = 0 where r_j = 0)
+    intersected   Z = the plain set, with l <= z <= u
+
+The intersected one is that of `terms.py`: the support functions of two bodies that meet are finite, so the one of what
+they have in common is the infimal convolution of theirs. The maximum is at hand. With `c = -y w` feature `j` takes the
+end of `[m-, m+]` and the direction that the sign of `c_j` asks for. There remains, with `x = |d| / r`,
+`g_j = r_j |w_j|` and `h_j` the room up to the support divided by `r_j`,
+
+    max g.x   over   |x| <= 1,  0 <= x <= h        (h infinite for the plain bracket: x = g / |g|, value |g|)
+
+whose optimality conditions are `x_j = min(h_j, tau g_j)` with `|x| = 1`, or `x = h` if `|h| <= 1`.
+
+So `-y z` is a subgradient, and `-y z.w'` a lower bound of `B(w')` for every `w'`: it holds for any `z` of the set. An
+upper bound comes from `p >= 0`: `g.x = (g - p).x + p.x <= |(g - p)_+| + h.p`. Both meet at the solution, so that what
+is reported is exact to rounding, and is checked by `upper_bounds`.
+
+`N` samples, `D` features.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.robust.terms import Floats, Terms
+
+NEGLIGIBLE = 1e-150
+"""Gains below this share of a sample's largest have squares that vanish; leaving them out costs that share."""
+
+TILE = 1 << 15
+"""Numbers of each array worked on at once: a few such arrays fit in a processor's cache."""
+
+WORTH_COPYING = 0.6
+"""Rows that are not finished are set apart once they are less than this share of all."""
+
+
+def bracket(terms: Terms, y: NDArray[np.generic], weights: Floats) -> tuple[Floats, Floats]:
+    """`B(w)` of every sample (N,) and a subgradient of each (N, D), for `y` (N,) of -1 and 1 and `w` (D,).
+
+    `B` is positively homogeneous: each value is its subgradient times `w`, and the subgradient times another `w'` is
+    at most `B(w')`.
+    """
+    sign = np.asarray(y, dtype=np.float64)
+    subgradients = extreme_points(terms, sign, weights)
+    subgradients *= -sign[:, None]
+    return subgradients @ weights, subgradients
+
+
+def extreme_points(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
+    """The point of each sample's set that lies furthest against its label, (N, D)."""
+    sign = np.asarray(y, dtype=np.float64)
+    points = np.empty_like(terms.mean_low)
+    step = max(1, TILE // max(1, len(weights)))
+    for start in range(0, len(points), step):
+        rows = slice(start, start + step)
+        part = rows_of_terms(terms, rows)
+        direction = -sign[rows, None] * np.sign(weights)
+        points[rows] = _towards(part, direction)
+        points[rows] += direction * part.spread * _fractions(part, direction, weights)
+        if part.lower is not None and part.upper is not None:
+            # Rounding must not lead out of the support; where a mean is past its end by rounding, the mean counts.
+            np.clip(points[rows], np.minimum(part.lower, part.mean_low), None, out=points[rows])
+            np.clip(points[rows], None, np.maximum(part.upper, part.mean_high), out=points[rows])
+    return points
+
+
+def rows_of_terms(terms: Terms, rows: slice | NDArray[np.generic]) -> Terms:
+    """The terms of some samples."""
+    lower = None if terms.lower is None else terms.lower[rows]
+    upper = None if terms.upper is None else terms.upper[rows]
+    return Terms(terms.mean_low[rows], terms.mean_high[rows], terms.spread[rows], lower, upper)
+
+
+def worst_means(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
+    """`sum_j max(-y m-_j w_j, -y m+_j w_j)`, what the brackets are without spread, (N,)."""
+    sign = np.asarray(y, dtype=np.float64)
+    worst: Floats = -sign * (_towards(terms, -sign[:, None] * np.sign(weights)) @ weights)
+    return worst
+
+
+def room(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
+    """How far each feature may go beyond its worst mean before it leaves the support, (N, D); infinite without one.
+
+    Where a weight is 0 the feature goes nowhere, and the room has no meaning.
+    """
+    sign = np.asarray(y, dtype=np.float64)
+    return _room(terms, -sign[:, None] * np.sign(weights))
+
+
+def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
+    """A bound of each bracket from above, by the multipliers of the solution found: the values' certificate, (N,)."""
+    sign = np.asarray(y, dtype=np.float64)
+    direction = -sign[:, None] * np.sign(weights)
+    bound = worst_means(terms, y, weights)
+    gain = terms.spread * np.abs(weights)
+    if terms.lower is None:
+        bound += np.linalg.norm(gain, axis=1)
+        return bound
+    fractions = _fractions(terms, direction, weights)
+    limits = _limits(terms, direction)
+    moving = gain > NEGLIGIBLE * gain.max(axis=1, keepdims=True)
+    free = moving & (fractions < limits)
+    # tau from the features short of the support; without any of them the multiplier of the ball is 0.
+    square = np.where(free, gain, 0.0)
+    length = np.linalg.norm(np.where(free, fractions, 0.0), axis=1)
+    tau = np.divide(length, np.linalg.norm(square, axis=1), out=np.full(len(gain), np.inf), where=free.any(axis=1))
+    kept = np.minimum(gain, np.divide(limits, tau[:, None], out=np.full(gain.shape, np.inf), where=tau[:, None] > 0))
+    bound += np.linalg.norm(kept, axis=1) + np.einsum("nd,nd->n", gain - kept, limits)
+    return bound
+
+
+def _towards(terms: Terms, direction: Floats) -> Floats:
+    """The end of the bounds of the mean in a direction, their middle where there is none."""
+    ends = np.where(direction > 0, terms.mean_high, terms.mean_low)
+    # A weight is 0 for all samples alike; the middle treats both labels the same way.
+    still = np.flatnonzero(~direction.any(axis=0))
+    low = terms.mean_low[:, still]
+    ends[:, still] = low + (terms.mean_high[:, still] - low) / 2
+    return ends
+
+
+def _room(terms: Terms, direction: Floats) -> Floats:
+    if terms.lower is None or terms.upper is None:
+        return np.full(direction.shape, np.inf)
+    # A mean beyond the support by rounding has no room.
+    return np.maximum(np.where(direction > 0, terms.upper - terms.mean_high, terms.mean_low - terms.lower), 0.0)
+
+
+def _limits(terms: Terms, direction: Floats) -> Floats:
+    """`h`, at most 1 since `x` is in the unit ball; 0 where there is no spread."""
+    limits = np.ones(direction.shape)
+    space = _room(terms, direction)
+    return np.divide(space, terms.spread, out=limits, where=space < terms.spread)
+
+
+def _fractions(terms: Terms, direction: Floats, weights: Floats) -> Floats:
+    """`x` (N, D): the deviations as shares of the spread, all at least 0."""
+    gain = terms.spread * np.abs(weights)
+    largest = gain.max(axis=1, initial=0.0, keepdims=True)
+    gain /= np.where(largest > 0, largest, 1.0)
+    if terms.lower is None:
+        length = np.linalg.norm(gain, axis=1, keepdims=True)
+        gain /= np.where(length > 0, length, 1.0)
+        return gain
+    gain[gain < NEGLIGIBLE] = 0.0
+    return clipped_to_ball(gain, _limits(terms, direction))
+
+
+def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:
+    """`x` that maximises `gain . x` over `|x| <= 1`, `0 <= x <= limits`, a problem in each row of (N, D).
+
+    Gains are 0, or so large that their squares do not vanish. `tau` from `|x| = 1` for the features that are not at
+    their limit brings others to theirs: it only grows, so none ever leaves again and the end is exact.
+    """
+    limits = np.where(gain > 0, limits, 0.0)
+    result = np.empty(len(gain))
+    rows, some_gain, some_limits = np.arange(len(gain)), gain, limits
+    gain_squares, limit_squares = gain * gain, limits * limits
+    tau = _tau(np.ones(len(gain)), gain_squares.sum(axis=1))
+    before = np.zeros(len(gain), dtype=np.int64)
+    while len(rows):
+        result[rows] = tau
+        stopped = some_gain * tau[:, None] >= some_limits
+        count = np.count_nonzero(stopped, axis=1)
+        again = count > before
+        if not again.any():
+            break
+        if np.count_nonzero(again) < WORTH_COPYING * len(rows):
+            rows, some_gain, some_limits = rows[again], some_gain[again], some_limits[again]
+            gain_squares, limit_squares = gain_squares[again], limit_squares[again]
+            stopped, count, tau = stopped[again], count[again], tau[again]
+        before = count
+        left = 1.0 - np.einsum("nd,nd->n", limit_squares, stopped)
+        # Rounding leaves nothing where a limit is 1, and must not take back what the others have.
+        tau = np.maximum(tau, _tau(np.maximum(left, 0.0), np.einsum("nd,nd->n", gain_squares, ~stopped)))
+    fractions: Floats = np.minimum(gain * result[:, None], limits)
+    return fractions
+
+
+def _tau(left: Floats, squares: Floats) -> Floats:
+    """`sqrt(left / squares)`; without any square so large that whatever has a gain is at its limit."""
+    ratio: Floats = np.divide(left, squares, out=np.full(len(left), 1.0 / NEGLIGIBLE**2), where=squares > 0)
+    return np.sqrt(ratio)

@@ -1,0 +1,280 @@
+"""The robust classifier of any number of samples: a bundle of minorants, block by block, with a certified gap.
+
+    min F(w, b) = 1/2 |w|^2 + R(w, b),     R(w, b) = sum_i C_i max(0, 1 + y_i b + B_i(w))
+
+A pass evaluates one plane and brings cuts, the samples nearest to their kinks, and the curvature of the smoothed risk
+(`passes.py`). The next plane minimises the model with Newton's charge for a step from the best plane so far: where the
+risk is smooth it is Newton's step, where it has kinks the minorants know them. Each pass raises the lower bound of the
+model without any charge, and the run ends once the best plane is as close to it as asked for.
+
+`N` samples, `D` features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from protodask.engine import Engine, Source
+from protodask.robust.master import Center, Detail, Model, Step, detail_of, lower_bound, minimize_model
+from protodask.robust.passes import (
+    EVALUATE,
+    SURVEY,
+    Answer,
+    Cuts,
+    Question,
+    SamplesOfBlock,
+    Survey,
+    hinge_curvature,
+    spread_curvature,
+)
+from protodask.robust.terms import Floats
+
+LADDER = (1.0, 0.3, 0.1, 0.03, 0.01)
+"""Widths of the smoothed hinges relative to the widest, whose curvature is taken."""
+
+WIDEST, NARROWEST = 2.0, 1e-6
+"""Widths of the widest band, in units of the margin."""
+
+FIRST_BAND = 6.0
+"""With no weights all hinges are 0 or 2 away from their kinks; this band has them all."""
+
+MOST_CHARGED = 64.0
+"""A step is charged at most so many times: then the model, not the length of the step, is what is wrong."""
+
+MOST_CUTS = 300
+"""More are thinned out to those that took part in bounds most recently: the quadratic program stays small."""
+
+SMOOTHING = 0.3
+"""Share of the gap that the smoothing of the widest band may take, or nearly so."""
+
+BEYOND_NEAR = 4.0
+"""The widest band is at least so many times as wide as the near samples reach, where there are more than those."""
+
+Status = Literal["converged", "pass limit", "one class", "no cost"]
+
+Evaluate = Callable[[Question], Answer]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The state after a pass."""
+
+    number: int
+    objective: float
+    """At the plane evaluated."""
+    best: float
+    lower: float
+    gap: float
+    """`(best - lower) / best`."""
+
+
+@dataclass(frozen=True, eq=False)
+class BundleSolution:
+    """A plane `w.x = b` with its objective and a lower bound of the least objective there is."""
+
+    weights: Floats
+    """(D,)."""
+    intercept: float
+    objective: float
+    dual_objective: float
+    status: Status
+    history: tuple[Pass, ...]
+
+    @property
+    def relative_gap(self) -> float:
+        return (self.objective - self.dual_objective) / self.objective if self.objective > 0 else 0.0
+
+    @property
+    def passes(self) -> int:
+        return len(self.history)
+
+
+def solve_bundle(
+    source: Source,
+    samples_of: SamplesOfBlock,
+    engine: Engine,
+    *,
+    gap: float = 1e-4,
+    max_passes: int = 300,
+    recorded: Callable[[Evaluate, int], Evaluate] | None = None,
+    on_pass: Callable[[Pass], None] | None = None,
+) -> BundleSolution:
+    """The best plane to a relative gap, for the samples that `samples_of` makes of the blocks of `source`.
+
+    `recorded` may put a log between the evaluations and their answers, see `bundle_run.py`; the passes are a function
+    of the answers alone, and those are the same for any engine.
+    """
+    survey = engine.reduce(source, SURVEY, samples_of, label="survey")
+    n_features = len(survey.reach)
+    origin = survey.origin
+    if not survey.cost.all():
+        return _without_margin(survey, n_features)
+
+    def evaluate(question: Question) -> Answer:
+        return engine.reduce(source, EVALUATE, samples_of, origin, question, label="evaluate")
+
+    asked = evaluate if recorded is None else recorded(evaluate, n_features)
+    found = _Bundle(survey, origin).run(asked, gap, max_passes, on_pass)
+    # The plane was found where features are counted from the origin.
+    return replace(found, intercept=found.intercept + float(found.weights @ origin))
+
+
+def _without_margin(survey: Survey, n_features: int) -> BundleSolution:
+    """What costs nothing: no weights, and all samples that count on one side."""
+    side = float(np.sign(survey.cost[1] - survey.cost[0]))
+    return BundleSolution(np.zeros(n_features), -side, 0.0, 0.0, "one class" if side else "no cost", ())
+
+
+def first_cuts(survey: Survey, origin: Floats) -> Cuts:
+    """The risk is never negative; and the cuts of all samples of a label, at no weights."""
+    signs = np.array([-1.0, 1.0])
+    centers = -signs[:, None] * (survey.center - survey.cost[:, None] * origin)
+    return Cuts(
+        np.concatenate([[0.0], survey.cost]),
+        np.concatenate([np.zeros((1, len(origin))), centers]),
+        np.concatenate([np.zeros((1, len(origin))), survey.width]),
+        np.concatenate([[0.0], signs * survey.cost]),
+    )
+
+
+class _Bundle:
+    """The minorants so far and the best plane: what changes from pass to pass."""
+
+    def __init__(self, survey: Survey, origin: Floats) -> None:
+        n_features = len(origin)
+        self.cost = float(survey.cost.sum())
+        self.cuts = first_cuts(survey, origin)
+        self.used = np.zeros(len(self.cuts), dtype=np.int64)
+        self.best = 2.0 * float(survey.cost.min())
+        self.plane = np.append(np.zeros(n_features), 1.0 if survey.cost[0] >= survey.cost[1] else -1.0)
+        # b is best at a kink: |b| <= 1 + |B_i(w)| <= 1 + |points| |w|, and 1/2 |w|^2 <= F at no weights.
+        reach = float(np.linalg.norm(survey.reach + np.abs(origin)))
+        self.box = 1.0 + reach * float(np.sqrt(2 * self.best))
+        self.lower = 0.0
+        self.center: Answer | None = None
+        self.last: Answer | None = None
+        self.center_plane, self.center_band = self.plane, FIRST_BAND
+        self.shares: dict[float, float] = {}
+        self.charge = 1.0
+        self.failed = 0
+        """Passes since the best plane was found."""
+        self.lowest = self.plane
+        self.n_near = 4 * (n_features + 1) + 100
+
+    @property
+    def gap(self) -> float:
+        return (self.best - self.lower) / self.best if self.best > self.lower else 0.0
+
+    def run(
+        self, evaluate: Evaluate, gap: float, max_passes: int, on_pass: Callable[[Pass], None] | None
+    ) -> BundleSolution:
+        history: list[Pass] = []
+        plane = self.plane
+        band, expected = FIRST_BAND, 0.0
+        status: Status = "pass limit"
+        for number in range(1, max_passes + 1):
+            question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near)
+            objective = self.take(evaluate(question), plane, band, expected, number)
+            self.raise_bound(number)
+            history.append(Pass(number, objective, self.best, self.lower, self.gap))
+            if on_pass is not None:
+                on_pass(history[-1])
+            if self.gap <= gap:
+                status = "converged"
+                break
+            plane = self.next_plane()
+            expected = self.model().at(plane[:-1], float(plane[-1]))
+            band = self.next_band()
+        return BundleSolution(self.plane[:-1], float(self.plane[-1]), self.best, self.lower, status, tuple(history))
+
+    def take(self, answer: Answer, plane: Floats, band: float, expected: float, number: int) -> float:
+        """Add what a pass said of a plane; the model had `expected` its value there. Returns the objective."""
+        objective = float(plane[:-1] @ plane[:-1]) / 2 + answer.risk
+        self.cuts = self.cuts.joined(answer.cuts)
+        self.used = np.append(self.used, np.full(len(answer.cuts), number))
+        if self.center is None or objective < self.best:
+            if self.center is not None and self.best - objective > 0.5 * (self.best - expected):
+                self.charge = max(self.charge / 2, 1e-3)
+            self.center = answer
+            self.center_plane, self.center_band = plane, band
+            self.failed = 0
+        else:
+            self.charge = min(self.charge * 2, MOST_CHARGED)
+            self.failed += 1
+        if objective < self.best:
+            self.best, self.plane = objective, plane
+        self.last = answer
+        return objective
+
+    def model(self) -> Model:
+        details: tuple[Detail, ...] = ()
+        if self.center is not None and self.last is not None:
+            details = (detail_of(self.center),)
+            if self.last is not self.center:
+                details += (detail_of(self.last),)
+        return Model(self.cuts, details)
+
+    def raise_bound(self, number: int) -> None:
+        model = self.model()
+        step = minimize_model(model, self.best)
+        bound, shares = lower_bound(model, step.multipliers, self.box)
+        if np.isfinite(step.plane).all():
+            self.lowest = step.plane
+        self.lower = min(max(self.lower, bound), self.best)
+        self.used[shares > 1e-6] = number
+        if len(self.cuts) > MOST_CUTS:
+            kept = np.sort(np.argsort(-self.used, kind="stable")[: 2 * MOST_CUTS // 3])
+            self.cuts, self.used = self.cuts.take(kept), self.used[kept]
+
+    def next_plane(self) -> Floats:
+        """The plane the model with the charge proposes; the hinges that the model has one by one are not charged for.
+
+        What they curve by themselves is, at the multipliers of the step before.
+        """
+        assert self.center is not None
+        weights, near = self.center_plane[:-1], self.center.near
+        smooth = near.cost * np.clip(near.hinge / self.center_band + 0.5, 0.0, 1.0)
+        gradient = np.column_stack([near.cuts.center + near.cuts.width * np.sign(weights), near.cuts.slope])
+        metric = self.center.curvature - hinge_curvature(gradient, near.hinge, near.cost, self.center_band)
+        alpha = np.array([self.shares.get(row, before) for row, before in zip(near.row, smooth, strict=True)])
+        metric[:-1, :-1] += spread_curvature(near.spread, near.spent, alpha - smooth, weights)
+        n_planes = len(metric)
+        # Rounding of what was taken away, and something where the risk is flat.
+        floor = 1e-12 * float(np.trace(self.center.curvature)) / n_planes + 1e-12 * self.best
+        metric = self.charge * metric + floor * np.eye(n_planes)
+        metric[np.arange(n_planes - 1), np.arange(n_planes - 1)] += max(self.charge - 1.0, 0.0)
+        model = self.model()
+        step = minimize_model(model, self.best, Center(self.center_plane, metric))
+        plane = step.plane
+        if self.failed % 3 == 2 or not np.isfinite(plane).all() or model.at(plane[:-1], plane[-1]) > self.best:
+            # What the solver or the charge got wrong: a plane between the best and the model's lowest mends the model.
+            return np.asarray(self.center_plane + (self.lowest - self.center_plane) / 2 ** (1 + self.failed // 3 % 4))
+        self.shares = self.shares_of(step)
+        return plane
+
+    def shares_of(self, step: Step) -> dict[float, float]:
+        """The multipliers of the samples that the model has one by one, by their numbers."""
+        found: dict[float, float] = {}
+        answers = [self.center] if self.last is self.center else [self.center, self.last]
+        whole = float(step.multipliers.details.sum())
+        if not whole > 0.01:
+            return found
+        for answer, hinges in zip(answers, step.multipliers.hinges, strict=True):
+            if answer is not None:
+                for row, share in zip(answer.near.row, hinges / whole, strict=True):
+                    found[row] = found.get(row, 0.0) + float(max(share, 0.0))
+        return found
+
+    def next_band(self) -> float:
+        # Of samples that are spread evenly over the unit beside the kink, `band` are inside, and each is off by at
+        # most band / 8: a fifth of all is taken to be near enough.
+        allowed = SMOOTHING * (self.best - self.lower) / (self.cost / 5) * 8
+        near = None if self.center is None else self.center.near
+        if near is not None and len(near.row) == near.most:
+            # The samples next to those that the model has one by one meet their kinks in the step, too.
+            allowed = max(allowed, BEYOND_NEAR * float(np.abs(near.hinge).max()))
+        return float(np.clip(allowed, NARROWEST, WIDEST))

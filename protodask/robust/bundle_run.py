@@ -1,0 +1,109 @@
+"""The bundle's passes on record, so that a run that was interrupted goes on where it was.
+
+A run directory remembers what a function of one vector gave: a value and a vector as long. A question and its answer
+are packed as such; the solver is a function of the answers alone, so replaying them leads to where they ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from protodask.prototypes.runs import RunDirectory
+from protodask.robust.bundle import LADDER, Evaluate
+from protodask.robust.passes import Answer, Cuts, Near, Question
+from protodask.robust.terms import Floats
+
+STAGE = "bundle"
+"""Names the log in the run directory."""
+
+
+def recorded_passes(directory: RunDirectory, problem: int = 1) -> Callable[[Evaluate, int], Evaluate]:
+    """What `solve_bundle` puts between its questions and their answers: the log of one problem of a run.
+
+    `problem` numbers the problems of a run from 1, one for each class where there are several.
+    """
+
+    def recorded(evaluate: Evaluate, n_features: int) -> Evaluate:
+        asked: list[Question] = []
+
+        def function(theta: Floats) -> tuple[float, Floats]:
+            answer = evaluate(asked[-1])
+            return answer.risk, _pack_answer(answer, asked[-1].n_near, n_features)
+
+        log = directory.recorded(problem, STAGE, function)
+
+        def evaluate_on_record(question: Question) -> Answer:
+            asked[:] = [question]
+            risk, packed = log(_pack_question(question, n_features))
+            return _unpack_answer(risk, packed, question.n_near, n_features)
+
+        return evaluate_on_record
+
+    return recorded
+
+
+def _cut_length(n_features: int) -> int:
+    return 2 * n_features + 2
+
+
+def _near_length(n_features: int) -> int:
+    return 3 + _cut_length(n_features) + 2 * n_features
+
+
+def _length(n_near: int, n_features: int) -> int:
+    """Numbers of an answer."""
+    cuts = (1 + len(LADDER)) * _cut_length(n_features)
+    return 1 + cuts + (n_features + 1) ** 2 + n_near * _near_length(n_features)
+
+
+def _pack_question(question: Question, n_features: int) -> Floats:
+    asked = np.concatenate([question.weights, [question.intercept, question.n_near], question.bands])
+    packed = np.zeros(_length(question.n_near, n_features))
+    packed[: len(asked)] = asked
+    return packed
+
+
+def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
+    near = answer.near
+    each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _cut_rows(near.cuts), near.spread, near.spent]
+    parts = [np.array([float(len(near.row))]), _cut_rows(answer.cuts).ravel(), answer.curvature.ravel()]
+    found = np.concatenate([*parts, np.column_stack(each).ravel()])
+    packed = np.zeros(_length(n_near, n_features))
+    packed[: len(found)] = found
+    return packed
+
+
+def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) -> Answer:
+    count, place = int(packed[0]), 1
+    n_cuts, cut = 1 + len(LADDER), _cut_length(n_features)
+    cuts = _cuts_of(packed[place : place + n_cuts * cut].reshape(n_cuts, cut))
+    place += n_cuts * cut
+    square = (n_features + 1) ** 2
+    curvature = packed[place : place + square].reshape(n_features + 1, n_features + 1)
+    place += square
+    each = _near_length(n_features)
+    rows = packed[place : place + count * each].reshape(count, each)
+    near = Near(
+        rows[:, 0].copy(),
+        rows[:, 1].copy(),
+        rows[:, 2].copy(),
+        _cuts_of(rows[:, 3 : 3 + cut]),
+        rows[:, 3 + cut : 3 + cut + n_features].copy(),
+        rows[:, 3 + cut + n_features :].copy(),
+        n_near,
+    )
+    return Answer(risk, cuts, curvature.copy(), near)
+
+
+def _cut_rows(cuts: Cuts) -> Floats:
+    return np.column_stack([cuts.value, cuts.center, cuts.width, cuts.slope])
+
+
+def _cuts_of(rows: Floats) -> Cuts:
+    n_features = (rows.shape[1] - 2) // 2
+    # Copies: sums over arrays of another memory layout may round otherwise than those of a run without a log.
+    return Cuts(
+        rows[:, 0].copy(), rows[:, 1 : 1 + n_features].copy(), rows[:, 1 + n_features : -1].copy(), rows[:, -1].copy()
+    )

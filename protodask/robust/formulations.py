@@ -1,0 +1,143 @@
+"""The formulations by name: what each knows of the samples, and the brackets that follow.
+
+All but SVM and M keep the probability of error at or below `eps` for every distribution that agrees with what they know
+(MC by Chebyshev's inequality, S for sure, the others by Bernstein's).
+
+What asks for more, at the same `w`: within the support S >= SBM-I >= SBMV-I and S >= SM-I >= SMV-I, without it
+SBM >= SBMV and SM >= SMV, each of them >= its "-I", and all >= M. But the others do not know the end of the support: S
+may be below them (for a feature alone nearly always). Nor do exact means always ask for less than bounds of them, as
+`nu` may fall where the bounds widen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, assert_never, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.errors import InputError
+from protodask.robust.spread import nu
+from protodask.robust.terms import Terms
+from protodask.robust.uncertain_rows import UncertainRows
+
+Floats = NDArray[np.float64]
+
+Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
+
+SPREAD_TOLERANCE = 1e-3
+"""How far the spread may lie above what it has to be, relative to it: less costs time, more costs margin."""
+
+TILE = 1 << 16
+"""Numbers in a tile: what is computed from them stays within a few MB."""
+
+FORMULATIONS: tuple[Formulation, ...] = get_args(Formulation)
+
+
+def named(formulation: str) -> Formulation:
+    """The formulation of that name, with or without the "MM-" of the literature."""
+    bare = str(formulation).removeprefix("MM-")
+    for name in FORMULATIONS:
+        if bare == name:
+            return name
+    raise InputError(f"There is no formulation {formulation!r}.", f"Choose one of {', '.join(FORMULATIONS)}.")
+
+
+def make_terms(rows: UncertainRows, formulation: str, eps: float, tolerance: float = SPREAD_TOLERANCE) -> Terms:
+    """The brackets of the samples under a formulation at a probability of error `eps`, in (0, 1).
+
+    SVM and M take the middle of the bounds of the mean. S takes the support; MC the bounds of the means and the largest
+    variances that agree with what is known; SBM and SBMV the bounds of the means, SBMV the second moments as well; SM
+    and SMV the same with exact means, which must be given. A bound that is not given is what the support implies. The
+    spread is at most `1 + tolerance` times what it has to be, see `spread.nu`; a bracket is safe at any tolerance.
+
+    Computing the spread takes far longer than a pass over the terms does: keep them.
+    """
+    multiple = spread_multiple(formulation, eps)
+    terms = unit_terms(rows, formulation, tolerance)
+    return replace(terms, spread=terms.spread * multiple)
+
+
+def unit_terms(rows: UncertainRows, formulation: str, tolerance: float = SPREAD_TOLERANCE) -> Terms:
+    """The terms with a spread of one unit: `s nu`, or the standard deviation for MC."""
+    name = named(formulation)
+    match name:
+        case "SVM" | "M":
+            middle = rows.mean_midpoint
+            return Terms(middle, middle, np.zeros_like(middle))
+        case "S":
+            return Terms(rows.lower, rows.upper, np.zeros_like(rows.lower))
+        case "MC":
+            return Terms(rows.mean_low, rows.mean_high, _in_tiles(rows, largest_deviation))
+        case "SBMV" | "SBMV-I":
+            used = rows
+        case "SMV" | "SMV-I":
+            used = _with_exact_means(rows, name)
+        case "SBM" | "SBM-I":
+            used = rows.without_second_moment()
+        case "SM" | "SM-I":
+            used = _with_exact_means(rows, name).without_second_moment()
+        case _:
+            assert_never(name)
+    spread = _in_tiles(used, lambda tile: tile.half_width * nu(*tile.normalised(), tolerance))
+    if name.endswith("-I"):
+        return Terms(used.mean_low, used.mean_high, spread, used.lower, used.upper)
+    return Terms(used.mean_low, used.mean_high, spread)
+
+
+def spread_multiple(formulation: str, eps: float) -> float:
+    """How many units of spread a probability `eps` takes.
+
+    `kappa = sqrt(2 log(1 / eps))` by Bernstein's bound, `sqrt((1 - eps) / eps)` by Chebyshev's (MC).
+    """
+    if not 0 < eps < 1:
+        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
+    return math.sqrt((1 - eps) / eps) if named(formulation) == "MC" else math.sqrt(-2 * math.log(eps))
+
+
+def largest_deviation(rows: UncertainRows) -> Floats:
+    """The largest standard deviation (N, D) that agrees with what is known.
+
+    The variance at a mean `m` is at most `min(s^2, S) - (m - c)^2`, `S` the largest `E (X - c)^2`, which is linear in
+    `m`. So the largest is where a piece has its own maximum, where the pieces meet, or at an end.
+    """
+    low, high, center = rows.mean_low, rows.mean_high, rows.center
+    tried = [np.clip(center, low, high)]
+    if rows.second_moment is not None:
+        origin = np.zeros_like(center) if rows.origin is None else rows.origin
+        slope = 2 * (origin - center)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            # S2 + slope (m - c) - (o - c)^2 = s^2
+            meeting = center + (np.square(rows.half_width) - rows.second_moment + np.square(slope) / 4) / slope
+        meeting = np.where(np.isfinite(meeting), meeting, low)
+        tried += [low, high, np.clip(origin, low, high), np.clip(meeting, low, high)]
+    largest = np.zeros_like(center)
+    for mean in tried:
+        largest = np.maximum(largest, rows.largest_square(mean) - np.square(mean - center))
+    return np.sqrt(largest)
+
+
+def _in_tiles(rows: UncertainRows, spread: Callable[[UncertainRows], Floats]) -> Floats:
+    """A spread (N, D) computed a tile of samples at a time: it takes several arrays of intermediate results."""
+    found = np.empty(rows.lower.shape)
+    step = max(1, TILE // max(1, rows.n_features))
+    for start in range(0, len(rows), step):
+        tile = slice(start, start + step)
+        found[tile] = spread(rows.take(tile))
+    return found
+
+
+def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:
+    inexact = rows.mean_low < rows.mean_high
+    if inexact.any():
+        row, feature = (int(place) for place in np.argwhere(inexact)[0])
+        raise InputError(
+            f"{name} asks for exact means, but in {rows.name(row, feature)} the mean is only known to lie between "
+            f"{rows.mean_low[row, feature]:g} and {rows.mean_high[row, feature]:g}.",
+            f"Choose {name.replace('SM', 'SBM')}, which takes bounds, or take the middle for the mean with "
+            "`rows.exact_means()`.",
+        )
+    return rows

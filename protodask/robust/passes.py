@@ -1,0 +1,291 @@
+"""What one pass over the samples tells of a plane: the risk, minorants of it and its curvature.
+
+    R(w, b) = sum_i C_i max(0, 1 + y_i b + B_i(w))
+
+With weights `0 <= alpha_i <= C_i` and any box of points `c_i - k_i <= z <= c_i + k_i` inside the set of sample `i`,
+
+    R(w, b) >= sum_i alpha_i (1 + y_i b - y_i c_i.w + k_i.|w|)          for all w and b
+
+whatever the weights and boxes were made from: such a cut is a bound on its own. The box of a sample is what is left to
+its features once the ball of the spread is shared out among them as at the plane evaluated, so that the cut is exact
+there and keeps the kinks at `w_j = 0`. The weights are those of the hinge and of hinges smoothed over bands of several
+widths, `alpha_i = C_i clip(u_i / band + 1/2, 0, 1)`: where few samples decide they are given one by one instead.
+
+`N` samples, `D` features, `M` cuts, `m` near samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from protodask.engine import Block, Reduction, identity
+from protodask.robust.brackets import bracket, rows_of_terms
+from protodask.robust.terms import Floats, Terms
+
+TILE_ROWS = 4096
+"""Samples worked on at once: about ten arrays of so many rows, whatever the block."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What a block asks of a plane."""
+
+    terms: Terms
+    y: Floats
+    """-1 or 1, (N,)."""
+    cost: Floats
+    """`C_i`, 0 or more, (N,)."""
+
+
+SamplesOfBlock = Callable[[Block], Samples]
+"""Picklable: it travels to the workers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """The samples as a whole; of a label each array has the entry 0 for -1 and 1 for 1."""
+
+    cost: Floats
+    """`sum C_i` of each label, (2,)."""
+    center: Floats
+    """`sum C_i c_i` with `c` the middle of the bounds of the mean, (2, D)."""
+    width: Floats
+    """`sum C_i k_i` with `k` half their distance, (2, D)."""
+    reach: Floats
+    """The largest size of each feature in any sample, spread included, (D,)."""
+
+    @property
+    def origin(self) -> Floats:
+        """Where features are counted from: midway between the means of the labels, for the intercept has no price."""
+        cost = self.cost[:, None]
+        means = np.divide(self.center, cost, where=cost > 0, out=np.zeros_like(self.center))
+        return np.asarray(means.mean(axis=0))
+
+
+def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
+    samples = samples_of(block)
+    terms = samples.terms
+    middle = terms.mean_low + (terms.mean_high - terms.mean_low) / 2
+    half = (terms.mean_high - terms.mean_low) / 2
+    sides = np.stack([np.where(samples.y < 0, samples.cost, 0.0), np.where(samples.y > 0, samples.cost, 0.0)])
+    reach = np.max(np.maximum(np.abs(terms.mean_low), np.abs(terms.mean_high)) + terms.spread, axis=0, initial=0.0)
+    return Survey(sides.sum(axis=1), sides @ middle, sides @ half, reach)
+
+
+def _merge_surveys(left: Survey, right: Survey) -> Survey:
+    return Survey(
+        left.cost + right.cost,
+        left.center + right.center,
+        left.width + right.width,
+        np.maximum(left.reach, right.reach),
+    )
+
+
+SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, identity)
+"""Arguments: a `SamplesOfBlock`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Minorants `value + center.w + width.|w| + slope b` of the risk."""
+
+    value: Floats
+    """(M,)."""
+    center: Floats
+    """(M, D)."""
+    width: Floats
+    """(M, D), at least 0."""
+    slope: Floats
+    """(M,)."""
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def joined(self, other: Cuts) -> Cuts:
+        return Cuts(
+            np.concatenate([self.value, other.value]),
+            np.concatenate([self.center, other.center]),
+            np.concatenate([self.width, other.width]),
+            np.concatenate([self.slope, other.slope]),
+        )
+
+    def take(self, rows: np.typing.NDArray[np.intp] | slice) -> Cuts:
+        return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows])
+
+    def at(self, weights: Floats, intercept: float) -> Floats:
+        """Their values at a plane, (M,)."""
+        return np.asarray(self.value + self.center @ weights + self.width @ np.abs(weights) + self.slope * intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """The samples whose hinges are nearest to their kinks, ordered by that and by their numbers.
+
+    Each is a cut of its own hinge without its cost: `max(0, value + ...)` with value 1 and slope `y`.
+    """
+
+    hinge: Floats
+    """`u_i`, (m,)."""
+    row: Floats
+    """Numbers of the samples, (m,)."""
+    cost: Floats
+    """(m,)."""
+    cuts: Cuts
+    spread: Floats
+    """`r`, 0 where the support stops the feature, (m, D)."""
+    spent: Floats
+    """How far each such feature is beyond the bounds of its mean, (m, D)."""
+    most: int
+    """As many are kept."""
+
+    def take(self, rows: np.typing.NDArray[np.intp]) -> Near:
+        return Near(
+            self.hinge[rows],
+            self.row[rows],
+            self.cost[rows],
+            self.cuts.take(rows),
+            self.spread[rows],
+            self.spent[rows],
+            self.most,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The plane to evaluate and what else to tell of it."""
+
+    weights: Floats
+    """`w`, (D,)."""
+    intercept: float
+    """`b` where features are counted from the origin."""
+    bands: Floats
+    """Widths of the bands of the smoothed hinges, (M - 1,); the first is the one the curvature is of."""
+    n_near: int
+    """Samples to give one by one, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The risk at a plane; merges as a monoid."""
+
+    risk: float
+    cuts: Cuts
+    """Of the hinge itself, then of the smoothed ones."""
+    curvature: Floats
+    """Second derivatives of the risk smoothed over the first band, in `(w, b)`, (D + 1, D + 1)."""
+    near: Near
+
+
+def _evaluate_block(block: Block, samples_of: SamplesOfBlock, origin: Floats, question: Question) -> Answer:
+    samples = samples_of(block)
+    found: Answer | None = None
+    for start in range(0, len(samples.y), TILE_ROWS):
+        rows = slice(start, start + TILE_ROWS)
+        tile = Samples(rows_of_terms(samples.terms, rows), samples.y[rows], samples.cost[rows])
+        answer = _evaluate_tile(tile, block.start + start, origin, question)
+        found = answer if found is None else merge_answers(found, answer)
+    if found is None:
+        raise ValueError("a block without samples")
+    return found
+
+
+def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Question) -> Answer:
+    terms, sign, cost = samples.terms, samples.y, samples.cost
+    weights = question.weights
+    _, subgradient = bracket(terms, sign, weights)
+    points = -sign[:, None] * subgradient
+    low, high = terms.mean_low, terms.mean_high
+    spent = np.maximum(np.maximum(low - points, points - high), 0.0)
+    box_low, box_high = low - spent, high + spent
+    if terms.lower is not None and terms.upper is not None:
+        box_low = np.maximum(box_low, np.minimum(terms.lower, low))
+        box_high = np.minimum(box_high, np.maximum(terms.upper, high))
+    center = -sign[:, None] * (box_low + (box_high - box_low) / 2 - origin)
+    width = (box_high - box_low) / 2
+    hinge = 1.0 + sign * question.intercept - sign * ((points - origin) @ weights)
+    kept = np.where(hinge > 0, cost, 0.0)
+    alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
+    cuts = Cuts(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
+    gradient = np.column_stack([-sign[:, None] * (points - origin), sign])
+    spread = terms.spread
+    if terms.lower is not None and terms.upper is not None:
+        free = (points > terms.lower) & (points < terms.upper)
+        spread, spent = np.where(free, spread, 0.0), np.where(free, spent, 0.0)
+    curvature = hinge_curvature(gradient, hinge, cost, float(question.bands[0]))
+    curvature[:-1, :-1] += spread_curvature(spread, spent, alpha[1], weights)
+    nearest = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
+    near = Near(
+        hinge[nearest],
+        (first_row + nearest).astype(np.float64),
+        cost[nearest],
+        Cuts(np.ones(len(nearest)), center[nearest], width[nearest], sign[nearest]),
+        spread[nearest],
+        spent[nearest],
+        question.n_near,
+    )
+    return Answer(float(kept @ hinge), cuts, curvature, near)
+
+
+def _nearest(
+    distance: Floats, row: np.typing.NDArray[np.generic], among: np.typing.NDArray[np.intp], most: int
+) -> np.typing.NDArray[np.intp]:
+    order = np.lexsort((row[among], distance[among]))
+    return among[order[:most]]
+
+
+def hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) -> Floats:
+    """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge, (D + 1, D + 1)."""
+    inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
+    rows = gradient[inside]
+    return np.asarray((rows * (cost[inside] / band)[:, None]).T @ rows)
+
+
+def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats) -> Floats:
+    """`sum alpha_i` times the second derivatives of the norms, of the features short of the support, (D, D).
+
+    With `g_j = r_j |w_j|` of those, and the share of the ball that is theirs, `e = spent.|w| / |g|`, it is
+    `e / |g| (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
+    """
+    size = np.abs(weights)
+    length, value = np.linalg.norm(spread * size, axis=1), spent @ size
+    sound = (length > 0) & (value > 0)
+    length, value = np.where(sound, length, 1.0), np.where(sound, value, 1.0)
+    share = np.where(sound, alpha * value / np.square(length), 0.0)
+    across = np.where(sound, alpha / value, 0.0)
+    signed = spent * np.sign(weights)
+    return np.asarray(np.diag(share @ np.square(spread)) - (signed * across[:, None]).T @ signed)
+
+
+def merge_answers(left: Answer, right: Answer) -> Answer:
+    """The answer of two sets of samples together."""
+    return Answer(
+        left.risk + right.risk,
+        Cuts(
+            left.cuts.value + right.cuts.value,
+            left.cuts.center + right.cuts.center,
+            left.cuts.width + right.cuts.width,
+            left.cuts.slope + right.cuts.slope,
+        ),
+        left.curvature + right.curvature,
+        _merge_near(left.near, right.near),
+    )
+
+
+def _merge_near(left: Near, right: Near) -> Near:
+    both = Near(
+        np.concatenate([left.hinge, right.hinge]),
+        np.concatenate([left.row, right.row]),
+        np.concatenate([left.cost, right.cost]),
+        left.cuts.joined(right.cuts),
+        np.concatenate([left.spread, right.spread]),
+        np.concatenate([left.spent, right.spent]),
+        left.most,
+    )
+    return both.take(_nearest(np.abs(both.hinge), both.row, np.arange(len(both.row)), both.most))
+
+
+EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)
+"""Arguments: a `SamplesOfBlock`, the origin, a `Question`."""

@@ -1,0 +1,91 @@
+"""Uncertain rows from several measurements of each sample."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from protodask.errors import InputError, some
+from protodask.robust.uncertain_rows import LARGEST, UncertainRows
+
+Support = Literal["widened", "range"]
+"""The support of a sample's feature from `n` measurements: their range, or that and `range / (n - 1)` at either end.
+
+If all values between two ends are equally likely, the expected range is `(n - 1) / (n + 1)` of what lies between them:
+widened, it has the right expected ends.
+"""
+
+
+def from_replicates(
+    values: ArrayLike, sample: ArrayLike, confidence: float = 0.95, support: Support = "widened"
+) -> tuple[UncertainRows, NDArray[Any]]:
+    """What the measurements `values` (R, D) of the samples `sample` (R,) tell, and the samples in ascending order.
+
+    Of a feature's `n` measurements of one sample, with mean `x` and standard deviation `sd` (of `n - 1` degrees of
+    freedom):
+
+        support          see `Support`
+        mean bounds      x -+ h,  h = t sd / sqrt(n), `t` Student's quantile at (1 + confidence) / 2; within the support
+        second moment    about x: (n - 1) sd^2 / chi2 + h^2, with the quantile of chi2 at 1 - confidence: an upper
+                         bound of the variance, at the most distant mean
+
+    If the measurements are independent and normal, the bounds of the mean hold at this confidence and that of the
+    variance does, each on its own, and the second moment's where both do. Two measurements say so little of a spread
+    that the support often says more. What did not vary counts as known exactly.
+    """
+    table, ids = np.asarray(values), np.asarray(sample)
+    _check(table, ids, confidence, support)
+    try:
+        names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    except TypeError:
+        raise InputError("The samples cannot be sorted.", "Name all of them by text, or all by numbers.") from None
+    if counts.min() < 2:
+        raise InputError(
+            f"There is only one measurement of sample {some(list(names[counts < 2]))}.",
+            "Leave out samples that were measured once, or give their bounds by `UncertainRows`.",
+        )
+    order = np.argsort(codes, kind="stable")
+    table = np.asarray(table[order], dtype=np.float64)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    n = counts[:, None].astype(np.float64)
+    least, most = np.minimum.reduceat(table, starts), np.maximum.reduceat(table, starts)
+    # About the least value, so that what did not vary has a mean of exactly that, and large numbers do not cancel.
+    above = table - np.repeat(least, counts, axis=0)
+    mean_above = np.add.reduceat(above, starts) / n
+    squares = np.add.reduceat(np.square(above - np.repeat(mean_above, counts, axis=0)), starts)
+    mean = np.clip(least + mean_above, least, most)
+    half = stats.t.ppf((1 + confidence) / 2, n - 1) * np.sqrt(squares / (n - 1) / n)
+    second = squares / stats.chi2.ppf(1 - confidence, n - 1) + np.square(half)
+    wider = (most - least) / (n - 1) if support == "widened" else 0.0
+    lower, upper = least - wider, most + wider
+    rows = UncertainRows(
+        lower, upper, np.maximum(mean - half, lower), np.minimum(mean + half, upper), second, origin=mean
+    )
+    return rows, names
+
+
+def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: str) -> None:
+    if table.ndim != 2 or table.dtype.kind not in "fiub":
+        raise InputError(
+            f"The measurements are of shape {table.shape} and type {table.dtype}.",
+            "Give a table of numbers: a row for each measurement, a column for each feature.",
+        )
+    if ids.shape != table.shape[:1] or not len(ids):
+        raise InputError(
+            f"There are {len(table):,} measurements, and samples of shape {ids.shape}.",
+            "Give the sample that each measurement is of.",
+        )
+    usable = np.abs(table) < LARGEST
+    if not usable.all():
+        row, feature = (int(place) for place in np.argwhere(~usable)[0])
+        raise InputError(
+            f"In measurement {row}, of sample {ids[row]}, feature {feature} is not a finite number below {LARGEST:g}.",
+            "Replace it, or leave out the measurement.",
+        )
+    if not 0 < confidence < 1:
+        raise InputError(f"The confidence is {confidence}.", "Give a probability above 0 and below 1, such as 0.95.")
+    if support not in get_args(Support):
+        raise InputError(f"There is no support {support!r}.", f"Choose one of {', '.join(get_args(Support))}.")

@@ -1,0 +1,84 @@
+"""Problems drawn for the tests of the bundle, and blocks of them as sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.engine import ArraySource, Block, array_source
+from protodask.robust.passes import Samples
+from protodask.robust.terms import Terms
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    terms: Terms
+    y: Floats
+    cost: Floats
+
+    def source(self, block_rows: int | None = None) -> ArraySource:
+        terms = self.terms
+        arrays = {
+            "low": terms.mean_low,
+            "high": terms.mean_high,
+            "spread": terms.spread,
+            "y": self.y,
+            "cost": self.cost,
+        }
+        if terms.lower is not None and terms.upper is not None:
+            arrays |= {"lower": terms.lower, "upper": terms.upper}
+        return array_source(arrays, block_rows)
+
+
+def samples_of(block: Block) -> Samples:
+    terms = Terms(block["low"], block["high"], block["spread"], block.arrays.get("lower"), block.arrays.get("upper"))
+    return Samples(terms, block["y"], block["cost"])
+
+
+def drawn_problem(
+    seed: int,
+    n_rows: int,
+    n_features: int,
+    *,
+    intersected: bool = False,
+    points: bool = False,
+    cost: float = 1.0,
+    distance: float = 1.0,
+) -> Problem:
+    """Two clouds `distance` apart in each feature; some spreads 0, some means at the edge of the support."""
+    random = np.random.default_rng(seed)
+    y = np.where(random.random(n_rows) < 0.4, 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    shape = (n_rows, n_features)
+    center = random.normal(size=shape) + distance * y[:, None] / 2
+    half = np.where(random.random(shape) < 0.7, random.random(shape), 0.0)
+    costs = cost * (0.5 + random.random(n_rows))
+    if points:
+        return Problem(Terms(center, center, np.zeros(shape)), y, costs)
+    ends = np.sort(random.random((2, *shape)), axis=0)
+    ends[:, random.random(shape) < 0.2] = 1.0
+    lower, upper = center - half, center + half
+    low, high = lower + 2 * half * ends[0], lower + 2 * half * ends[1]
+    spread = half * random.random(shape)
+    return Problem(Terms(low, high, spread, *((lower, upper) if intersected else ())), y, costs)
+
+
+def naive_bracket(terms: Terms, y: float, row: int, weights: Floats) -> float:
+    """The plain bracket of a sample, by its formula."""
+    value, square = 0.0, 0.0
+    for j, weight in enumerate(weights):
+        value += max(-y * terms.mean_low[row, j] * weight, -y * terms.mean_high[row, j] * weight)
+        square += float(terms.spread[row, j] * weight) ** 2
+    return value + float(np.sqrt(square))
+
+
+def naive_objective(problem: Problem, weights: Floats, intercept: float) -> float:
+    """`F` of a problem whose brackets are plain."""
+    total = float(weights @ weights) / 2
+    for row, (y, cost) in enumerate(zip(problem.y, problem.cost, strict=True)):
+        total += cost * max(0.0, 1 + y * intercept + naive_bracket(problem.terms, y, row, weights))
+    return total

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.svm import SVC
+
+from protodask.errors import InputError
+from protodask.prototypes.training import ConvergenceWarning
+from protodask.robust.classifier import RobustClassifier
+from protodask.robust.formulations import FORMULATIONS
+from protodask.robust.uncertain_rows import UncertainRows
+
+
+def drawn(n_rows: int = 120, n_classes: int = 2, exact: bool = True) -> tuple[UncertainRows, np.ndarray[Any, Any]]:
+    random = np.random.default_rng(3)
+    y = random.integers(0, n_classes, n_rows)
+    center = random.normal(size=(n_rows, 3)) + 4 * np.eye(3)[y]
+    half = 0.5 * random.random((n_rows, 3))
+    off = 0.0 if exact else 0.1 * half
+    return UncertainRows(center - half, center + half, center - off, center + off), y
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_solvers__agree(formulation: str) -> None:
+    rows, y = drawn()
+    cone = RobustClassifier(formulation, solver="conic").fit(rows, y)
+    bundle = RobustClassifier(formulation, solver="bundle").fit(rows, y)
+    assert bundle.objective_ == pytest.approx(cone.objective_, rel=2e-4)
+    assert bundle.gap_ <= 1e-4
+    np.testing.assert_allclose(bundle.coef_, cone.coef_, atol=0.05)
+
+
+def test_points__are_separated_as_by_a_support_vector_machine() -> None:
+    rows, y = drawn()
+    found = RobustClassifier("SVM", C=0.5, gap=1e-7, solver="bundle").fit(rows.mean_midpoint, y)
+    machine = SVC(kernel="linear", C=0.5, tol=1e-7).fit(rows.mean_midpoint, y)
+    np.testing.assert_allclose(found.coef_, machine.coef_, atol=1e-3)
+    np.testing.assert_allclose(found.intercept_, -machine.intercept_, atol=1e-3)
+    np.testing.assert_allclose(found.decision_function(rows), machine.decision_function(rows.mean_midpoint), atol=5e-3)
+
+
+def test_labels__may_be_any_two() -> None:
+    rows, y = drawn()
+    plain = RobustClassifier("SBM").fit(rows, 2 * y - 1)
+    named = RobustClassifier("SBM").fit(rows, np.array(["no", "yes"])[y])
+    np.testing.assert_array_equal(named.coef_, plain.coef_)
+    assert set(named.predict(rows)) == {"no", "yes"}
+    assert named.score(rows, np.array(["no", "yes"])[y]) > 0.9
+
+
+@pytest.mark.parametrize("formulation", ["SBM-I", "MC", "SVM", "S"])
+def test_several_classes__are_each_against_the_rest(formulation: str) -> None:
+    rows, y = drawn(n_classes=3)
+    found = RobustClassifier(formulation).fit(rows, y)
+    assert found.coef_.shape == (3, 3)
+    assert found.objective_.shape == found.gap_.shape == (3,)
+    one = RobustClassifier(formulation).fit(rows, y == 2)
+    np.testing.assert_array_equal(found.coef_[2], one.coef_[0])
+    bounds = found.certified_eps(rows)
+    assert ((bounds >= 0) & (bounds <= 1)).all()
+    error, wrong = found.certified_error(rows, y), 1 - found.score(rows, y)
+    assert wrong <= error < 1
+
+
+def test_certified_eps__holds_for_draws() -> None:
+    rows, y = drawn(n_classes=3)
+    found = RobustClassifier("SBM").fit(rows, y)
+    random = np.random.default_rng(0)
+    bounds, said = found.certified_eps(rows), found.predict(rows)
+    other = np.zeros(len(rows))
+    for _ in range(500):
+        draw = random.uniform(rows.lower, rows.upper)
+        other += found.predict(draw) != said
+    # Three standard deviations of 500 draws.
+    assert (other / 500 <= bounds + 3 * np.sqrt(bounds / 500) + 0.01).all()
+
+
+def test_training_samples_within_the_margin__are_certified() -> None:
+    rows, y = drawn()
+    found = RobustClassifier("SBM", eps=0.05, C=10.0, gap=1e-8).fit(rows, y)
+    eps = found.certified_eps(rows)
+    assert (eps[found.predict(rows) == y] <= 0.05 * (1 + 1e-6)).mean() > 0.5
+
+
+def test_weights__count_as_copies() -> None:
+    rows, y = drawn(40)
+    weights = np.arange(40) % 3
+    copies = np.repeat(np.arange(40), weights)
+    weighted = RobustClassifier("SBM", gap=1e-7).fit(rows, y, sample_weight=weights)
+    repeated = RobustClassifier("SBM", gap=1e-7).fit(rows.take(copies), y[copies])
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-6)
+
+
+def test_run_directory__is_taken_up(tmp_path: Path) -> None:
+    rows, y = drawn()
+    first = RobustClassifier("SBM-I", run_dir=tmp_path / "run").fit(rows, y)
+    again = RobustClassifier("SBM-I", run_dir=tmp_path / "run").fit(rows, y)
+    np.testing.assert_array_equal(again.coef_, first.coef_)
+    with pytest.raises(InputError, match="choose another run directory"):
+        RobustClassifier("SBM-I", C=2.0, run_dir=tmp_path / "run").fit(rows, y)
+
+
+def test_too_few_passes__are_a_warning() -> None:
+    rows, y = drawn()
+    with pytest.warns(ConvergenceWarning, match="max_iterations"):
+        RobustClassifier("SBM", solver="bundle", gap=1e-9, max_iterations=1).fit(rows, y)
+
+
+def test_clone__keeps_settings() -> None:
+    given = RobustClassifier("SM", eps=0.2, C=3.0)
+    assert clone(given).get_params() == given.get_params()
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"formulation": "XX"}, "Choose one of SVM"),
+        ({"eps": 1.5}, "below 1"),
+        ({"C": 0.0}, "above 0"),
+        ({"gap": -1.0}, "above 0"),
+        ({"solver": "magic"}, "Choose one of auto"),
+        ({"max_iterations": 0}, "at least 1"),
+        ({"solver": "conic", "run_dir": "somewhere"}, "leave it out"),
+    ],
+)
+def test_settings__that_make_no_sense_are_refused(settings: dict[str, Any], remedy: str) -> None:
+    rows, y = drawn()
+    with pytest.raises(InputError, match=remedy):
+        RobustClassifier(**settings).fit(rows, y)
+
+
+def test_data__that_do_not_fit_are_refused() -> None:
+    rows, y = drawn()
+    with pytest.raises(InputError, match="two classes"):
+        RobustClassifier().fit(rows, np.zeros(len(y)))
+    with pytest.raises(InputError, match="one label each"):
+        RobustClassifier().fit(rows, y[:-1])
+    with pytest.raises(InputError, match="weights of 0 or more"):
+        RobustClassifier().fit(rows, y, sample_weight=-np.ones(len(y)))
+    fitted = RobustClassifier("SVM").fit(rows, y)
+    with pytest.raises(InputError, match="trained on"):
+        fitted.predict(rows.lower[:, :2])

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference.robust_bundle import Floats, drawn_problem, naive_objective, samples_of
+from scipy.optimize import minimize
+
+from protodask.engine import Engine
+from protodask.robust.bundle import first_cuts
+from protodask.robust.master import Center, Model, Multipliers, detail_of, lower_bound, minimize_model
+from protodask.robust.passes import EVALUATE, SURVEY, Cuts, Question
+
+
+def drawn_model(seed: int, n_features: int = 3) -> Model:
+    """The minorants of a few planes of a drawn problem."""
+    problem = drawn_problem(seed, 25, n_features)
+    random = np.random.default_rng(seed)
+    cuts, details = None, []
+    for _ in range(4):
+        question = Question(random.normal(size=n_features), float(random.normal()), np.array([1.0, 0.2]), 10)
+        answer = Engine().reduce(problem.source(), EVALUATE, samples_of, np.zeros(n_features), question)
+        cuts = answer.cuts if cuts is None else cuts.joined(answer.cuts)
+        details.append(detail_of(answer))
+    assert cuts is not None
+    # Without cuts of either slope the intercept could run away.
+    sides = first_cuts(Engine().reduce(problem.source(), SURVEY, samples_of), np.zeros(n_features))
+    return Model(cuts.joined(sides), tuple(details[:2]))
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 10**6))
+def test_model__is_nowhere_above_the_objective(seed: int) -> None:
+    model, problem = drawn_model(seed), drawn_problem(seed, 25, 3)
+    random = np.random.default_rng(seed + 1)
+    for _ in range(10):
+        weights, intercept = random.normal(size=3) * random.choice([0.1, 1, 10]), float(random.normal() * 3)
+        exact = naive_objective(problem, weights, intercept)
+        assert model.at(weights, intercept) <= exact * (1 + 1e-12) + 1e-12
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.integers(0, 10**6))
+def test_lower_bound__meets_the_model_at_its_lowest_plane(seed: int) -> None:
+    model = drawn_model(seed)
+    step = minimize_model(model, 1.0)
+    bound, shares = lower_bound(model, step.multipliers, box=100.0)
+    lowest = model.at(step.plane[:-1], float(step.plane[-1]))
+    assert bound == pytest.approx(lowest, rel=1e-6, abs=1e-8)
+    assert bound <= lowest + 1e-9 * abs(lowest)
+    assert (shares >= 0).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6))
+def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
+    model = drawn_model(seed)
+    random = np.random.default_rng(seed)
+    wild = Multipliers(
+        random.normal(size=len(model.cuts)), random.normal(size=2), tuple(random.normal(size=(2, 10)) * 5)
+    )
+    bound, _ = lower_bound(model, wild, box=4.0)
+    for _ in range(20):
+        weights, intercept = random.normal(size=3) * random.choice([0.01, 1, 5]), float(random.uniform(-4, 4))
+        assert bound <= model.at(weights, intercept) + 1e-12
+
+
+def test_lower_bound__of_numbers_that_are_not_finite_says_nothing() -> None:
+    model = drawn_model(1)
+    broken = Multipliers(np.full(len(model.cuts), np.nan), np.full(2, np.inf), (np.zeros(10), np.zeros(10)))
+    assert lower_bound(model, broken, box=4.0)[0] == -np.inf
+
+
+def test_minimize_model__with_a_center__agrees_with_a_search() -> None:
+    model = drawn_model(5, n_features=2)
+    center = Center(np.array([0.5, -0.2, 0.3]), np.diag([3.0, 1.0, 2.0]))
+
+    def charged(plane: Floats) -> float:
+        off = plane - center.plane
+        return model.at(plane[:-1], float(plane[-1])) + float(off @ center.metric @ off) / 2
+
+    found = minimize_model(model, 1.0, center).plane
+    searched = minimize(charged, center.plane, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-10})
+    assert charged(found) <= searched.fun + 1e-6
+
+
+def test_cut_without_kinks__has_the_bound_of_its_formula() -> None:
+    # 3 + 2 w: the least of 1/2 w^2 + 3 + 2 w is 1, at w = -2.
+    cuts = Cuts(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]))
+    step = minimize_model(Model(cuts), 1.0)
+    assert step.plane[0] == pytest.approx(-2.0)
+    assert lower_bound(Model(cuts), step.multipliers, 1.0)[0] == pytest.approx(1.0)
+    # With 2 |w| beside it the weight is not worth its kink.
+    kinked = Cuts(cuts.value, cuts.center, np.array([[2.0]]), cuts.slope)
+    assert lower_bound(Model(kinked), minimize_model(Model(kinked), 1.0).multipliers, 1.0)[0] == pytest.approx(3.0)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
+
+from protodask.engine import Engine, thread_engine
+from protodask.robust.brackets import bracket
+from protodask.robust.passes import EVALUATE, SURVEY, Answer, Question
+
+BANDS = np.array([2.0, 0.1])
+
+
+def ask(
+    problem: Problem,
+    weights: Floats,
+    intercept: float,
+    *,
+    origin: Floats | None = None,
+    block_rows: int | None = None,
+    n_near: int = 7,
+    engine: Engine | None = None,
+) -> Answer:
+    question = Question(weights, intercept, BANDS, n_near)
+    origin = np.zeros(len(weights)) if origin is None else origin
+    engine = Engine() if engine is None else engine
+    return engine.reduce(problem.source(block_rows), EVALUATE, samples_of, origin, question)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 6))
+def test_risk__is_that_of_the_formula(seed: int, n_rows: int, n_features: int) -> None:
+    problem = drawn_problem(seed, n_rows, n_features)
+    weights = np.random.default_rng(seed).normal(size=n_features)
+    answer = ask(problem, weights, 0.3)
+    assert answer.risk + weights @ weights / 2 == pytest.approx(naive_objective(problem, weights, 0.3), rel=1e-12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6), st.booleans(), st.floats(-3, 3))
+def test_cuts__are_nowhere_above_the_risk(seed: int, intersected: bool, shift: float) -> None:
+    problem = drawn_problem(seed, 30, 4, intersected=intersected)
+    random = np.random.default_rng(seed)
+    weights = random.normal(size=4)
+    weights[random.random(4) < 0.3] = 0.0
+    answer = ask(problem, weights, shift)
+    for _ in range(20):
+        other, intercept = random.normal(size=4) * random.choice([0.1, 1, 10]), float(random.normal() * 3)
+        values, _ = bracket(problem.terms, problem.y, other)
+        hinges = np.maximum(1 + problem.y * intercept + values, 0.0)
+        risk = float(problem.cost @ hinges)
+        assert answer.cuts.at(other, intercept).max() <= risk + 1e-11 * (1 + risk)
+        # The near samples one by one, too.
+        near = answer.near
+        rows = near.row.astype(int)
+        assert (near.cuts.at(other, intercept) <= 1 + problem.y[rows] * intercept + values[rows] + 1e-11).all()
+
+
+def test_first_cut__is_exact_at_its_plane() -> None:
+    problem = drawn_problem(3, 50, 5, intersected=True)
+    weights = np.array([1.0, -0.5, 0.0, 2.0, 0.1])
+    answer = ask(problem, weights, -0.2)
+    assert answer.cuts.at(weights, -0.2)[0] == pytest.approx(answer.risk, rel=1e-13)
+
+
+def test_origin__moves_the_intercept_and_nothing_else() -> None:
+    problem = drawn_problem(4, 50, 3)
+    weights, origin = np.array([1.0, -0.5, 0.7]), np.array([3.0, -2.0, 1.0])
+    here, there = ask(problem, weights, 0.4), ask(problem, weights, 0.4 - weights @ origin, origin=origin)
+    assert there.risk == pytest.approx(here.risk, rel=1e-12)
+    np.testing.assert_array_equal(there.near.row, here.near.row)
+
+
+def test_near__are_those_of_the_smallest_hinges() -> None:
+    problem = drawn_problem(5, 200, 3)
+    weights = np.array([1.0, -0.5, 0.7])
+    values, _ = bracket(problem.terms, problem.y, weights)
+    hinges = np.abs(1 + 0.1 * problem.y + values)
+    answer = ask(problem, weights, 0.1, block_rows=16, n_near=9)
+    np.testing.assert_array_equal(answer.near.row, np.argsort(hinges, kind="stable")[:9])
+
+
+def test_samples_of_no_cost__are_never_near() -> None:
+    problem = drawn_problem(5, 20, 3)
+    problem.cost[:15] = 0.0
+    assert set(ask(problem, np.ones(3), 0.1, n_near=50).near.row) == {15, 16, 17, 18, 19}
+
+
+def test_curvature__is_that_of_the_smoothed_risk() -> None:
+    problem = drawn_problem(6, 60, 3)
+    plane = np.array([0.4, -0.3, 0.5, 0.1])
+
+    def smoothed_gradient(plane: Floats) -> Floats:
+        # Of the smoothed risk: alpha_i times the gradient of the hinge, itself by differences.
+        values, subgradients = bracket(problem.terms, problem.y, plane[:3])
+        hinges = 1 + problem.y * plane[3] + values
+        alpha = problem.cost * np.clip(hinges / BANDS[0] + 0.5, 0, 1)
+        return np.asarray(alpha @ np.column_stack([subgradients, problem.y]))
+
+    step = 1e-6
+    expected = np.stack(
+        [
+            (smoothed_gradient(plane + step * unit) - smoothed_gradient(plane - step * unit)) / (2 * step)
+            for unit in np.eye(4)
+        ]
+    )
+    found = ask(problem, plane[:3], plane[3]).curvature
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_answers__have_the_same_bits_for_any_threads(threads: int) -> None:
+    problem = drawn_problem(7, 3000, 5, intersected=True)
+    weights = np.linspace(-1, 1, 5)
+    expected = ask(problem, weights, 0.1, block_rows=64)
+    with thread_engine(threads) as engine:
+        found = ask(problem, weights, 0.1, block_rows=64, engine=engine)
+    assert found.risk == expected.risk
+    np.testing.assert_array_equal(found.cuts.center, expected.cuts.center)
+    np.testing.assert_array_equal(found.curvature, expected.curvature)
+    np.testing.assert_array_equal(found.near.cuts.center, expected.near.cuts.center)
+
+
+def test_survey__counts_costs_and_reach() -> None:
+    problem = drawn_problem(8, 100, 3)
+    survey = Engine().reduce(problem.source(16), SURVEY, samples_of)
+    assert survey.cost[1] == pytest.approx(problem.cost[problem.y > 0].sum())
+    middle = (problem.terms.mean_low + problem.terms.mean_high) / 2
+    means = [np.average(middle[problem.y == y], axis=0, weights=problem.cost[problem.y == y]) for y in (-1, 1)]
+    np.testing.assert_allclose(survey.origin, np.mean(means, axis=0))
+    assert (survey.reach >= np.abs(problem.terms.mean_high).max(axis=0)).all()

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from protodask.errors import InputError
+from protodask.robust.formulations import FORMULATIONS, make_terms
+from protodask.robust.replicates import from_replicates
+
+
+def test_from_replicates__by_hand() -> None:
+    values = [[10.0, 5.0], [1.0, 0.0], [14.0, 5.0], [3.0, 0.0], [12.0, 5.0]]
+    rows, samples = from_replicates(values, ["b", "a", "b", "a", "b"], 0.8)
+    assert samples.tolist() == ["a", "b"]
+    # Of b three measurements, 10, 14 and 12: a range of 4, widened by 2; sd = 2.
+    np.testing.assert_allclose(rows.lower, [[-1, 0], [8, 5]])
+    np.testing.assert_allclose(rows.upper, [[5, 0], [16, 5]])
+    half = stats.t.ppf(0.9, 2) * 2 / np.sqrt(3)
+    assert rows.mean_low[1, 0] == pytest.approx(12 - half)
+    assert rows.mean_high[1, 0] == pytest.approx(12 + half)
+    assert rows.second_moment is not None
+    assert rows.origin is not None
+    assert rows.origin[1, 0] == pytest.approx(12)
+    assert rows.second_moment[1, 0] == pytest.approx(2 * 4 / stats.chi2.ppf(0.2, 2) + half**2)
+    # What did not vary is known.
+    assert rows.mean_low[1, 1] == rows.mean_high[1, 1] == 5
+    assert rows.second_moment[1, 1] == 0
+    for name in FORMULATIONS:
+        assert make_terms(rows.exact_means(), name, 0.1).spread[1, 1] == 0
+
+
+def test_from_replicates__range() -> None:
+    rows, _ = from_replicates([[10.0], [14.0], [12.0]], [1, 1, 1], support="range")
+    assert (rows.lower[0, 0], rows.upper[0, 0]) == (10, 14)
+    # The interval of Student's t is cut to the support.
+    assert (rows.mean_low[0, 0], rows.mean_high[0, 0]) == (10, 14)
+
+
+def test_from_replicates__order_and_offset_do_not_matter() -> None:
+    rng = np.random.default_rng(3)
+    values, sample = rng.normal(size=(60, 3)), rng.integers(8, size=60)
+    rows, samples = from_replicates(values, sample)
+    order = rng.permutation(60)
+    other, others = from_replicates(values[order] + 2.0**30, sample[order])
+    np.testing.assert_array_equal(samples, others)
+    np.testing.assert_allclose(rows.lower + 2.0**30, other.lower, atol=1e-5)
+    np.testing.assert_allclose(rows.mean_high + 2.0**30, other.mean_high, atol=1e-5)
+    assert rows.second_moment is not None
+    assert other.second_moment is not None
+    np.testing.assert_allclose(rows.second_moment, other.second_moment, rtol=1e-4)
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_from_replicates__bounds_hold_at_their_confidence(confidence: float) -> None:
+    rng = np.random.default_rng(7)
+    n, n_samples = 12, 4000
+    # Wide supports, so that nothing is cut: a range of 12 normal numbers holds the interval almost always.
+    rows, _ = from_replicates(rng.normal(5.0, 2.0, size=(n * n_samples, 1)), np.arange(n * n_samples) // n, confidence)
+    held = np.mean((rows.mean_low <= 5) & (rows.mean_high >= 5))
+    assert abs(held - confidence) < 5 * np.sqrt(0.25 / n_samples)
+    assert rows.second_moment is not None
+    assert rows.origin is not None
+    about = 4 + np.square(5 - rows.origin)
+    # Where the bounds of mean and variance hold.
+    assert np.mean(about <= rows.second_moment) > 2 * confidence - 1
+
+
+def test_from_replicates__widened_ends_are_right_on_average_for_uniform_values() -> None:
+    rng = np.random.default_rng(8)
+    rows, _ = from_replicates(rng.uniform(2.0, 3.0, size=(20_000, 1)), np.arange(20_000) // 4)
+    assert abs(rows.lower.mean() - 2) < 0.02
+    assert abs(rows.upper.mean() - 3) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("values", "sample", "remedy"),
+    [
+        ([[1.0], [2.0], [3.0]], [0, 0, 1], r"only one measurement of sample 1. Leave out samples"),
+        ([[1.0], [np.nan]], [5, 5], r"In measurement 1, of sample 5, feature 0 .* Replace it"),
+        ([[1.0], [1e200]], [5, 5], r"In measurement 1, of sample 5, feature 0 .* Replace it"),
+        ([[1.0], [2.0]], ["a", None], "Name all of them by text"),
+        ([1.0, 2.0], [0, 0], "Give a table of numbers"),
+        ([["a"], ["b"]], [0, 0], "Give a table of numbers"),
+        ([[1.0], [2.0]], [0, 0, 0], "Give the sample that each measurement is of"),
+        (np.empty((0, 2)), [], "Give the sample that each measurement is of"),
+    ],
+)
+def test_from_replicates__bad_input(values: ArrayLike, sample: ArrayLike, remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        from_replicates(values, sample)
+
+
+def test_from_replicates__bad_settings() -> None:
+    with pytest.raises(InputError, match=r"such as 0.95"):
+        from_replicates([[1.0], [2.0]], [0, 0], 95)
+    with pytest.raises(InputError, match="Choose one of widened, range"):
+        from_replicates([[1.0], [2.0]], [0, 0], support="wide")  # type: ignore[arg-type]
