@@ -10,6 +10,7 @@ from scipy import optimize, stats
 
 from protodask.errors import InputError
 from protodask.robust import formulations
+from protodask.robust.brackets import bracket
 from protodask.robust.formulations import (
     FORMULATIONS,
     SPREAD_TOLERANCE,
@@ -296,3 +297,13 @@ def test_brackets__intersected_is_the_best_split(seed: int) -> None:
     best = min(float(optimize.minimize(split, start, method="Nelder-Mead").fun) for start in starts)
     assert found <= best + 1e-9 * size
     assert best <= found + 2e-2 * size
+
+
+@pytest.mark.parametrize("mean", [-0.9, -0.5, 0.0])
+def test_make_terms__an_exact_mean_may_bind_more_than_bounds_around_it(mean: float) -> None:
+    def worst(name: str, low: float, high: float) -> float:
+        rows = UncertainRows([[-1.0]], [[1.0]], [[low]], [[high]])
+        return float(bracket(make_terms(rows, name, eps=0.1), np.array([1.0]), np.array([1.0]))[0][0])
+
+    # The spread falls as the bounds widen: nu(-0.901, 0.891, 1) is well below nu(0, 0, 1) = 1.
+    assert worst("SM", mean, mean) > worst("SBM", -0.901, 0.891)
