@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from protodask.budget.candidates import Candidates, order_candidates
+from protodask.budget.candidates import Candidates, known_accuracies, order_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expand, Expansion
 from protodask.budget.index import BudgetIndex
-from protodask.budget.lookup import LARGEST, Table, as_items, check_items, in_chunks, look_up
+from protodask.budget.lookup import LARGEST, Table, as_item, choose_many, look_up
 from protodask.budget.polynomials import (
     Floats,
     Integers,
@@ -48,9 +48,8 @@ def expand_all(n_features: int, expand: Expand) -> tuple[Expansion, ...]:
 
 def unpruned(index: BudgetIndex) -> Candidates:
     """All expanded sets of an index, dominated ones too."""
-    known = {item.features: item.accuracy for item in index.expansions if item.accuracy is not None}
-    sets = list(known)
-    return order_candidates(sets, np.array(list(known.values())), index.curves.of_sets(sets))
+    sets, accuracies = known_accuracies(index.expansions)
+    return order_candidates(sets, accuracies, index.curves.of_sets(sets))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +79,7 @@ class IndexAll:
 
     def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:
         """See `BudgetIndex.choose`, of arrays in memory."""
-        n, budget, shape = as_items(self.curves, sizes, budgets)
-        return in_chunks(lambda *items: look_up(self.candidates, self.listing, *items), n, budget).reshape(shape)
+        return choose_many(partial(look_up, self.candidates, self.listing), self.curves, sizes, budgets)
 
     @cached_property
     def _table(self) -> Table:
@@ -148,8 +146,7 @@ class Scan:
 
     def best(self, size: float, budget: float) -> Choice:
         """See `BudgetIndex.best`; from the most accurate candidate down, until one is affordable."""
-        if not (self.curves.low <= size <= self.curves.high and size <= LARGEST and budget >= 0):
-            check_items(self.curves, np.array([size]), np.array([budget]))
+        size, budget = as_item(self.curves, size, budget)
         limit = min(budget, LARGEST)
         accuracies, costs = self._accuracies, self._costs
         found, least = -1, math.inf
@@ -165,8 +162,7 @@ class Scan:
 
     def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:
         """See `BudgetIndex.choose`, of arrays in memory; each candidate is compared with all items at once."""
-        n, budget, shape = as_items(self.curves, sizes, budgets)
-        return in_chunks(self._scan, n, budget).reshape(shape)
+        return choose_many(self._scan, self.curves, sizes, budgets)
 
     def _scan(self, sizes: Floats, budgets: Floats) -> Integers:
         accuracies, costs = self.candidates.accuracies, self.candidates.costs

@@ -11,6 +11,11 @@ ROUNDING = 1e-12
 """Differences of accuracies that should be equal are off by less than this: 0.91 - 0.9 is more than 0.01."""
 
 
+def agrees(observed_error: float, monotone_error: float) -> bool:
+    """Whether the accuracies seen agree with the error of monotonicity that was assumed."""
+    return observed_error <= monotone_error + ROUNDING
+
+
 class Bounds:
     """Bounds on accuracy that is monotone within `e` (`a_r <= a_s + e` for every part `r` of `s`).
 

@@ -56,13 +56,18 @@ def _preference(sets: Sequence[FeatureSet]) -> Integers:
     return rank
 
 
+def known_accuracies(expansions: Sequence[Expansion]) -> tuple[list[FeatureSet], Floats]:
+    """The sets whose expansion did not fail, and how accurate their models are."""
+    known = {item.features: item.accuracy for item in expansions if item.accuracy is not None}
+    return list(known), np.array(list(known.values()), dtype=np.float64)
+
+
 def find_candidates(curves: CostCurves, expansions: Sequence[Expansion]) -> Candidates:
     """The expanded sets that no other one dominates; of several with the same accuracy and cost one is left.
 
     That is the one of the fewest features, and of the lowest numbers among those of as many.
     """
-    known = {item.features: item.accuracy for item in expansions if item.accuracy is not None}
-    sets, accuracies = list(known), np.array(list(known.values()), dtype=np.float64)
+    sets, accuracies = known_accuracies(expansions)
     _check(curves, sets, accuracies)
     costs = curves.of_sets(sets)
     sampled = evaluate(costs[:, None, :], _samples(costs, curves.low, curves.high))

@@ -182,6 +182,8 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the same call goes on from there, once the features are computed again.
         """
         self._check(extractors)
+        names = tuple(extractors)
+        given = None if self.costs is None else CostCurves.of(as_coefficients(self.costs, names))
         labels = np.asarray(y)
         _check_items(X)
         if labels.ndim != 1 or len(labels) != len(X):
@@ -198,14 +200,13 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         size = item_size if self.size is None else self.size
         sizes = sizes_of(X, size)
         extracted = extract(extractors, X, self.cost_repeats, self.clock)
-        names = tuple(extractors)
-        costs, curves = self._costs(names, sizes, extracted)
+        costs, curves = self._measured(names, sizes, extracted) if given is None else (self._known(given), given)
         ends = np.cumsum(extracted.widths)
         spans = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, extracted.widths, strict=True))
         box = MatrixModels(self._estimator(), extracted.matrix, codes.astype(np.int64), spans, folds)
         with open_engine(self.engine) as engine:
             index = self._index(box, curves, names, sizes, engine, record)
-            self.models_ = fit_all(box, index.answers, engine)
+            models = fit_all(box, index.answers, engine)
         warn_of_failures(index.failures, index.expanded, stacklevel=2)
         if isinstance(index, BudgetIndex):
             warn_of_assumption(index, stacklevel=2)
@@ -215,7 +216,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             widths=extracted.widths,
             curves=curves,
             index=index,
-            models=self.models_,
+            models=models,
             shares=box.shares(),
             classes=classes,
             overhead=0.0,
@@ -283,8 +284,6 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.method not in METHODS:
             raise InputError(f"method is {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
         check_measuring(self.cost_repeats, self.cost_quantile, self.cost_degree, self.headroom)
-        if self.costs is not None:
-            CostCurves.of(as_coefficients(self.costs, tuple(extractors)))
         if self.method == "index":
             check_exploration(len(extractors), self.alpha, self.monotone_error, self.most_fits)
         if not 0 < self.overhead_quantile <= 1:
@@ -302,21 +301,21 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _estimator(self) -> Any:
         return PrototypeSetClassifier(n_candidates=DEFAULT_CANDIDATES) if self.estimator is None else self.estimator
 
-    def _costs(
+    def _measured(
         self, names: tuple[str, ...], sizes: Floats, extracted: Extracted
     ) -> tuple[MeasuredCosts | CostCurves, CostCurves]:
-        if self.costs is None:
-            measured = costs_of(
-                names,
-                sizes,
-                extracted.seconds,
-                quantile=self.cost_quantile,
-                degree=self.cost_degree,
-                headroom=self.headroom,
-            )
-            return measured, CostCurves.of(measured.costs)
-        curves = CostCurves.of(as_coefficients(self.costs, names))
-        return self.costs if isinstance(self.costs, MeasuredCosts) else curves, curves
+        measured = costs_of(
+            names,
+            sizes,
+            extracted.seconds,
+            quantile=self.cost_quantile,
+            degree=self.cost_degree,
+            headroom=self.headroom,
+        )
+        return measured, CostCurves.of(measured.costs)
+
+    def _known(self, curves: CostCurves) -> MeasuredCosts | CostCurves:
+        return self.costs if isinstance(self.costs, MeasuredCosts) else curves
 
     def _index(
         self,

@@ -52,7 +52,7 @@ def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: 
 
     Each runs once on the first item before it is timed, and all items are gone through before any is repeated.
     """
-    with _undisturbed():
+    with undisturbed():
         first = [_value(function, next(iter(items)), name, 0) for name, function in extractors.items()]
         widths = tuple(len(value) for value in first)
         ends = np.cumsum(widths)
@@ -76,7 +76,7 @@ def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: 
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """One BLAS thread, and no garbage collection."""
     collecting = gc.isenabled()
     gc.disable()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from protodask.budget.bounds import ROUNDING
+from protodask.budget.bounds import agrees
 from protodask.budget.candidates import Candidates, find_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Choice, Expansion, FeatureSet
-from protodask.budget.lookup import LARGEST, Table, as_item, as_items, in_chunks, look_up
+from protodask.budget.lookup import LARGEST, Table, as_item, choose_many, look_up
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.budget.skyline import MOST_ENTRIES, Listing, Presence, count_entries, find_presence, list_candidates
 from protodask.engine.lazy import is_lazy, map_values
@@ -77,7 +77,7 @@ class BudgetIndex:
     @property
     def guaranteed(self) -> bool:
         """Whether `guarantee` is one: accuracies agree with what was assumed of them, or no set is unknown."""
-        if self.observed_error <= self.monotone_error + ROUNDING:
+        if agrees(self.observed_error, self.monotone_error):
             return True
         return len({item.features for item in self.expansions}) == 1 << self.curves.n_features
 
@@ -106,8 +106,7 @@ class BudgetIndex:
         """
         if is_lazy(sizes) or is_lazy(budgets):
             return map_values(self.choose, sizes, budgets, dtype=np.int64)
-        n, budget, shape = as_items(self.curves, sizes, budgets)
-        return in_chunks(lambda *items: look_up(self.candidates, self.listing, *items), n, budget).reshape(shape)
+        return choose_many(partial(look_up, self.candidates, self.listing), self.curves, sizes, budgets)
 
     def skyline(self, size: float) -> list[Choice]:
         """Every choice that some budget leads to at a size, by rising cost and accuracy."""

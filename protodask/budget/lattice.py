@@ -27,7 +27,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from protodask.budget.bounds import ROUNDING, Bounds
+from protodask.budget.bounds import ROUNDING, Bounds, agrees
 from protodask.budget.cost_order import CostOrder, Masks
 from protodask.budget.costs import CostCurves
 from protodask.budget.expanding import usable
@@ -85,7 +85,7 @@ class Exploration:
     @property
     def assumption_holds(self) -> bool:
         """Whether the accuracies seen agree with the `monotone_error` assumed."""
-        return self.observed_error <= self.monotone_error + ROUNDING
+        return agrees(self.observed_error, self.monotone_error)
 
 
 Listen = Callable[[ExplorationProgress], None]

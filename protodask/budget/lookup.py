@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -77,6 +78,12 @@ def as_items(curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> tuple[
         values.reshape(1) if values.size == 1 else np.broadcast_to(values, shape).reshape(-1) for values in (n, budget)
     ]
     return flat[0], flat[1], shape
+
+
+def choose_many(look: Look, curves: CostCurves, sizes: ArrayLike, budgets: ArrayLike) -> Any:
+    """The numbers that `look` finds for items in memory, in the shape that sizes and budgets have together."""
+    n, budget, shape = as_items(curves, sizes, budgets)
+    return in_chunks(look, n, budget).reshape(shape)
 
 
 def _as_floats(name: str, values: ArrayLike) -> Floats:

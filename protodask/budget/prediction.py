@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,13 +13,12 @@ from numpy.typing import NDArray
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
-from protodask.budget.extraction import Clock, Extractor, vector
+from protodask.budget.extraction import Clock, Extractor, undisturbed, vector
 from protodask.budget.greedy_index import GreedyIndex, GreedyWalk
 from protodask.budget.index import BudgetIndex
 from protodask.budget.matrix_models import Model, predict_row
 from protodask.budget.measuring import checked_size
 from protodask.budget.polynomials import Floats, evaluate
-from protodask.engine import one_blas_thread
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 
@@ -106,14 +104,8 @@ class Predictor:
     def predict(self, item: Any, budget: float, number: int | None = None) -> Prediction:
         """The prediction for an item; `number` is the set of the index to compute, where it was looked up before."""
         start = self.clock()
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            with one_blas_thread():
-                found = _Run(self, item, budget, start).predict(number)
-        finally:
-            if collecting:
-                gc.enable()
+        with undisturbed():
+            found = _Run(self, item, budget, start).predict(number)
         if not self.timed:
             return found
         spent = self.clock() - start

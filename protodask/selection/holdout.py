@@ -61,8 +61,8 @@ class LossSums:
         return self.loss / self.weight
 
 
-def _prepare(batch: Batch, marginals: Floats, precision: Precision) -> tuple[ScoreKernel, Floats]:
-    return batch.kernel(len(marginals), precision), marginals
+def _prepare(batch: Batch | None, marginals: Floats, precision: Precision) -> tuple[ScoreKernel | None, Floats]:
+    return None if batch is None else batch.kernel(len(marginals), precision), marginals
 
 
 def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSums:
@@ -82,7 +82,7 @@ def _held_out_scores(
     return scores, block[TARGET.name][rows], block[HELD_OUT][rows]
 
 
-def _loss_of_block(block: Block, kernel: ScoreKernel, marginals: Floats) -> LossSums:
+def _loss_of_block(block: Block, kernel: ScoreKernel | None, marginals: Floats) -> LossSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
         return LossSums(0.0, 0.0)
@@ -107,10 +107,6 @@ class RightSums:
     """`sum s` over the rows whose most probable class, the first if several are, is their own."""
 
 
-def _prepare_any(batch: Batch | None, marginals: Floats, precision: Precision) -> tuple[ScoreKernel | None, Floats]:
-    return None if batch is None else batch.kernel(len(marginals), precision), marginals
-
-
 def _right_of_block(block: Block, kernel: ScoreKernel | None, marginals: Floats) -> RightSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
@@ -124,9 +120,7 @@ def _merge_right(left: RightSums, right: RightSums) -> RightSums:
     return RightSums(left.weight + right.weight, left.right + right.right)
 
 
-HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(
-    _right_of_block, _merge_right, identity, prepare=_prepare_any
-)
+HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(_right_of_block, _merge_right, identity, prepare=_prepare)
 """How many held-out rows are classified right after a batch, from the scores before it, or by the marginals alone.
 
 Arguments: the batch or None, marginals, precision.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protodask.engine import Block, Engine, array_source, zip_sources
+from protodask.engine import Block, Engine, Source, array_source, zip_sources
 from protodask.prototypes.model import Batch
 from protodask.selection.folds import folded_source, make_folds
 from protodask.selection.holdout import HELD_OUT, HELD_OUT_LOSS, HELD_OUT_RIGHT, HoldOut, marginal_loss, without_fold
@@ -45,25 +45,38 @@ def test_hold_out__counts_rows_where_there_are_no_weights() -> None:
     assert seen[HELD_OUT].tolist() == [1.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("scored", [False, True])
-def test_held_out_loss__is_that_of_the_formula_on_the_rows_of_the_fold(
-    engine: Engine, rows: Arrays, scored: bool
-) -> None:
+def hold_out(engine: Engine, rows: Arrays, scored: bool) -> tuple[Source, NDArray[np.float64], NDArray[np.int64]]:
+    """The rows with a fold held out, the scores of all rows before the batch, and the rows of the fold."""
     source = array_source(rows, 64)
     folds = make_folds(engine, source, 3, 4, seed=1)
     fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
     held = without_fold(folded_source(source, folds), 2)
-    before = np.random.default_rng(0).uniform(size=(len(fold_of), 3))
+    before = np.tile(MARGINALS, (len(fold_of), 1))
     if scored:
+        before = np.random.default_rng(0).uniform(size=(len(fold_of), 3))
         held = zip_sources(held, array_source({"scores": before}, 64))
+    return held, before, np.flatnonzero(fold_of == 2)
+
+
+def scores_of(rows: Arrays, row: int, before: NDArray[np.float64], batch: Batch | None) -> NDArray[np.float64]:
+    """Unscaled probabilities of one row after a batch, by the formula."""
+    scores = before.copy()
+    for j in range(0 if batch is None else 3):
+        z = (rows["features"][row, [0, 2]].astype(float) - BATCH.prototypes[j]) / BATCH.scale
+        kernel = np.exp(-0.5 * np.sum((BATCH.feature_weight * z) ** 2))
+        scores[BATCH.prototype_class[j]] += BATCH.prototype_weight[j] * kernel
+    return scores
+
+
+@pytest.mark.parametrize("scored", [False, True])
+def test_held_out_loss__is_that_of_the_formula_on_the_rows_of_the_fold(
+    engine: Engine, rows: Arrays, scored: bool
+) -> None:
+    held, before, held_out = hold_out(engine, rows, scored)
     found = engine.reduce(held, HELD_OUT_LOSS, BATCH, MARGINALS, "float64")
     total = weight = 0.0
-    for row in np.flatnonzero(fold_of == 2):
-        scores = (before[row] if scored else MARGINALS).copy()
-        for j in range(3):
-            z = (rows["features"][row, [0, 2]].astype(float) - BATCH.prototypes[j]) / BATCH.scale
-            kernel = np.exp(-0.5 * np.sum((BATCH.feature_weight * z) ** 2))
-            scores[BATCH.prototype_class[j]] += BATCH.prototype_weight[j] * kernel
+    for row in held_out:
+        scores = scores_of(rows, row, before[row], BATCH)
         s = rows["weight"][row] / rows["inclusion"][row]
         total -= s * np.log(scores[rows["target"][row]] / scores.sum())
         weight += s
@@ -76,21 +89,11 @@ def test_held_out_loss__is_that_of_the_formula_on_the_rows_of_the_fold(
 def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_is_theirs(
     engine: Engine, rows: Arrays, scored: bool, batch: Batch | None
 ) -> None:
-    source = array_source(rows, 64)
-    folds = make_folds(engine, source, 3, 4, seed=1)
-    fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
-    held = without_fold(folded_source(source, folds), 2)
-    before = np.random.default_rng(0).uniform(size=(len(fold_of), 3))
-    if scored:
-        held = zip_sources(held, array_source({"scores": before}, 64))
+    held, before, held_out = hold_out(engine, rows, scored)
     found = engine.reduce(held, HELD_OUT_RIGHT, batch, MARGINALS, "float64")
     right = weight = 0.0
-    for row in np.flatnonzero(fold_of == 2):
-        scores = (before[row] if scored else MARGINALS).copy()
-        for j in range(0 if batch is None else 3):
-            z = (rows["features"][row, [0, 2]].astype(float) - BATCH.prototypes[j]) / BATCH.scale
-            kernel = np.exp(-0.5 * np.sum((BATCH.feature_weight * z) ** 2))
-            scores[BATCH.prototype_class[j]] += BATCH.prototype_weight[j] * kernel
+    for row in held_out:
+        scores = scores_of(rows, row, before[row], batch)
         s = rows["weight"][row] / rows["inclusion"][row]
         right += s * (max(range(3), key=scores.__getitem__) == rows["target"][row])
         weight += s
