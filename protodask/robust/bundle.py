@@ -32,6 +32,7 @@ from protodask.robust.passes import (
     spread_curvature,
 )
 from protodask.robust.terms import Floats
+from protodask.robust.weak_duality import relative_gap
 
 LADDER = (1.0, 0.3, 0.1, 0.03, 0.01)
 """Widths of the smoothed hinges relative to the widest, whose curvature is taken."""
@@ -86,7 +87,7 @@ class BundleSolution:
 
     @property
     def relative_gap(self) -> float:
-        return (self.objective - self.dual_objective) / self.objective if self.objective > 0 else 0.0
+        return relative_gap(self.objective, self.dual_objective)
 
     @property
     def passes(self) -> int:
@@ -167,7 +168,7 @@ class _Bundle:
 
     @property
     def gap(self) -> float:
-        return (self.best - self.lower) / self.best if self.best > self.lower else 0.0
+        return relative_gap(self.best, self.lower)
 
     def run(
         self, evaluate: Evaluate, gap: float, max_passes: int, on_pass: Callable[[Pass], None] | None

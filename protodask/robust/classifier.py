@@ -30,6 +30,7 @@ from protodask.robust.formulations import make_terms, named, unit_terms
 from protodask.robust.passes import Samples
 from protodask.robust.terms import Floats, Terms
 from protodask.robust.uncertain_rows import UncertainRows
+from protodask.robust.weak_duality import relative_gap
 
 Solver = Literal["auto", "conic", "bundle"]
 
@@ -134,7 +135,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.coef_: Floats = np.stack([plane.weights for plane in planes])
         self.intercept_: Floats = np.array([plane.intercept for plane in planes])
         objectives = np.array([plane.objective for plane in planes])
-        gaps = np.array([_relative_gap(plane) for plane in planes])
+        gaps = np.array([relative_gap(plane.objective, plane.dual_objective) for plane in planes])
         self.objective_: Any = float(objectives[0]) if len(planes) == 1 else objectives
         self.gap_: Any = float(gaps[0]) if len(planes) == 1 else gaps
         self.n_iter_ = max(plane.iterations for plane in planes)
@@ -319,7 +320,3 @@ def _fingerprint(known: UncertainRows, codes: NDArray[np.intp], cost: Floats) ->
             continue
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _relative_gap(plane: Plane) -> float:
-    return (plane.objective - plane.dual_objective) / plane.objective if plane.objective > 0 else 0.0

@@ -22,7 +22,7 @@ from protodask.errors import InputError
 from protodask.robust.brackets import bracket, rows_of_terms
 from protodask.robust.cone_program import MOST_ENTRIES, SETUPS, Answer, Setup, entries_of, solve_program
 from protodask.robust.terms import Floats, Terms
-from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of
+from protodask.robust.weak_duality import DualBound, Plane, dual_bound, plane_of, relative_gap
 
 CEILINGS = (1e3, 1e6)
 """What costs are cut to at first, where features are of size 1.
@@ -62,7 +62,7 @@ class Solution:
 
     @property
     def relative_gap(self) -> float:
-        return self.gap / self.objective if self.objective > 0 else 0.0
+        return relative_gap(self.objective, self.dual_objective)
 
 
 def solve_conic(

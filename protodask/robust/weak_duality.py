@@ -22,6 +22,11 @@ NOISE = 1e-14
 """Share of its cost below which a multiplier counts as 0."""
 
 
+def relative_gap(objective: float, bound: float) -> float:
+    """By how much an objective may exceed the least there is, as a share of it; 0 where the objective is 0."""
+    return (objective - bound) / objective if objective > 0 else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Plane:
     """A plane with its objective, the slack being the hinges."""
