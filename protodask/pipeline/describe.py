@@ -11,7 +11,7 @@ import numpy as np
 from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset, Label
 from protodask.data.bounded import file_status
-from protodask.data.records import recognize, unseal
+from protodask.data.records import describe_columns, recognize, unseal
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
@@ -68,10 +68,7 @@ def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
         "features": model.n_features,
         "active_features": len(model.active_features),
         "prototypes": model.n_prototypes,
-        "columns": [
-            {"name": column.name, "kind": column.kind, "categories": list(column.categories)}
-            for column in model.columns
-        ],
+        "columns": describe_columns(model.columns),
         "batches": [_describe_batch(model, number, batch) for number, batch in enumerate(model.batches, start=1)],
         "calibration": None if model.calibration is None else describe_calibration(model.calibration, model.classes),
         "provenance": dict(model.provenance),
