@@ -16,7 +16,7 @@ from protodask.data.storage import is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
-from protodask.pipeline.steps import CalibrateStep, EvaluateStep
+from protodask.pipeline.steps import CalibrateStep, EvaluateStep, RobustEvaluateStep
 from protodask.prototypes.table_model import TableModel
 
 Codes = NDArray[np.int64]
@@ -83,7 +83,9 @@ def rows_to_evaluate(
     return source, np.arange(model.n_classes)
 
 
-def rows_of_step(model: TableModel, step: EvaluateStep | CalibrateStep, engine: Engine) -> tuple[Source, Codes]:
+def rows_of_step(
+    model: TableModel, step: EvaluateStep | CalibrateStep | RobustEvaluateStep, engine: Engine
+) -> tuple[Source, Codes]:
     """The rows of known classes that a step names, and the model's class of each target code."""
     return rows_to_evaluate(
         model,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,6 +116,12 @@ class RobustModel:
                     intercept = float(self.intercept[code] - self.intercept[other])
                     found[own] += certify(some, weights, intercept, tail).eps
         return np.minimum(found, 1.0)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model to a Zarr store, whole or not at all."""
+        from protodask.robust.persistence import save_robust_model
+
+        save_robust_model(self, path, overwrite=overwrite)
 
 
 def codes_of(decision: Floats) -> NDArray[np.intp]:

@@ -18,6 +18,7 @@ from protodask.engine import Arrays, Block, EngineLike, Sink, Source, open_engin
 from protodask.robust.formulations import named
 from protodask.robust.model import RobustModel, codes_of
 from protodask.robust.passes import tiles
+from protodask.robust.persistence import robust_fingerprint
 from protodask.robust.stored_terms import RowsOfBlock
 
 ROBUST_PREDICTIONS = Kind("robust predictions", "protodask-robust-predictions")
@@ -73,6 +74,7 @@ def predict_robust(
         {
             "format": ROBUST_PREDICTIONS.format,
             "version": ROBUST_PREDICTIONS_VERSION,
+            "model": robust_fingerprint(model),
             "formulation": name,
             "classes": list(model.classes),
             "rows": source.layout.n_rows,
