@@ -39,7 +39,7 @@ class RobustFitted:
             return ()
         which = "The plane has" if len(model.weights) == 1 else f"The planes of {some(empty)} have"
         return (
-            f"{which} no weights, and tells no rows apart: at eps {model.config.eps:g} that costs less than any margin. "
+            f"{which} no weights, and tells no rows apart: at eps {model.config.eps:g} any margin would cost more. "
             "Try a larger --eps or --cost, or a formulation that uses more of what is known.",
         )
 
