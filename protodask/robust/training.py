@@ -16,7 +16,6 @@ from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, Column
 from protodask.data.unweighted import UnweightedSource
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
-from protodask.errors import InputError
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory, environment
@@ -205,8 +204,6 @@ def train_planes(
 
 def positive_codes(n_classes: int) -> list[int]:
     """The classes that a plane is for: the second of two, or each of more."""
-    if n_classes < 2:
-        raise InputError("All samples have the same class.", "Give samples of two classes or more.")
     return [1] if n_classes == 2 else list(range(n_classes))
 
 
