@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -179,10 +180,10 @@ def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Pa
     with thread_engine(2) as engine:
         for name in ("scores.zarr", "scores.parquet"):
             assert predict_robust(model, data, rows_of, tmp_path / name, engine) == 300
-    group = zarr.open_group(tmp_path / "scores.zarr", mode="r")
-    np.testing.assert_array_equal(group["predicted"][:], model.predict(rows))
-    np.testing.assert_array_equal(group["decision"][:], model.decision(rows))
-    np.testing.assert_array_equal(group["certified_eps"][:], model.certified_eps(rows))
+    read = partial(zarr.load, tmp_path / "scores.zarr")
+    np.testing.assert_array_equal(read(path="predicted"), model.predict(rows))
+    np.testing.assert_array_equal(read(path="decision"), model.decision(rows))
+    np.testing.assert_array_equal(read(path="certified_eps"), model.certified_eps(rows))
     table = pandas.read_parquet(tmp_path / "scores.parquet").sort_values("row")
     np.testing.assert_array_equal(table["predicted"], np.asarray(model.classes)[model.predict(rows)])
     decisions = ["decision"] if n_classes == 2 else ["decision_0", "decision_1", "decision_2"]
