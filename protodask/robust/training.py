@@ -16,7 +16,6 @@ from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, Column
 from protodask.data.unweighted import UnweightedSource
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
-from protodask.errors import InputError
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory, environment
@@ -28,8 +27,36 @@ from protodask.robust.formulations import spread_multiple
 from protodask.robust.kept_terms import UncertainSource, keep_terms, store_terms
 from protodask.robust.model import RobustModel
 from protodask.robust.stored_terms import ClassAgainstRest, TermsForm
+from protodask.robust.terms import Floats
 from protodask.robust.uncertain_columns import UncertainColumns, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
+
+
+@dataclass(frozen=True, eq=False)
+class PlaneFit:
+    """What a solver says of the plane of one class."""
+
+    weights: Floats
+    """(D,)."""
+    intercept: float
+    objective: float
+    lower_bound: float
+    status: str
+    passes: int
+    """Over the samples, or iterations of the cone solver."""
+    history: tuple[Pass, ...] = ()
+
+    @classmethod
+    def of_bundle(cls, found: BundleSolution) -> PlaneFit:
+        return cls(
+            found.weights,
+            found.intercept,
+            found.objective,
+            found.dual_objective,
+            found.status,
+            found.passes,
+            found.history,
+        )
 
 
 @dataclass(frozen=True)
@@ -151,34 +178,36 @@ def train_planes(
     engine: Engine,
     directory: RunDirectory | None = None,
     on_pass: OnPass | None = None,
-) -> list[BundleSolution]:
+) -> list[PlaneFit]:
     """The plane of two classes, the second against the first, or those of each of more classes against the rest."""
-    if n_classes < 2:
-        raise InputError("All samples have the same class.", "Give samples of two classes or more.")
     multiple = spread_multiple(config.formulation, config.eps)
-    positives = [1] if n_classes == 2 else range(n_classes)
-    found: list[BundleSolution] = []
+    positives = positive_codes(n_classes)
+    found: list[PlaneFit] = []
     for number, positive in enumerate(positives, 1):
 
         def listen(done: Pass, number: int = number) -> None:
             if on_pass is not None:
                 on_pass(PlanePass(number, len(positives), done))
 
-        found.append(
-            solve_bundle(
-                terms,
-                ClassAgainstRest(form, multiple, positive, config.C),
-                engine,
-                gap=config.gap,
-                max_passes=config.max_passes,
-                recorded=None if directory is None else recorded_passes(directory, number),
-                on_pass=listen,
-            )
+        solution = solve_bundle(
+            terms,
+            ClassAgainstRest(form, multiple, positive, config.C),
+            engine,
+            gap=config.gap,
+            max_passes=config.max_passes,
+            recorded=None if directory is None else recorded_passes(directory, number),
+            on_pass=listen,
         )
+        found.append(PlaneFit.of_bundle(solution))
     return found
 
 
-def make_model(found: Sequence[BundleSolution], config: RobustConfig, known: UncertainSource) -> RobustModel:
+def positive_codes(n_classes: int) -> list[int]:
+    """The classes that a plane is for: the second of two, or each of more."""
+    return [1] if n_classes == 2 else list(range(n_classes))
+
+
+def make_model(found: Sequence[PlaneFit], config: RobustConfig, known: UncertainSource) -> RobustModel:
     """The model that planes amount to, of a table of which nothing is known but the features."""
     return RobustModel(
         weights=np.stack([plane.weights for plane in found]),
@@ -188,7 +217,7 @@ def make_model(found: Sequence[BundleSolution], config: RobustConfig, known: Unc
         columns=tuple(Column(name) for name in known.features),
         config=config,
         objective=np.array([plane.objective for plane in found]),
-        lower_bound=np.array([plane.dual_objective for plane in found]),
+        lower_bound=np.array([plane.lower_bound for plane in found]),
         passes=tuple(plane.passes for plane in found),
     )
 
@@ -204,17 +233,17 @@ def warn_if_short(model: RobustModel) -> None:
         )
 
 
-def plane_summary(plane: BundleSolution) -> dict[str, Any]:
+def plane_summary(plane: PlaneFit) -> dict[str, Any]:
     """How the training of a plane went, as plain JSON values."""
     return {
         "status": plane.status,
         "objective": plane.objective,
-        "lower_bound": plane.dual_objective,
+        "lower_bound": plane.lower_bound,
         "passes": [asdict(done) for done in plane.history],
     }
 
 
-def provenance(data: Dataset, config: RobustConfig, found: Sequence[BundleSolution]) -> Mapping[str, Any]:
+def provenance(data: Dataset, config: RobustConfig, found: Sequence[PlaneFit]) -> Mapping[str, Any]:
     """Where a model comes from."""
     return {
         "dataset": data.key,
