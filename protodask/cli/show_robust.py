@@ -104,7 +104,7 @@ def show_robust_model(found: Mapping[str, Any]) -> None:
             ("eps", value_text(found["eps"])),
             ("cost", value_text(found["cost"])),
             ("gap", _share(found["gap"]) + ("" if found["converged"] else f", not {_share(found['gap_asked_for'])}")),
-            ("features", f"{len(found['features']):,}"),
+            ("features", f"{len(found['features']):,}, of which {found['known_exactly']:,} known exactly"),
             ("target", found["target"]),
             ("classes", ", ".join(map(str, found["classes"]))),
             ("precision", found["precision"]),
@@ -115,8 +115,8 @@ def show_robust_model(found: Mapping[str, Any]) -> None:
     for plane in found["planes"]:
         say()
         say(
-            f"{plane['class']} against {plane['against']}: {count(plane['passes'], 'pass', 'passes')}, objective "
-            f"{plane['objective']:.6g}, where the weights times the features exceed {plane['intercept']:.6g}"
+            f"{plane['class']} against {plane['against']} where w.x > {plane['intercept']:.6g}: "
+            f"{count(plane['passes'], 'pass', 'passes')}, objective {plane['objective']:.6g}"
         )
         say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in plane["weights"]])
 

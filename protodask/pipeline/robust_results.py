@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,20 +28,8 @@ class RobustFitted:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the model may be of no use."""
-        model = self.model
-        empty = [
-            str(plane["class"])
-            for plane, own in zip(describe_planes(model), model.weights, strict=True)
-            if not own.any()
-        ]
-        if not empty:
-            return ()
-        which = "The plane has" if len(model.weights) == 1 else f"The planes of {some(empty)} have"
-        return (
-            f"{which} no weights, and tells no rows apart: at eps {model.config.eps:g} any margin would cost more. "
-            "Try a larger --eps or --cost, or a formulation that uses more of what is known.",
-        )
+        """Why the model may not be what was wanted."""
+        return tuple(_notes(self.model))
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -108,6 +96,24 @@ class RobustEvaluated:
 RobustResult = RobustFitted | RobustPredicted | RobustEvaluated
 
 
+def _notes(model: RobustModel) -> Iterator[str]:
+    if known_exactly(model) == model.n_features and model.config.formulation not in ("SVM", "M"):
+        yield "All features count as known exactly, as no column has bounds; those of x are called x.low and x.high."
+    planes = zip(describe_planes(model), model.weights, strict=True)
+    empty = [str(plane["class"]) for plane, weights in planes if not weights.any()]
+    if empty:
+        which = "The plane has" if len(model.weights) == 1 else f"The planes of {some(empty)} have"
+        yield (
+            f"{which} no weights, so that nothing is told apart: at eps {model.config.eps:g} any margin would cost more. "
+            "Try a larger --eps or --cost, or a formulation that uses more of what is known."
+        )
+
+
+def known_exactly(model: RobustModel) -> int:
+    """How many features are a column of their own name, without bounds."""
+    return len(set(model.features) & set(model.feature_names))
+
+
 def describe_robust_model(model: RobustModel, path: str) -> dict[str, Any]:
     """What a robust model consists of; the weights of each plane in the order of their size."""
     return {
@@ -119,6 +125,7 @@ def describe_robust_model(model: RobustModel, path: str) -> dict[str, Any]:
         "target": model.target_name,
         "classes": list(model.classes),
         "features": list(model.features),
+        "known_exactly": known_exactly(model),
         "columns": describe_columns(model.columns),
         "planes": [
             {**plane, "weights": _largest_first(model.features, model.weights[number])}

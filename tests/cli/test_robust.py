@@ -114,6 +114,13 @@ def test_fit__says_where_planes_are_of_no_use(call: Call, measured: Measured, tm
     assert "Try a larger --eps or --cost" in done.stdout
 
 
+def test_fit__says_where_no_column_has_bounds(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("robust", "fit", example.data, "--out", tmp_path / "m.zarr", *FAST)
+    assert done.exit_code == 0, done.output
+    assert "those of x are called x.low and x.high" in done.stdout
+    assert "nothing is told apart" not in done.stdout
+
+
 def test_fit__of_three_classes_has_a_plane_each(call: Call, measured: Measured, tmp_path: Path) -> None:
     table = pd.read_csv(measured.csv).drop(columns=["weight"])
     table.loc[table["age"] > 0.5, "sick"] = "perhaps"
@@ -182,7 +189,7 @@ def test_evaluate__gives_the_measures_of_the_rows(
     call: Call, measured: Measured, tmp_path: Path, weighted: bool
 ) -> None:
     model = load_robust_model(measured.model)
-    weight = np.arange(150) % 3 + 1.0 if weighted else np.ones(150)
+    weight = np.ones(150) + (np.arange(150) % 3 if weighted else 0)
     sums = certified_sums(right(model, measured), model.certified_eps(measured.rows), 0.2, weight)
     out = tmp_path / "scores.json"
     options = ("--weight", "weight") if weighted else ()
@@ -232,7 +239,8 @@ def test_info__of_a_model_lists_its_features_by_weight(call: Call, measured: Mea
     shown = call("info", measured.model).stdout
     assert shown.startswith("robust model  ")
     assert "SBMV-I: support, bounds of means and second moments" in shown
-    assert "yes against no" in shown
+    assert f"yes against no where w.x > {model.intercept[0]:.6g}: " in shown
+    assert "features      3, of which 1 known exactly" in shown
     assert shown.splitlines()[-3].split() == [model.features[order[0]], f"{model.weights[0, order[0]]:.4g}"]
 
 
@@ -253,14 +261,13 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
 ) -> None:
     out = tmp_path / "m.zarr"
     command = ("robust", "fit", measured.data, "--out", out, "--formulation", "SBMV-I", "--eps", 0.2, *FAST)
-    save = robust_module.save_robust_model
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(robust_module, "save_robust_model", killed)
-    assert call(*command).exit_code == 130
-    monkeypatch.setattr(robust_module, "save_robust_model", save)
+    with monkeypatch.context() as patched:
+        patched.setattr(robust_module, "save_robust_model", killed)
+        assert call(*command).exit_code == 130
     run = tmp_path / "m.zarr.run"
     finished = call("info", run).stdout
     assert "finished" in finished
@@ -363,7 +370,7 @@ def test_fit__without_the_library_names_the_extra(
 
 def test_run__has_the_steps(call: Call, measured: Measured, tmp_path: Path) -> None:
     model, out = str(tmp_path / "m.zarr"), str(tmp_path / "p.zarr")
-    steps = [
+    steps: list[dict[str, dict[str, object]]] = [
         {"robust-fit": {"data": str(measured.data), "out": model, "formulation": "SBM-I", "gap": 0.01}},
         {"robust-predict": {"model": model, "data": str(measured.csv), "out": out}},
         {"robust-evaluate": {"model": model, "data": str(measured.data), "eps": 0.3}},
