@@ -57,14 +57,14 @@ CERTIFIED, NOMINAL = "certified", "nominal"
 class Case:
     """Data, drawn with a seed."""
 
-    data: str
+    kind: str
     size: float | None
     """Of the noise, None where there is none of a known kind."""
     seed: int
 
     def samples(self) -> tuple[data.Roughly, data.Roughly]:
         return (
-            data.REPLICATED[self.data](self.seed) if self.size is None else data.noisy(self.data, self.size, self.seed)
+            data.REPLICATED[self.kind](self.seed) if self.size is None else data.noisy(self.kind, self.size, self.seed)
         )
 
 
@@ -174,7 +174,8 @@ class Judge:
     def against_readings(self, certificates: Certificates, plane: Plane, eps: float) -> tuple[float | None, int]:
         """The share of readings on the other side, of what is certified at eps, and how many samples they refute."""
         assert self.readings is not None
-        other = certificates.side * (self.readings @ plane.weights - plane.intercept) < 0
+        margins: Floats = certificates.side * (self.readings @ plane.weights - plane.intercept)
+        other = margins < 0
         count = other.sum(axis=0)
         refuted = stats.binom.sf(count - 1, len(other), certificates.eps) < NEVER
         certified = certificates.eps <= eps

@@ -68,7 +68,7 @@ def of(
     return [
         one
         for one in found
-        if one.case.data == name
+        if one.case.kind == name
         and one.case.size == size
         and (one.method, one.eps, one.chosen_by) == (method, eps, chosen_by)
     ]
@@ -114,13 +114,13 @@ def show_growing(found: Sequence[Measured], kind: str, sizes: Sequence[float], e
 
 def show_covered(covered: Sequence[Covered]) -> None:
     """How honest estimated bounds are."""
-    names = [name for name in data.REPLICATED if any(one.case.data == name for one in covered)]
+    names = [name for name in data.REPLICATED if any(one.case.kind == name for one in covered)]
     if not names:
         return
     columns = ("data", "outside", "means held", "moments held")
     table = common.Table("bounds estimated from readings: per cent of new readings outside the support", columns)
     for name in names:
-        rows = [one for one in covered if one.case.data == name]
+        rows = [one for one in covered if one.case.kind == name]
         table.row(
             name, *(per_cent(middle(getattr(one, part) for one in rows)) for part in ("outside", "mean", "second"))
         )
@@ -173,7 +173,7 @@ def compare(found: Sequence[Measured], first: str, second: str, figure: str, cho
         other = seconds.get((one.case, one.eps))
         if one.method == first and other is not None and getattr(one, figure) is not None:
             difference = getattr(one, figure) - getattr(other, figure)
-            pairs.setdefault((one.case.data, one.case.size, one.eps), []).append(difference)
+            pairs.setdefault((one.case.kind, one.case.size, one.eps), []).append(difference)
     differences = [common.median(several) for several in pairs.values()]
     return Compared(
         sum(one < -SAME for one in differences),
@@ -218,7 +218,8 @@ def plot(path: str, found: Sequence[Measured], kinds: Sequence[str], sizes: Sequ
         for row, (part, called) in enumerate(figures):
             axes = tidy(grid[row, column], grid="y")
             for method, look in looks.items():
-                values = [middle(getattr(one, part) for one in of(found, kind, size, method, eps)) for size in sizes]
+                medians = [middle(getattr(one, part) for one in of(found, kind, size, method, eps)) for size in sizes]
+                values = [float("nan") if one is None else one for one in medians]
                 axes.plot(sizes, values, label=method, linewidth=1.4, **look)
             axes.set_xscale("log")
             axes.set_ylim(0, None)

@@ -121,7 +121,12 @@ def drawn_problem(kind: str, n_features: int, seed: int) -> Problem:
 
     def rows(means: tuple[Floats, Floats]) -> UncertainRows:
         return UncertainRows(
-            center - half, center + half, *(center + half * one for one in means), second * half**2, origin=center
+            center - half,
+            center + half,
+            center + half * means[0],
+            center + half * means[1],
+            second * half**2,
+            origin=center,
         )
 
     # Samples of little cost are where their bracket binds.
@@ -260,7 +265,7 @@ KINDS = ("uniform", "beta", "truncated normal", "two points", "rare end")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_safety__training_samples_within_their_margins(kind: str) -> None:
-    frequencies_of_true_distributions(kind, 4000, (2, 5)).check()
+    frequencies_of_true_distributions(kind, 4000, (3,)).check()
 
 
 @pytest.mark.slow
