@@ -179,7 +179,7 @@ class Judge:
         count = other.sum(axis=0)
         refuted = stats.binom.sf(count - 1, len(other), certificates.eps) < NEVER
         certified = certificates.eps <= eps
-        return (float(other[:, certified].mean()) if certified.any() else None), int(refuted.sum())
+        return (float(other[:, certified].mean()) if certified.any() else None), int(np.sum(refuted))
 
 
 def judged(judge: Judge, case: Case, method: str, eps: float, chosen_by: str, by: Setting, plane: Plane) -> Measured:
