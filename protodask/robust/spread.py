@@ -26,6 +26,10 @@ so that the best `m` in [m-, b] is the nearest to this one. It is `b` for all `t
 convex, so that a chord bounds it between two values of `t`, and the bound of F that follows, a linear function over
 `t^2`, has its maximum in closed form. Pieces are halved until their bound is within the tolerance of the best value
 found, which makes the result a bound whatever the shape of F.
+
+A place in closed form takes some 20 ns, one that is searched 1.5 us. Of bounds made from a few replicates fewer than
+one in a hundred are searched; of numbers drawn at random about four in ten, for either side. A table of three
+arguments would be of use to the latter alone.
 """
 
 from __future__ import annotations
