@@ -28,7 +28,9 @@ Figures on test samples, in per cent where so said:
   fraction      of all samples, those certified on the side of their label at the eps of training
   wrong         readings on the other side, of the samples certified at eps by the method's own brackets (peers, SVM and
                 M: by the common ones): to be at most eps
-  refuted       samples whose readings cannot agree with the probability that was certified
+  refuted       samples whose readings cannot agree with the probability that was certified, of all draws together
+  flat          draws in which all samples are on one side: with much noise no weights cost less than any that keep
+                their distance. Half of the samples are then certified for nothing
 """
 
 from __future__ import annotations
@@ -127,6 +129,22 @@ def show_covered(covered: Sequence[Covered]) -> None:
         )
 
 
+def show_flat(
+    found: Sequence[Measured], kinds: Sequence[str], sizes: Sequence[float], epsilons: Sequence[float]
+) -> None:
+    """How soon training gives up."""
+    columns = [f"{eps:g}, {size:g}" for eps in epsilons for size in sizes]
+    title = "noise of all kinds: draws in which training leaves all samples on one side, by eps and size"
+    table = common.Table(title, ("method", *columns), first_width=14)
+    for method in METHODS:
+        cells = []
+        for eps in epsilons:
+            for size in sizes:
+                rows = [one for kind in kinds for one in of(found, kind, size, method, eps)]
+                cells.append(f"{sum(one.flat for one in rows)} of {len(rows)}")
+        table.row(method, *cells)
+
+
 CLAIMS = (
     ("SMV-I", "S", "moments besides the support help"),
     ("SMV-I", "M", "bounds besides the mean help"),
@@ -196,6 +214,12 @@ def show_claims(found: Sequence[Measured], chosen_by: str) -> None:
         table.row(f"{first} : {second}".ljust(30) + what, *cells)
 
 
+def until_flat(rows: Sequence[Measured], part: str) -> float:
+    """The median of a figure, none where most planes have all samples on one side."""
+    known = middle(getattr(one, part) for one in rows)
+    return float("nan") if known is None or 2 * sum(one.flat for one in rows) > len(rows) else known
+
+
 def plot(path: str, found: Sequence[Measured], kinds: Sequence[str], sizes: Sequence[float], eps: float) -> None:
     """What becomes of all formulations as the noise grows."""
     from protodask.explain.palette import CLASS_COLORS, INK, MUTED
@@ -206,6 +230,7 @@ def plot(path: str, found: Sequence[Measured], kinds: Sequence[str], sizes: Sequ
         "SVM": {"color": MUTED, "linestyle": ":"},
         "M": {"color": MUTED, "linestyle": "-"},
         methods.SVC_READINGS: {"color": INK, "linestyle": "-."},
+        methods.MILDER: {"color": INK, "linestyle": "-"},
     }
     for family, color in zip(families, CLASS_COLORS, strict=False):
         both = f"{family}-I" in METHODS
@@ -219,18 +244,28 @@ def plot(path: str, found: Sequence[Measured], kinds: Sequence[str], sizes: Sequ
         for row, (part, called) in enumerate(figures):
             axes = tidy(grid[row, column], grid="y")
             for method, look in looks.items():
-                medians = [middle(getattr(one, part) for one in of(found, kind, size, method, eps)) for size in sizes]
-                values = [float("nan") if one is None else one for one in medians]
-                axes.plot(sizes, values, label=method, linewidth=1.4, **look)
+                values = [until_flat(of(found, kind, size, method, eps), part) for size in sizes]
+                axes.plot(sizes, values, label=method, linewidth=1.4, marker="o", markersize=2.5, **look)
             axes.set_xscale("log")
-            axes.set_ylim(0, None)
             set_ticks(axes, "x", sizes, [f"{size:g}" for size in sizes])
             axes.minorticks_off()
             if row == 0:
                 set_title(axes, kind)
             name_axes(axes, "size of the noise" if row + 1 == len(figures) else "", called if column == 0 else "")
+    for axes in grid[:2, 0]:
+        # All are drawn: the limit at the top is that of the whole row.
+        axes.set_ylim(0.0, None)
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=7, frameon=False, fontsize=8)
+    figure.legend(
+        handles,
+        labels,
+        title="lines end where most training leaves all samples on one side",
+        loc="outside lower center",
+        ncols=7,
+        frameon=False,
+        fontsize=8,
+        title_fontsize=8,
+    )
     figure.savefig(path, dpi=150)
     print(f"\nDrawn to {path}.")
 
@@ -277,6 +312,7 @@ def main() -> None:
             show_side_by_side(found, kind, settings.sizes[len(settings.sizes) // 2], eps)
         for name in data.REPLICATED:
             show_side_by_side(found, name, None, eps)
+    show_flat(found, settings.noises, settings.sizes, settings.epsilons)
     show_covered(covered)
     for chosen_by in (CERTIFIED, NOMINAL):
         show_claims(found, chosen_by)
