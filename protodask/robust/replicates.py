@@ -35,6 +35,9 @@ def from_replicates(
     If the measurements are independent and normal, the bounds of the mean hold at this confidence and that of the
     variance does, each on its own, and the second moment's where both do. Two measurements say so little of a spread
     that the support often says more. What did not vary counts as known exactly.
+
+    The support is a guess: the widened range of ten measurements of a normal number misses one new one in nine. So
+    S, and "-I" where the support decides, may certify probabilities near 0 that are not so small.
     """
     table, ids = np.asarray(values), np.asarray(sample)
     _check(table, ids, confidence, support)
