@@ -141,7 +141,8 @@ def _search(low: Floats, high: Floats, sigma: Floats, best: Floats, tolerance: f
         np.maximum.at(found, at[~wide], bound[~wide])
         at, r1, r2, t1, t2 = at[wide], r1[wide], r2[wide], t1[wide], t2[wide]
         excess1, excess2 = excess1[wide], excess2[wide]
-    return np.maximum(found, best) + ROUNDING
+    result: Floats = np.maximum(found, best) + ROUNDING
+    return result
 
 
 def _excess(r: Floats, low: Floats, high: Floats, sigma: Floats) -> tuple[Floats, Floats]:

@@ -223,21 +223,26 @@ def moved(images: Floats) -> Draw:
     return draw
 
 
-def digits(way: Callable[[Floats], Draw], seed: int) -> tuple[Roughly, Roughly]:
-    """Digits of which some readings are known, and nothing else: all bounds are estimates from these."""
+def digits(
+    way: Callable[[Floats], Draw], seed: int, ends: tuple[float, float] | None = None
+) -> tuple[Roughly, Roughly]:
+    """Digits of which some readings are known, and perhaps the ends of what is possible; all else is estimated."""
     images, y = digit_images()
     parts = []
     rng = np.random.default_rng(seed)
     for rows in train_test_split(np.arange(len(y)), test_size=TEST_SHARE, random_state=seed, stratify=y):
         draw = way(images[rows])
-        parts.append(_replicated(draw(rng, REPLICATES), y[rows], draw))
+        parts.append(_replicated(draw(rng, REPLICATES), y[rows], draw, ends))
     train, test = in_common_units(*parts)
     return train, test
 
 
-def _replicated(readings: Floats, y: Labels, draw: Draw) -> Roughly:
+def _replicated(readings: Floats, y: Labels, draw: Draw, ends: tuple[float, float] | None) -> Roughly:
     n, count, n_features = readings.shape
-    bounds, _ = from_replicates(readings.reshape(-1, n_features), np.tile(np.arange(count), n), CONFIDENCE)
+    lower, upper = (None, None) if ends is None else ends
+    bounds, _ = from_replicates(
+        readings.reshape(-1, n_features), np.tile(np.arange(count), n), CONFIDENCE, lower=lower, upper=upper
+    )
     return Roughly(bounds, exact_of(bounds, readings), bounds, y, readings, draw)
 
 
@@ -278,8 +283,9 @@ def cancer(seed: int) -> tuple[Roughly, Roughly]:
 
 
 REPLICATED: dict[str, Callable[[int], tuple[Roughly, Roughly]]] = {
-    "digits, dim": lambda seed: digits(dim, seed),
-    "digits, moved": lambda seed: digits(moved, seed),
+    "dim digits": lambda seed: digits(dim, seed),
+    "limited digits": lambda seed: digits(dim, seed, (0.0, 1.0)),
+    "moved digits": lambda seed: digits(moved, seed),
     "cancer": cancer,
 }
 

@@ -2,15 +2,16 @@
 
 Data of two labels:
 
-  noise         clean points of two clouds, and independent noise on each feature: uniform, a skewed beta, or two points
-                one of which is rare and far away. Its size differs from place to place. Support, moments and bounds
-                around the mean are known exactly.
-  digits, dim   scikit-learn's 3s and 8s as photons counted in 16 blocks, of which 10 readings each are known: all
-                bounds are estimates from these.
-  digits, moved the same digits turned, moved and stretched, so that the features of a reading depend on each other,
-                against what all but S assume
-  cancer        means of the nuclei in an image, their standard errors and the mean of the three largest; most bounds
-                are estimates, and there are no new readings
+  noise           clean points of two clouds, and independent noise on each feature: uniform, a skewed beta, or two
+                  points one of which is rare and far away. Its size differs from place to place. Support, moments and
+                  bounds around the mean are known exactly
+  dim digits      scikit-learn's 3s and 8s as photons counted in 16 blocks, of which 10 readings each are known: all
+                  bounds are estimates from these
+  limited digits  the same readings, where none and full ink are known to be the ends of what is possible
+  moved digits    the same digits turned, moved and stretched, so that the features of a reading depend on each other,
+                  against what all but S assume
+  cancer          means of the nuclei in an image, their standard errors and the mean of the three largest; most bounds
+                  are estimates, and there are no new readings
 
 Methods are the twelve formulations, SVM from a single reading of each sample, M from the means; and three peers that
 know nothing of bounds: scikit-learn's linear SVC of the means, the same of all readings, which see the noise, and
@@ -284,6 +285,9 @@ def checks_of(found: Sequence[Measured], sizes: Sequence[float]) -> list[common.
 
 def main() -> None:
     parser = common.make_parser(__doc__)
+    parser.add_argument(
+        "--replicates", type=common.choices([*data.REPLICATED]), default=[*data.REPLICATED], help="other data"
+    )
     parser.add_argument("--noises", type=common.choices([*data.NOISES]), default=[*data.NOISES], help="kinds of noise")
     parser.add_argument("--sizes", type=common.fractions, default=[0.1, 0.2, 0.3, 0.5, 0.8], help="of the noise")
     parser.add_argument("--epsilons", type=common.fractions, default=[0.1, 0.01], help="probabilities of error")
@@ -310,7 +314,7 @@ def main() -> None:
     for eps in settings.epsilons:
         for kind in settings.noises:
             show_side_by_side(found, kind, settings.sizes[len(settings.sizes) // 2], eps)
-        for name in data.REPLICATED:
+        for name in settings.replicates:
             show_side_by_side(found, name, None, eps)
     show_flat(found, settings.noises, settings.sizes, settings.epsilons)
     show_covered(covered)
@@ -323,7 +327,7 @@ def main() -> None:
 
 def cases_of(settings: argparse.Namespace) -> list[Case]:
     """All draws, the longest first so that the processes end together."""
-    cases = [Case(name, None, seed) for name in data.REPLICATED for seed in range(settings.splits)]
+    cases = [Case(name, None, seed) for name in settings.replicates for seed in range(settings.splits)]
     for seed in range(settings.seeds):
         cases += [Case(kind, size, seed) for kind in settings.noises for size in settings.sizes]
     return cases
