@@ -14,7 +14,7 @@ and what follows from these. The third line holds for spreads without their tole
 more. No other two are ordered. Without the support, more may be asked for than S does, for a feature alone nearly
 always. Exact means may ask for more than bounds around them, with and without "-I": where the bounds widen, `nu` may
 fall, as the slack between the mean and their ends counts for both signs of `t`. And Chebyshev's bound may be the
-smaller one where noise is skewed.
+smaller one, by far where an end of the support is many standard deviations away.
 """
 
 from __future__ import annotations

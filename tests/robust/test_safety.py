@@ -12,7 +12,7 @@ a test fails by chance with a probability of FALSE_ALARM at most; draws are seed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -167,11 +167,10 @@ class Frequencies:
     """Counts of many comparisons with eps, judged together."""
 
     n_draws: int
-
-    def __post_init__(self) -> None:
-        self.counts: list[tuple[str, float, int]] = []
-        self.clear = 0
-        """Samples without slack, at planes that are no constant."""
+    counts: list[tuple[str, float, int]] = field(default_factory=list)
+    """By formulation and eps, of so many draws."""
+    clear: int = 0
+    """Samples without slack, at planes that have weights."""
 
     def compare(self, plane: Trained, values: Floats, row: int, y: int) -> None:
         slack = float(plane.slack[row])
