@@ -65,7 +65,7 @@ def source_of(
         given["origin"] = known.origin
     given |= {TARGET.name: codes.astype(np.int32), WEIGHT.name: weights}
     names = known.feature_names or tuple(f"x{feature}" for feature in range(known.n_features))
-    rows_of = RowsOfArrays(known.feature_names)
+    rows_of = RowsOfArrays(known.feature_names, known.rounding)
     return UncertainSource(array_source(given), rows_of, names, classes)
 
 
@@ -74,6 +74,7 @@ class RowsOfArrays:
     """Rows of a block that has an array for each of their bounds: a `RowsOfBlock`."""
 
     feature_names: tuple[str, ...] | None
+    rounding: float | None = None
 
     def __call__(self, block: Block) -> UncertainRows:
         return UncertainRows(
@@ -85,6 +86,7 @@ class RowsOfArrays:
             block.arrays.get("origin"),
             first_row=block.start,
             feature_names=self.feature_names,
+            rounding=self.rounding,
         )
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
 from protodask.errors import InputError
+from protodask.robust.formulations import largest_deviation
 from protodask.robust.uncertain_rows import UncertainRows
 
 
@@ -76,6 +77,21 @@ def test_normalised__origin_keeps_the_digits_of_large_numbers() -> None:
     offset = 2.0**40
     rows = UncertainRows([[offset - 1]], [[offset + 1]], [[offset]], [[offset]], [[1e-6]], [[offset]])
     assert float(rows.normalised()[2][0, 0]) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float32, 300.0), (np.float32, -1e4), (np.float64, 1e6)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_normalised__variances_that_rounding_took_are_allowed_for(dtype: type, offset: float, exact: bool) -> None:
+    half = abs(offset) * 64 * float(np.finfo(dtype).eps)  # the support keeps its width, and the variance is lost
+    means = (offset + np.random.default_rng(0).random((500, 1)) * half).astype(dtype).astype(np.float64)
+    # Two values at the ends, as likely as each other.
+    given = [means - half, means + half, means, means, np.square(means) + half**2]
+    if not exact:
+        given[2:4] = [means - half / 4, means + half / 4]
+    rows = UncertainRows(*(values.astype(dtype) for values in given))
+    assert (np.asarray(rows.second_moment) <= np.square(means)).any()
+    assert (rows.normalised()[2] >= 1 - 1e-9).all()
+    assert (largest_deviation(rows) >= half * (1 - 1 / 8)).all()
 
 
 @given(st.integers(0, 2**32), st.sampled_from([np.float32, np.float64]))
