@@ -13,6 +13,9 @@ from protodask.robust.formulations import named, spread_multiple
 MOST_COST = 1e12
 """The objective at no weights is `C` times the samples: this size still squares safely."""
 
+LEAST_TOTAL, MOST_TOTAL = 1e-30, 1e30
+"""Of `C` times the weights of all samples: beyond, bounds of the objective are lost in rounding."""
+
 
 @dataclass(frozen=True)
 class RobustConfig:
@@ -49,6 +52,15 @@ class RobustConfig:
             raise InputError(f"max_passes is {self.max_passes!r}.", "Give a whole number of at least 1.")
         if not _is_flag(self.weighted):
             raise InputError(f"weighted is {self.weighted!r}.", "Give True or False.")
+
+    def check_total(self, weight: float) -> None:
+        """Refuse samples of so large or small a weight together that no gap could be certified."""
+        total = self.C * weight
+        if weight > 0 and not LEAST_TOTAL <= total <= MOST_TOTAL:
+            raise InputError(
+                f"C times the weight of all samples is {total:.3g}.",
+                f"Scale C or the weights: between {LEAST_TOTAL:g} and {MOST_TOTAL:g} it can be computed with.",
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""

@@ -146,7 +146,7 @@ def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:
         raise InputError(
             f"{name} asks for exact means, but in {rows.name(row, feature)} the mean is only known to lie between "
             f"{rows.mean_low[row, feature]:g} and {rows.mean_high[row, feature]:g}.",
-            f"Choose {name.replace('SM', 'SBM')}, which takes bounds, or take the middle for the mean with "
-            "`rows.exact_means()`.",
+            f"Choose {name.replace('SM', 'SBM')}, which takes bounds; or say the means by columns such as x.mean, in "
+            "Python by `rows.exact_means()`, which takes the middles.",
         )
     return rows

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, usable_weights
 from protodask.robust.formulations import named
 from protodask.robust.model import RobustModel
@@ -62,13 +63,14 @@ def certified_sums(
     """
     weight = np.ones(len(right)) if weights is None else weights
     error = np.where(right, certified, 1.0)
-    return CertifiedSums(
-        len(weight),
-        float(weight.sum()),
-        float(weight[~right].sum()),
-        float(np.sum(weight * error)),
-        float(weight[right & (certified <= eps)].sum()),
-    )
+    with np.errstate(over="ignore"):  # who divides them refuses sums that are not finite
+        return CertifiedSums(
+            len(weight),
+            float(weight.sum()),
+            float(weight[~right].sum()),
+            float(np.sum(weight * error)),
+            float(weight[right & (certified <= eps)].sum()),
+        )
 
 
 def merge_sums(left: CertifiedSums, right: CertifiedSums) -> CertifiedSums:
@@ -127,4 +129,9 @@ def evaluate_robust(
             label="evaluate",
         )
         opened.forget(source)
+    if not 0 < sums.weight < np.inf:
+        raise InputError(
+            f"The weights of the rows add up to {sums.weight:g}.",
+            "Give weights of which some are above 0 and none is huge.",
+        )
     return sums

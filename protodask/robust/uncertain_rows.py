@@ -136,6 +136,23 @@ class UncertainRows:
     def __len__(self) -> int:
         return len(self.lower)
 
+    def __getitem__(self, key: Any) -> UncertainRows:
+        """Some of the samples, as `take` gives them: scikit-learn asks so for those of a fold, and of all features."""
+        rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis else key
+        if isinstance(rows, slice):
+            return self.take(rows)
+        wanted: NDArray[Any] = np.zeros(()) if isinstance(rows, tuple) else np.asarray(rows)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iub":
+            raise InputError(
+                f"{key!r} is no choice of samples.", "Give a slice, or numbers or truth values of samples."
+            )
+        return self.take(wanted)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(N, D)`."""
+        return len(self), self.n_features
+
     @property
     def n_features(self) -> int:
         return int(self.lower.shape[1])

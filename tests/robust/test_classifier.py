@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.svm import SVC
@@ -12,6 +13,7 @@ from protodask.errors import InputError
 from protodask.prototypes.training import ConvergenceWarning
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import FORMULATIONS
+from protodask.robust.uncertain_columns import columns_of
 from protodask.robust.uncertain_rows import UncertainRows
 
 
@@ -144,3 +146,39 @@ def test_data__that_do_not_fit_are_refused() -> None:
     fitted = RobustClassifier("SVM").fit(rows, y)
     with pytest.raises(InputError, match="trained on"):
         fitted.predict(rows.lower[:, :2])
+
+
+def test_data__of_mixed_types_are_numbers() -> None:
+    rows, y = drawn()
+    table = pd.DataFrame(columns_of(rows, [f"x{feature}" for feature in range(rows.n_features)]))
+    table["flag"] = np.arange(len(y)) % 2 == 0
+    plain = RobustClassifier("SBM").fit(table.astype(np.float64), y)
+    for given in (table, table.convert_dtypes()):
+        np.testing.assert_array_equal(RobustClassifier("SBM").fit(given, y).coef_, plain.coef_)
+        np.testing.assert_array_equal(plain.predict(given), plain.predict(table.astype(np.float64)))
+    missing = table.convert_dtypes()
+    missing.loc[3, "x0.low"] = pd.NA
+    with pytest.raises(InputError, match="sample 3, feature x0, lower is not a finite number"):
+        RobustClassifier("SBM").fit(missing, y)
+    with pytest.raises(InputError, match="The columns flag are not numbers"):
+        RobustClassifier("SBM").fit(table.assign(flag="yes"), y)
+
+
+def test_labels_and_weights__that_are_none_are_refused() -> None:
+    rows, y = drawn()
+    for labels in ([None if label else "a" for label in y], np.where(y == y[0], np.nan, 1.0), y + 0.5 * y):
+        with pytest.raises(InputError, match="Name all classes by text"):
+            RobustClassifier("SVM").fit(rows, labels)
+    with pytest.raises(InputError, match="Give the class of each sample"):
+        RobustClassifier("SVM").fit(rows)
+    with pytest.raises(InputError, match="There are no samples"):
+        RobustClassifier("SVM").fit(rows[:0], y[:0])
+    with pytest.raises(InputError, match="Give a number of 0 or more"):
+        RobustClassifier("SVM").fit(rows, y, sample_weight=["a"] * len(y))
+    fitted = RobustClassifier("SVM").fit(rows, y)
+    with pytest.raises(InputError, match="Give the class of each sample"):
+        fitted.certified_error(rows)
+    with pytest.raises(InputError, match="one label each"):
+        fitted.certified_error(rows, y[:5])
+    with pytest.raises(InputError, match="Give UncertainRows"):
+        fitted.model_.predict(rows.lower)  # type: ignore[arg-type]
