@@ -12,7 +12,7 @@ import zarr
 from protodask.data.bounded import read_object
 from protodask.data.generations import ROOT
 from protodask.data.local_files import delete, flush, flush_handle, place_aside
-from protodask.data.locations import delete_below, is_url, list_names, write_object
+from protodask.data.locations import delete_below, gone, is_url, list_names, write_object
 from protodask.data.metadata import Metadata
 from protodask.data.schema import TARGET
 from protodask.errors import StorageError
@@ -32,9 +32,7 @@ def require_writer(place: str, token: str) -> None:
     """Refuse to write into a group that was given up, or that another writing has taken over."""
     content = read_object(place, f"{TARGET.name}/{ROOT}")
     if content is None or read_object(place, ROOT) is None:
-        raise StorageError(
-            f"{mask(place)} is gone while it was being written.", "Look for the error before this one, and repeat."
-        )
+        raise gone(place)
     if json.loads(content)["attributes"].get("writer") != token:
         raise StorageError(
             f"Someone else has begun to write to {mask(place)}.",

@@ -37,6 +37,14 @@ def inside(path: str, name: str) -> str:
     return f"{path}/{name}" if is_url(path) else os.path.join(path, name)
 
 
+def gone(path: str) -> StorageError:
+    """The error of who finds nothing where something is being written: it was given up, or never was within reach."""
+    return StorageError(
+        f"{mask(path)} is gone while it was being written, or was never there for this process.",
+        "Look for the error before this one; if there is none, choose a place that all workers reach.",
+    )
+
+
 @contextmanager
 def storage_errors(path: str, action: str) -> Iterator[None]:
     """Say what the operating system or the client of an object store said, in the package's words."""

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.locations import gone
 from protodask.data.schema import Label
 from protodask.data.storage import is_url, read_marker, storage_errors, write_marker
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError
 
 
 def is_parquet(place: str) -> bool:
@@ -48,9 +49,7 @@ def write_part(folder: str, number: int, identity: str, columns: Mapping[str, An
     """
     with storage_errors(folder, "writing"):
         if read_marker(folder) is None:
-            raise StorageError(
-                f"{folder} is gone while it was being written.", "Look for the error before this one, and repeat."
-            )
+            raise gone(folder)
     write_table(os.path.join(folder, f"part-{number:06d}-{identity}.parquet"), columns)
 
 

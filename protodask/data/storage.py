@@ -16,7 +16,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from protodask.data.bounded import read_json, read_object
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
 from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
-from protodask.data.locations import inside, is_url, locate, open_store, storage_errors
+from protodask.data.locations import gone, inside, is_url, locate, open_store, storage_errors
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.metadata import Metadata, unfinished_attributes
 from protodask.data.schema import FORMAT_NAME, Variable
@@ -283,6 +283,4 @@ def group_exists(path: str) -> bool:
 def require_group(path: str) -> None:
     """Refuse to write into a group that was given up."""
     if not group_exists(path):
-        raise StorageError(
-            f"{mask(path)} is gone while it was being written.", "Look for the error before this one, and repeat."
-        )
+        raise gone(path)

@@ -40,7 +40,7 @@ def test_write__does_not_bring_back_what_was_removed(opened_before: bool, tmp_pa
     if opened_before:
         store.write(0, 0, rows)
     shutil.rmtree(tmp_path / "s")
-    with pytest.raises(StorageError, match="is gone .* Look for the error before this one"):
+    with pytest.raises(StorageError, match="is gone .* choose a place that all workers reach"):
         store.write(1, 8, rows)
     assert os.listdir(tmp_path) == []
 

@@ -32,5 +32,5 @@ def test_write_part__one_file_a_block_beside_the_record(tmp_path: Path) -> None:
 
 
 def test_write_part__refuses_a_folder_that_was_taken_away(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Look for the error before this one"):
+    with pytest.raises(StorageError, match="choose a place that all workers reach"):
         write_part(str(tmp_path), 0, "mine", {"row": np.array([0])})
