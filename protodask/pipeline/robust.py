@@ -7,7 +7,6 @@ from collections.abc import Callable
 from protodask.data import Dataset
 from protodask.data.storage import check_file_free, check_free, locate
 from protodask.engine import Engine
-from protodask.errors import InputError
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.published import published_model
 from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted, RobustResult
@@ -16,6 +15,7 @@ from protodask.pipeline.settings import run_directory
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
 from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.config import RobustConfig
+from protodask.robust.formulations import check_eps
 from protodask.robust.measures import evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
@@ -34,8 +34,8 @@ def check_robust(step: RobustStep) -> None:
             robust_config(step)
             run_directory(step.out, step.run_dir)
         case RobustEvaluateStep():
-            if step.eps is not None and not 0 < step.eps < 1:
-                raise InputError(f"eps is {step.eps}.", "Give a probability of error above 0 and below 1.")
+            if step.eps is not None:
+                check_eps(step.eps)
         case RobustPredictStep():
             pass
 

@@ -101,9 +101,14 @@ def spread_multiple(formulation: str, eps: float) -> float:
 
     `kappa = sqrt(2 log(1 / eps))` by Bernstein's bound, `sqrt((1 - eps) / eps)` by Chebyshev's (MC).
     """
-    if not 0 < eps < 1:
-        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
+    check_eps(eps)
     return math.sqrt((1 - eps) / eps) if named(formulation) == "MC" else math.sqrt(-2 * math.log(eps))
+
+
+def check_eps(eps: float) -> None:
+    """Refuse what is no probability of error; of the least float64 numbers the reciprocal is not finite."""
+    if not np.finfo(np.float64).tiny <= eps < 1:
+        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
 
 
 def largest_deviation(rows: UncertainRows) -> Floats:
