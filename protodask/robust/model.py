@@ -17,7 +17,7 @@ from protodask.data.schema import Column, Label
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import rows_of_terms
-from protodask.robust.certified import Tail, certify
+from protodask.robust.certified import Tail, eps_of_kappa, largest_kappa
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import named, unit_terms
 from protodask.robust.terms import Floats
@@ -104,17 +104,19 @@ class RobustModel:
         name = named(self.certifying if formulation is None else formulation)
         tail: Tail = "chebyshev" if name == "MC" else "bernstein"
         terms = unit_terms(rows, name)
+        # For the side that was predicted: on the plane itself, rounding may see a middle on the other one.
         if self.n_classes == 2:
-            return certify(terms, self.weights[0], float(self.intercept[0]), tail).eps
+            side = np.where(predicted == 1, 1.0, -1.0)
+            return eps_of_kappa(largest_kappa(terms, side, self.weights[0], float(self.intercept[0])), tail)
         found = np.zeros(len(rows))
         for code in np.unique(predicted):
             own = np.flatnonzero(predicted == code)
-            some = rows_of_terms(terms, own)
+            some, side = rows_of_terms(terms, own), np.ones(len(own))
             for other in range(self.n_classes):
                 if other != code:
                     weights = self.weights[code] - self.weights[other]
                     intercept = float(self.intercept[code] - self.intercept[other])
-                    found[own] += certify(some, weights, intercept, tail).eps
+                    found[own] += eps_of_kappa(largest_kappa(some, side, weights, intercept), tail)
         return np.minimum(found, 1.0)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
