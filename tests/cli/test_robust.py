@@ -12,15 +12,17 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+import typer
 import zarr
 from numpy.typing import NDArray
 
+from protodask.cli import app
 from protodask.cli.progress import LogReporter
 from protodask.cli.robust_progress import RobustTally
 from protodask.cli.show_robust import KNOWS
 from protodask.data import Dataset
 from protodask.pipeline import robust as robust_module
-from protodask.pipeline.steps import Formulation
+from protodask.pipeline.steps import Formulation, RobustFitStep
 from protodask.robust import RobustConfig, RobustModel, UncertainRows, columns_of, fit_robust, load_robust_model
 from protodask.robust.bundle import Pass
 from protodask.robust.formulations import FORMULATIONS
@@ -391,6 +393,15 @@ def test_run__has_the_steps(call: Call, measured: Measured, tmp_path: Path) -> N
 def test_formulations__are_those_that_there_are() -> None:
     assert get_args(Formulation) == FORMULATIONS
     assert {name.removesuffix("-I") for name in FORMULATIONS} == set(KNOWS)
+
+
+def test_fit__has_the_defaults_of_python() -> None:
+    step, config = RobustFitStep("data", "out"), RobustConfig()
+    assert robust_module.robust_config(step) == config
+    command: Any = typer.main.get_command(app)
+    options = {option.name: option for option in command.commands["robust"].commands["fit"].params}
+    for name in ("formulation", "eps", "cost", "gap", "max_passes", "weighted"):
+        assert options[name].default == getattr(step, name)
 
 
 def test_progress__tells_of_passes_and_planes(capsys: pytest.CaptureFixture[str]) -> None:
