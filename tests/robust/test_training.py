@@ -115,6 +115,17 @@ def test_fit_robust__keeps_terms_of_many_rows_in_the_run_directory(tmp_path: Pat
     assert same(fit_robust(data, config).model, found)
 
 
+def test_stored_terms__may_lie_at_a_url(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    config, place = RobustConfig("SBM"), "memory://robust/terms.zarr"
+    first = fit_robust(data, config, terms=place).model
+    assert same(first, fit_robust(data, config).model)
+    assert same(first, fit_robust(data, config, terms=place).model)
+    with pytest.raises(InputError, match="differ in formulation"):
+        fit_robust(data, RobustConfig("SBMV"), terms=place)
+
+
 def test_stored_terms__of_something_else_are_refused(tmp_path: Path) -> None:
     columns, y, _ = drawn_columns(200, 3)
     data = dataset_of(columns, y, tmp_path / "data.zarr")
