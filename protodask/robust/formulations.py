@@ -20,6 +20,7 @@ smaller one, by far where an end of the support is many standard deviations away
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, assert_never, get_args
@@ -106,8 +107,8 @@ def spread_multiple(formulation: str, eps: float) -> float:
 
 
 def check_eps(eps: float) -> None:
-    """Refuse what is no probability of error; of the least float64 numbers the reciprocal is not finite."""
-    if not np.finfo(np.float64).tiny <= eps < 1:
+    """Refuse what is no probability of error; the reciprocals of still smaller numbers are not finite."""
+    if not sys.float_info.min <= eps < 1:
         raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
 
 
