@@ -15,7 +15,7 @@ from protodask.pipeline.settings import run_directory
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
 from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.config import RobustConfig
-from protodask.robust.formulations import check_eps
+from protodask.robust.formulations import certifying, check_eps
 from protodask.robust.measures import evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
@@ -33,11 +33,11 @@ def check_robust(step: RobustStep) -> None:
         case RobustFitStep():
             robust_config(step)
             run_directory(step.out, step.run_dir)
-        case RobustEvaluateStep():
-            if step.eps is not None:
+        case RobustPredictStep() | RobustEvaluateStep():
+            if step.formulation is not None:
+                certifying(step.formulation)
+            if isinstance(step, RobustEvaluateStep) and step.eps is not None:
                 check_eps(step.eps)
-        case RobustPredictStep():
-            pass
 
 
 def robust_config(step: RobustFitStep) -> RobustConfig:
@@ -86,7 +86,7 @@ def _predict(step: RobustPredictStep, engine: Engine) -> RobustPredicted:
     where = locate(step.out)
     check_free(where, step.overwrite, ROBUST_PREDICTIONS)
     source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
-    name = step.formulation or model.certifying
+    name = model.certifying(step.formulation)
     rows = predict_robust(
         model, source, rows_of_model(model), where, engine, formulation=name, overwrite=step.overwrite
     )
@@ -98,7 +98,7 @@ def _evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     source, codes = rows_of_step(model, step, engine)
-    name = step.formulation or model.certifying
+    name = model.certifying(step.formulation)
     eps = model.config.eps if step.eps is None else step.eps
     sums = evaluate_robust(model, source, rows_of_model(model), codes, engine, formulation=name, eps=eps)
     result = RobustEvaluated(step.model, step.data, sums, name, eps, step.out)

@@ -46,6 +46,13 @@ TILE = 1 << 16
 FORMULATIONS: tuple[Formulation, ...] = get_args(Formulation)
 
 
+WITHOUT_SPREAD: tuple[Formulation, ...] = ("SVM", "M")
+"""What these know of a sample is a point."""
+
+DEFAULT_CERTIFYING: Formulation = "SBMV-I"
+"""Bounds probabilities where the formulation of the training does not: it uses all that may be known."""
+
+
 def named(formulation: str) -> Formulation:
     """The formulation of that name, with or without the "MM-" of the literature."""
     bare = str(formulation).removeprefix("MM-")
@@ -53,6 +60,17 @@ def named(formulation: str) -> Formulation:
         if bare == name:
             return name
     raise InputError(f"There is no formulation {formulation!r}.", f"Choose one of {', '.join(FORMULATIONS)}.")
+
+
+def certifying(formulation: str) -> Formulation:
+    """The formulation of that name, if it bounds probabilities: SVM and M, which know no spread, are refused."""
+    name = named(formulation)
+    if name in WITHOUT_SPREAD:
+        raise InputError(
+            f"{name} knows nothing of the spread of features, so that it certifies nothing.",
+            f"Choose another formulation, such as {DEFAULT_CERTIFYING}.",
+        )
+    return name
 
 
 def make_terms(rows: UncertainRows, formulation: str, eps: float, tolerance: float = SPREAD_TOLERANCE) -> Terms:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.schema import TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
-from protodask.robust.formulations import check_eps, named
+from protodask.robust.formulations import check_eps
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
 from protodask.robust.stored_terms import RowsOfBlock
@@ -117,10 +117,10 @@ def evaluate_robust(
 ) -> CertifiedSums:
     """The measures over a source whose targets stand for the classes `codes` of the model.
 
-    Certified by the brackets of `formulation`, by default `model.certifying`; the fraction is of those certified at
+    Certified by the brackets of `formulation`, see `RobustModel.certifying`; the fraction is of those certified at
     `eps`, by default the one of training.
     """
-    name = named(model.certifying if formulation is None else formulation)
+    name = model.certifying(formulation)
     asked = model.config.eps if eps is None else eps
     check_eps(asked)
     with open_engine(engine) as opened:

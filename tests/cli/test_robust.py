@@ -335,6 +335,15 @@ def test_fit__of_settings_that_cannot_work_is_wrong_use(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("command", [("evaluate",), ("predict", "--out", "p.zarr")])
+def test_certificates__by_what_knows_no_spread_are_wrong_use(
+    call: Call, measured: Measured, command: tuple[str, ...]
+) -> None:
+    done = call("robust", command[0], measured.model, measured.data, *command[1:], "--formulation", "M")
+    assert done.exit_code == 2
+    assert "such as SBMV-I" in done.stderr
+
+
 def test_evaluate__at_an_eps_that_is_none_is_wrong_use(call: Call, measured: Measured) -> None:
     done = call("robust", "evaluate", measured.model, measured.data, "--eps", 0)
     assert done.exit_code == 2

@@ -66,7 +66,14 @@ def test_decision__of_other_features_is_refused() -> None:
 
 @pytest.mark.parametrize(("formulation", "expected"), [("SVM", "SBMV-I"), ("M", "SBMV-I"), ("MC", "MC"), ("S", "S")])
 def test_certifying__is_what_knows_a_spread(formulation: str, expected: str) -> None:
-    assert model_of(np.ones((1, 2)), np.zeros(1), formulation).certifying == expected
+    assert model_of(np.ones((1, 2)), np.zeros(1), formulation).certifying() == expected
+
+
+@pytest.mark.parametrize("formulation", ["SVM", "M", "MM-M"])
+def test_certified_eps__by_what_knows_no_spread_is_refused(formulation: str) -> None:
+    model = model_of(np.ones((1, 2)), np.zeros(1))
+    with pytest.raises(InputError, match="Choose another formulation, such as SBMV-I"):
+        model.certified_eps(UncertainRows.point(np.ones((3, 2))), formulation)
 
 
 def test_converged__asks_every_plane() -> None:
