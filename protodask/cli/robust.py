@@ -53,7 +53,7 @@ def fit(
         typer.Option(
             "--eps",
             metavar="P",
-            help="Probability of error that training rows within the margin keep to.",
+            help="Probability of error of training rows that keep the margin, at most.",
             rich_help_panel=TRAINING,
         ),
     ] = 0.1,

@@ -64,8 +64,8 @@ CONIC_NUMBERS = 20_000
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The hyperplane of largest margin for samples known only roughly: a training point within the margin is on its
-    side with a probability of at least `1 - eps`, whatever the distribution behind what is known.
+    """The hyperplane of largest margin for samples known only roughly: a training point without slack is on its side
+    with a probability of at least `1 - eps`, whatever the distribution behind what is known.
 
         min 1/2 |w|^2 + sum_i C_i xi_i   with   Prob(y_i (w.X_i - b) <= 1 - xi_i) <= eps
 
@@ -73,9 +73,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     formulation
         What is known and how it is used: "SVM", "M", "S", "MC", "SBMV", "SMV", "SBM", "SM", and the last four with
-        "-I", which use the support as well.
+        "-I", which use the support as well. "SVM" and "M" know no spread, and promise nothing.
     eps
-        The probability of error that training points within the margin keep to.
+        The probability of error of training points without slack, at most.
     C
         Cost of a unit of slack of each sample, multiplied by the sample's weight.
     gap
