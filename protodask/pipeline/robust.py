@@ -69,6 +69,9 @@ def _fit(step: RobustFitStep, engine: Engine, listen: RobustListener | None) -> 
     where = locate(step.out)
     run_dir = locate(run_directory(where, step.run_dir))
     published = published_model(where, run_dir, step.overwrite, ROBUST_MODEL, _fingerprint_at)
+    if published is not None and load_robust_model(where).config != config:
+        # The run may go on to a smaller gap; but its model would not take the place of this one.
+        check_free(where, step.overwrite, ROBUST_MODEL)
     data = Dataset.open(step.data)
     keep = step.run_dir is not None
     with robustly_fitted(data, config, run_dir, engine, listen, step.terms, keep) as run:

@@ -303,6 +303,23 @@ def test_fit__that_was_killed_after_writing_ends_when_repeated(call: Call, measu
     assert "exists already" in taken.stderr
 
 
+def test_fit__to_a_smaller_gap_asks_for_the_place_before_it_begins(
+    call: Call, measured: Measured, tmp_path: Path
+) -> None:
+    out, run = tmp_path / "m.zarr", tmp_path / "run"
+    command = ("robust", "fit", measured.data, "--out", out, "--run-dir", run, "--threads", 1)
+    assert call(*command, "--gap", 1e-1).exit_code == 0
+    (log,) = run.glob("batch-1-*.log")
+    size = log.stat().st_size
+    refused = call(*command, "--gap", 1e-6)
+    assert refused.exit_code == 1
+    assert "exists already" in refused.stderr
+    assert log.stat().st_size == size
+    assert call(*command, "--gap", 1e-6, "--overwrite").exit_code == 0
+    assert log.stat().st_size > size
+    assert load_robust_model(out).gap[0] <= 1e-6
+
+
 def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, tmp_path: Path) -> None:
     terms = tmp_path / "terms.zarr"
     arguments = ("robust", "fit", measured.data, "--terms", terms, *FAST)
