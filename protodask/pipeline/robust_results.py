@@ -104,7 +104,7 @@ def _notes(model: RobustModel) -> Iterator[str]:
     if empty:
         which = "The plane has" if len(model.weights) == 1 else f"The planes of {some(empty)} have"
         yield (
-            f"{which} no weights, so that nothing is told apart: at eps {model.config.eps:g} any margin would cost more. "
+            f"{which} no weights, so that nothing is told apart: at eps {model.config.eps:g} a margin would cost more. "
             "Try a larger --eps or --cost, or a formulation that uses more of what is known."
         )
 
