@@ -53,7 +53,7 @@ def fit(
         typer.Option(
             "--eps",
             metavar="P",
-            help="Probability of error that training rows within the margin keep to.",
+            help="Probability of error, at most, of training rows that keep the margin.",
             rich_help_panel=TRAINING,
         ),
     ] = 0.1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -14,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.dataset import Dataset
+from protodask.data.schema import Column
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
@@ -154,7 +156,10 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 weights = checked_weights(sample_weight, len(known))
                 data_in_memory = source_of(known, tuple(plain_label(label) for label in labels), codes, weights)
                 found = self._fit_rows(known, data_in_memory, codes, weights, config, engine)
-                self._take(make_model(found, config, data_in_memory), labels, known.feature_names)
+                model = make_model(found, config, data_in_memory)
+                if hasattr(rows, "columns"):  # so that a saved model knows such tables
+                    model = replace(model, columns=tuple(Column(str(name)) for name in rows.columns))
+                self._take(model, labels, known.feature_names)
                 warn_if_short(self.model_)
         return self
 

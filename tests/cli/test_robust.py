@@ -21,7 +21,15 @@ from protodask.cli.show_robust import KNOWS
 from protodask.data import Dataset
 from protodask.pipeline import robust as robust_module
 from protodask.pipeline.steps import Formulation
-from protodask.robust import RobustConfig, RobustModel, UncertainRows, columns_of, fit_robust, load_robust_model
+from protodask.robust import (
+    RobustClassifier,
+    RobustConfig,
+    RobustModel,
+    UncertainRows,
+    columns_of,
+    fit_robust,
+    load_robust_model,
+)
 from protodask.robust.bundle import Pass
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums
@@ -82,7 +90,10 @@ def test_fit__is_that_of_the_dataset_and_says_how_it_went(measured: Measured) ->
     assert model.other_names == ("weight",)
     line = measured.fitted.stdout
     assert "has 1 plane in 3 features, by SBMV-I with eps 0.2; after" in line
-    assert f"{model.passes[0]} passes its objective is within {float(model.gap[0]):.2g} of the least" in line
+    assert (
+        f"{model.passes[0]} passes its objective is within {100 * float(model.gap[0]):.2g} per cent of the least"
+        in line
+    )
     assert "pass 1  objective" in measured.fitted.stderr
     assert sorted(os.listdir(measured.model.parent)) == ["data.zarr", "model.zarr", "table.csv", "table.parquet"]
 
@@ -182,6 +193,16 @@ def test_predict__as_parquet_is_a_table(call: Call, measured: Measured, tmp_path
     assert stored["predicted"].tolist() == labels.tolist()
     assert call(*arguments, "--drop", "extra").exit_code == 1
     assert call(*arguments, "--drop", "extra", "--overwrite").exit_code == 0
+
+
+def test_evaluate__knows_the_tables_of_a_classifier_in_memory(call: Call, measured: Measured, tmp_path: Path) -> None:
+    table = pd.read_csv(measured.csv).drop(columns=["weight"])
+    classifier = RobustClassifier("SBM").fit(table.drop(columns=["sick"]), table["sick"])
+    classifier.model_.save(tmp_path / "m.zarr")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = call("robust", "evaluate", tmp_path / "m.zarr", tmp_path / "t.csv", "--target", "sick", "--json")
+    expected = classifier.certified_error(table.drop(columns=["sick"]), table["sick"])
+    assert json.loads(done.stdout)["expected_certified_error"] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
