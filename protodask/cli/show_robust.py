@@ -99,7 +99,10 @@ def show_robust_model(found: Mapping[str, Any]) -> None:
             ("formulation", _known(found["formulation"])),
             ("eps", value_text(found["eps"])),
             ("cost", value_text(found["cost"])),
-            ("gap", f"{found['gap']:.2g}" + ("" if found["converged"] else f", not {found['gap_asked_for']:.2g}")),
+            (
+                "gap",
+                f"{found['gap']:.2g}" + ("" if found["converged"] else f"; {found['gap_asked_for']:.2g} was asked for"),
+            ),
             ("features", f"{len(found['features']):,}, of which {found['known_exactly']:,} known exactly"),
             ("target", found["target"]),
             ("classes", ", ".join(map(str, found["classes"]))),
@@ -123,7 +126,7 @@ def show_robust_run(found: Mapping[str, Any]) -> None:
         [
             ("run", shorten(found["path"])),
             ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", value_text(found["dataset"])),
+            *([("dataset", value_text(found["dataset"]))] if found["dataset"] is not None else []),
             *recorded_pairs(found["last_recorded"]),
         ]
     )

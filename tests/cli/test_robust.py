@@ -90,10 +90,8 @@ def test_fit__is_that_of_the_dataset_and_says_how_it_went(measured: Measured) ->
     assert model.other_names == ("weight",)
     line = measured.fitted.stdout
     assert "has 1 plane in 3 features, by SBMV-I with eps 0.2; after" in line
-    assert (
-        f"{model.passes[0]} passes its objective is within {100 * float(model.gap[0]):.2g} per cent of the least"
-        in line
-    )
+    per_cent = f"{100 * float(model.gap[0]):.2g} per cent"
+    assert f"{model.passes[0]} passes its objective is within {per_cent} of the least there is." in line
     assert "pass 1  objective" in measured.fitted.stderr
     assert sorted(os.listdir(measured.model.parent)) == ["data.zarr", "model.zarr", "table.csv", "table.parquet"]
 
