@@ -63,11 +63,10 @@ def summarize_robust(result: RobustResult) -> str:
 def _summarize_fit(result: RobustFitted) -> str:
     model = result.model
     passes = count(sum(model.passes), "pass", "passes")
-    objectives = "its objective is" if len(model.weights) == 1 else "their objectives are"
     return (
         f"The robust model {shorten(result.path)} has {count(len(model.weights), 'plane')} in "
         f"{count(model.n_features, 'feature')}, by {model.config.formulation} with eps {model.config.eps:g}; after "
-        f"{passes} {objectives} within {100 * float(model.gap.max()):.2g} per cent of the least there is."
+        f"{passes}, no other has an objective smaller by more than {100 * float(model.gap.max()):.2g} per cent."
     )
 
 

@@ -91,7 +91,7 @@ def test_fit__is_that_of_the_dataset_and_says_how_it_went(measured: Measured) ->
     line = measured.fitted.stdout
     assert "has 1 plane in 3 features, by SBMV-I with eps 0.2; after" in line
     per_cent = f"{100 * float(model.gap[0]):.2g} per cent"
-    assert f"{model.passes[0]} passes its objective is within {per_cent} of the least there is." in line
+    assert f"{model.passes[0]} passes, no other has an objective smaller by more than {per_cent}." in line
     assert "pass 1  objective" in measured.fitted.stderr
     assert sorted(os.listdir(measured.model.parent)) == ["data.zarr", "model.zarr", "table.csv", "table.parquet"]
 
@@ -121,6 +121,15 @@ def test_fit__says_where_planes_are_of_no_use(call: Call, measured: Measured, tm
     assert done.exit_code == 0, done.output
     assert "The plane has no weights" in done.stdout
     assert "Try a larger --eps or --cost" in done.stdout
+
+
+def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measured: Measured, tmp_path: Path) -> None:
+    out = tmp_path / "m.zarr"
+    done = call("robust", "fit", measured.data, "--out", out, "--max-passes", 1, *FAST)
+    assert done.exit_code == 0, done.output
+    assert "Raise max_passes or gap" in done.stderr
+    assert "Note" not in done.stdout
+    assert "; 0.01 was asked for" in call("info", out).stdout
 
 
 def test_fit__says_where_no_column_has_bounds(call: Call, example: Any, tmp_path: Path) -> None:
