@@ -46,6 +46,7 @@ from protodask.robust.training import (
     RowsOfColumns,
     fit_robust,
     make_model,
+    plane_summary,
     positive_codes,
     train_planes,
     warn_if_short,
@@ -257,6 +258,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             terms = keep_terms(data, form, engine, "")
             found = train_planes(terms, form, len(data.classes), config, engine, directory, self.on_pass)
             engine.forget(terms)
+            if directory is not None:
+                directory.finish([plane_summary(plane) for plane in found])
         return found
 
     @contextmanager

@@ -318,6 +318,14 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
     assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
 
 
+def test_info__of_the_run_of_a_classifier_says_that_it_ended(call: Call, measured: Measured, tmp_path: Path) -> None:
+    RobustClassifier("SBM", gap=1e-2, solver="bundle", run_dir=tmp_path).fit(measured.rows, measured.sick)
+    found = json.loads(call("info", tmp_path, "--json").stdout)
+    assert found["finished"]
+    assert found["planes"][0]["status"] == "converged"
+    assert "dataset" not in call("info", tmp_path).stdout
+
+
 def test_fit__that_was_killed_after_writing_ends_when_repeated(call: Call, measured: Measured, tmp_path: Path) -> None:
     out, run = tmp_path / "m.zarr", tmp_path / "run"
     command = ("robust", "fit", measured.data, "--out", out, "--run-dir", run, *FAST)
