@@ -244,7 +244,7 @@ def _boxes(terms: Terms, sign: Floats, origin: Floats, spent: Floats) -> tuple[F
 def _shared_out(terms: Terms) -> Floats:
     """The spread with the ball shared out evenly, what stands for it where there are no weights to share it by."""
     count = np.count_nonzero(terms.spread, axis=1)
-    return terms.spread / np.sqrt(np.maximum(count, 1))[:, None]
+    return np.asarray(terms.spread / np.sqrt(np.maximum(count, 1))[:, None])
 
 
 def _curved(terms: Terms, found: Extremes, rows: np.typing.NDArray[np.intp]) -> tuple[Floats, Floats]:

@@ -94,7 +94,8 @@ def drawn_by_formulation(seed: int, formulation: Formulation) -> Problem:
     """
     random = np.random.default_rng(seed)
     n_features = int(random.integers(1, 51))
-    n_rows = int(np.exp(random.uniform(np.log(3), np.log(300))))
+    # A program of more numbers takes either solver seconds.
+    n_rows = min(int(np.exp(random.uniform(np.log(3), np.log(300)))), 4000 // n_features)
     shape = (n_rows, n_features)
     y = np.where(random.random(n_rows) < random.choice([0.1, 0.3, 0.5]), 1.0, -1.0)
     y[:2] = 1.0, -1.0
