@@ -55,7 +55,7 @@ def _near_length(n_features: int) -> int:
 def _length(n_near: int, n_features: int) -> int:
     """Numbers of an answer."""
     cuts = (1 + len(LADDER)) * _cut_length(n_features)
-    return 1 + cuts + (n_features + 1) ** 2 + n_near * _near_length(n_features)
+    return 1 + cuts + (n_features + 1) ** 2 + n_features**2 + n_near * _near_length(n_features)
 
 
 def _pack_question(question: Question, n_features: int) -> Floats:
@@ -68,7 +68,8 @@ def _pack_question(question: Question, n_features: int) -> Floats:
 def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
     near = answer.near
     each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _cut_rows(near.cuts), near.spread, near.spent]
-    parts = [np.array([float(len(near.row))]), _cut_rows(answer.cuts).ravel(), answer.curvature.ravel()]
+    parts = [np.array([float(len(near.row))]), _cut_rows(answer.cuts).ravel()]
+    parts += [answer.across.ravel(), answer.within.ravel()]
     found = np.concatenate([*parts, np.column_stack(each).ravel()])
     packed = np.zeros(_length(n_near, n_features))
     packed[: len(found)] = found
@@ -80,9 +81,11 @@ def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) ->
     n_cuts, cut = 1 + len(LADDER), _cut_length(n_features)
     cuts = _cuts_of(packed[place : place + n_cuts * cut].reshape(n_cuts, cut))
     place += n_cuts * cut
-    square = (n_features + 1) ** 2
-    curvature = packed[place : place + square].reshape(n_features + 1, n_features + 1)
-    place += square
+    n_planes = n_features + 1
+    across = packed[place : place + n_planes**2].reshape(n_planes, n_planes)
+    place += n_planes**2
+    within = packed[place : place + n_features**2].reshape(n_features, n_features)
+    place += n_features**2
     each = _near_length(n_features)
     rows = packed[place : place + count * each].reshape(count, each)
     near = Near(
@@ -94,7 +97,7 @@ def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) ->
         rows[:, 3 + cut + n_features :].copy(),
         n_near,
     )
-    return Answer(risk, cuts, curvature.copy(), near)
+    return Answer(risk, cuts, across.copy(), within.copy(), near)
 
 
 def _cut_rows(cuts: Cuts) -> Floats:

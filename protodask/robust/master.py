@@ -15,10 +15,11 @@ being that of the combination of minorants they stand for, and `box` a bound of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from protodask.robust.clarabel_library import load_clarabel
@@ -30,35 +31,21 @@ ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class Detail:
-    """A minorant in two parts: the cut of most samples, and the hinges of some."""
+class Hinges:
+    """The hinges of some samples, each the largest of 0 and of its lines."""
 
-    rest: Cuts
-    """One cut."""
     cost: Floats
-    """(m,)."""
-    hinges: Cuts
-    """(m,), without their costs."""
+    """(H,)."""
+    lines: Cuts
+    """(L,), without the costs."""
+    sample: NDArray[np.intp]
+    """Whose hinge a line is of, (L,)."""
 
-    def at(self, weights: Floats, intercept: float) -> float:
-        """Its value at a plane."""
-        hinges = np.maximum(self.hinges.at(weights, intercept), 0.0)
-        return float(self.rest.at(weights, intercept)[0] + self.cost @ hinges)
-
-
-def detail_of(answer: Answer) -> Detail:
-    """The near samples of an answer, and the cut of the hinge itself without them."""
-    near = answer.near
-    own = np.where(near.hinge > 0, near.cost, 0.0)
-    whole, hinges = answer.cuts.take(slice(0, 1)), near.cuts
-    rest = Cuts(
-        whole.value - own.sum(),
-        whole.center - own @ hinges.center,
-        # Rounding must not make a width negative.
-        np.maximum(whole.width - own @ hinges.width, 0.0),
-        whole.slope - own @ hinges.slope,
-    )
-    return Detail(rest, near.cost, hinges)
+    def at(self, weights: Floats, intercept: float) -> Floats:
+        """Lower bounds of the hinges at a plane, without the costs, (H,)."""
+        found = np.zeros(len(self.cost))
+        np.maximum.at(found, self.sample, self.lines.at(weights, intercept))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +53,32 @@ class Model:
     """Minorants of the risk."""
 
     cuts: Cuts
-    details: tuple[Detail, ...] = ()
+    rests: Cuts
+    """Of the details, (E,)."""
+    near: NDArray[np.bool_]
+    """Whose hinges a detail has besides its rest, (E, H)."""
+    hinges: Hinges
 
     def at(self, weights: Floats, intercept: float) -> float:
         """A lower bound of the objective at a plane."""
+        hinges = self.near @ (self.hinges.cost * self.hinges.at(weights, intercept))
         values = [float(self.cuts.at(weights, intercept).max())]
-        values += [detail.at(weights, intercept) for detail in self.details]
+        values += list(self.rests.at(weights, intercept) + hinges)
         return float(weights @ weights) / 2 + max(values)
+
+
+def rest_of(answer: Answer) -> Cuts:
+    """The cut of the hinge itself, without the samples near: one cut."""
+    near = answer.near
+    own = np.where(near.hinge > 0, near.cost, 0.0)
+    whole, lines = answer.cuts.take(slice(0, 1)), near.cuts
+    return Cuts(
+        whole.value - own.sum(),
+        whole.center - own @ lines.center,
+        # Rounding must not make a width negative.
+        np.maximum(whole.width - own @ lines.width, 0.0),
+        whole.slope - own @ lines.slope,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +98,9 @@ class Multipliers:
     cuts: Floats
     """(M,)."""
     details: Floats
-    """(number of details,)."""
-    hinges: tuple[Floats, ...] = field(default=())
-    """Of the hinges of each detail, with the costs in them."""
+    """(E,)."""
+    lines: Floats
+    """With the costs in them, (L,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,39 +120,29 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     """
     clarabel = load_clarabel()
     n_features = model.cuts.center.shape[1]
-    kinks = np.flatnonzero(
-        model.cuts.width.any(axis=0)
-        | np.any([d.rest.width.any(axis=0) | d.hinges.width.any(axis=0) for d in model.details], axis=0)
-    )
-    sizes = [len(detail.cost) for detail in model.details]
-    # The variables: w, b, |w| where it matters, the model's value, the hinges of the details.
+    hinges = model.hinges
+    widths = (model.cuts.width, model.rests.width, hinges.lines.width)
+    kinks = np.flatnonzero(np.any([width.any(axis=0) for width in widths], axis=0))
+    # The variables: w, b, |w| where it matters, the model's value, the hinges in units of the scale.
     n_planes = n_features + 1
     value = n_planes + len(kinks)
-    n_variables = value + 1 + sum(sizes)
+    n_hinges = len(hinges.cost)
+    n_variables = value + 1 + n_hinges
 
     def rows_of(cuts: Cuts) -> Any:
         return np.column_stack([cuts.center, cuts.slope, cuts.width[:, kinks]])
 
-    parts: list[Any] = []
-    limits: list[Floats] = []
-    lowered = -np.ones((len(model.cuts), 1))
-    tail = sparse.csc_matrix((len(model.cuts), sum(sizes)))
-    parts.append(_beside(rows_of(model.cuts) / scale, lowered, tail))
-    limits.append(-model.cuts.value / scale)
-    before = 0
-    for detail, size in zip(model.details, sizes, strict=True):
-        after = sum(sizes) - before - size
-        # Hinges are counted with their costs in units of the scale: u_i C_i / scale <= xi_i.
-        priced = np.concatenate([np.zeros(before), np.ones(size), np.zeros(after)])[None, :]
-        parts.append(sparse.csc_matrix(np.hstack([rows_of(detail.rest) / scale, [[-1.0]], priced])))
-        limits.append(-detail.rest.value / scale)
-        price = detail.cost / scale
-        own = [sparse.csc_matrix((size, before)), -sparse.eye_array(size), sparse.csc_matrix((size, after))]
-        parts.append(_beside(rows_of(detail.hinges) * price[:, None], np.zeros((size, 1)), *own))
-        limits.append(-detail.hinges.value * price)
-        parts.append(_beside(sparse.csc_matrix((size, value + 1)), *own))
-        limits.append(np.zeros(size))
-        before += size
+    none = sparse.csc_matrix((len(model.cuts), n_hinges))
+    price = hinges.cost[hinges.sample] / scale
+    own = sparse.csc_matrix((-np.ones(len(price)), (np.arange(len(price)), hinges.sample)), (len(price), n_hinges))
+    parts: list[Any] = [
+        _beside(rows_of(model.cuts) / scale, -np.ones((len(model.cuts), 1)), none),
+        _beside(rows_of(model.rests) / scale, -np.ones((len(model.rests), 1)), model.near.astype(np.float64)),
+        # u_i C_i / scale <= xi_i
+        _beside(rows_of(hinges.lines) * price[:, None], np.zeros((len(price), 1)), own),
+        _beside(sparse.csc_matrix((n_hinges, value + 1)), -sparse.eye_array(n_hinges)),
+    ]
+    limits = [-model.cuts.value / scale, -model.rests.value / scale, -hinges.lines.value * price, np.zeros(n_hinges)]
     for sign in (1.0, -1.0):
         rows = np.zeros((len(kinks), n_variables))
         rows[np.arange(len(kinks)), kinks] = sign
@@ -165,6 +161,8 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
+    # Chosen by itself it is `faer` where programs are large, which takes twice as long.
+    settings.direct_solve_method = "qdldl"
     cone = clarabel.NonnegativeConeT(constraints.shape[0])
     solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), [cone], settings).solve()
     found, dual = np.array(solution.x), np.array(solution.z)
@@ -176,28 +174,23 @@ def _beside(*parts: Any) -> Any:
 
 
 def _multipliers(model: Model, dual: Floats) -> Multipliers:
-    place = len(model.cuts)
-    details, hinges = [], []
-    for detail in model.details:
-        size = len(detail.cost)
-        details.append(dual[place])
-        hinges.append(dual[place + 1 : place + 1 + size] * detail.cost)
-        place += 1 + 2 * size
-    return Multipliers(dual[: len(model.cuts)], np.array(details), tuple(hinges))
+    details, lines = len(model.cuts), len(model.cuts) + len(model.rests)
+    priced = dual[lines : lines + len(model.hinges.lines)] * model.hinges.cost[model.hinges.sample]
+    return Multipliers(dual[:details], dual[details:lines], priced)
 
 
 def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[float, Floats]:
     """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts, (M,)."""
-    shares = _positive(multipliers.cuts)
-    details = _positive(multipliers.details)
+    shares, details, hinges = _positive(multipliers.cuts), _positive(multipliers.details), model.hinges
     total = shares.sum() + details.sum()
     if not total > 0:
         return -np.inf, shares
-    shares, details = shares / total, details / total
-    parts = [_weighted(model.cuts, shares)]
-    for detail, share, hinge in zip(model.details, details, multipliers.hinges, strict=True):
-        parts.append(_weighted(detail.rest, np.array([share])))
-        parts.append(_weighted(detail.hinges, np.minimum(_positive(hinge) / total, share * detail.cost)))
+    shares, details, lines = shares / total, details / total, _positive(multipliers.lines) / total
+    # The lines of a hinge together count at most as often as the details that have it.
+    most = hinges.cost * (details @ model.near)
+    asked = np.bincount(hinges.sample, lines, minlength=len(most))
+    lines = lines * np.divide(most, asked, out=np.ones(len(most)), where=asked > most)[hinges.sample]
+    parts = [_weighted(model.cuts, shares), _weighted(model.rests, details), _weighted(hinges.lines, lines)]
     value, center, width, slope = (sum(entries) for entries in zip(*parts, strict=True))
     # A free intercept wants no slope; the steepest cut of the other sign takes away what the solver left.
     steepest = int(np.argmin(model.cuts.slope) if slope > 0 else np.argmax(model.cuts.slope))

@@ -23,7 +23,7 @@ from functools import reduce
 import numpy as np
 
 from protodask.engine import Block, Reduction, identity
-from protodask.robust.brackets import bracket
+from protodask.robust.brackets import Extremes, extremes
 from protodask.robust.terms import Floats, Terms
 
 TILE_ROWS = 4096
@@ -185,8 +185,10 @@ class Answer:
     risk: float
     cuts: Cuts
     """Of the hinge itself, then of the smoothed ones."""
-    curvature: Floats
-    """Second derivatives of the risk smoothed over the first band, in `(w, b)`, (D + 1, D + 1)."""
+    across: Floats
+    """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1)."""
+    within: Floats
+    """Second derivatives in `w` of the brackets whose hinges are above 0, times their costs, (D, D)."""
     near: Near
 
 
@@ -198,38 +200,64 @@ def _evaluate_block(block: Block, samples_of: SamplesOfBlock, origin: Floats, qu
 def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Question) -> Answer:
     terms, sign, cost = samples.terms, samples.y, samples.cost
     weights = question.weights
-    _, subgradient = bracket(terms, sign, weights)
-    points = -sign[:, None] * subgradient
-    low, high = terms.mean_low, terms.mean_high
-    spent = np.maximum(np.maximum(low - points, points - high), 0.0)
-    box_low, box_high = low - spent, high + spent
-    if terms.lower is not None and terms.upper is not None:
-        box_low = np.maximum(box_low, np.minimum(terms.lower, low))
-        box_high = np.minimum(box_high, np.maximum(terms.upper, high))
-    center = -sign[:, None] * (box_low + (box_high - box_low) / 2 - origin)
-    width = (box_high - box_low) / 2
-    hinge = 1.0 + sign * question.intercept - sign * ((points - origin) @ weights)
+    found = extremes(terms, sign, weights)
+    points = found.points
+    points -= origin
+    hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
+    center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
     kept = np.where(hinge > 0, cost, 0.0)
     alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
     cuts = Cuts(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
-    gradient = np.column_stack([-sign[:, None] * (points - origin), sign])
-    spread = terms.spread
-    if terms.lower is not None and terms.upper is not None:
-        free = (points > terms.lower) & (points < terms.upper)
-        spread, spent = np.where(free, spread, 0.0), np.where(free, spent, 0.0)
-    curvature = hinge_curvature(gradient, hinge, cost, float(question.bands[0]))
-    curvature[:-1, :-1] += spread_curvature(spread, spent, alpha[1], weights)
-    nearest = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
-    near = Near(
-        hinge[nearest],
-        (first_row + nearest).astype(np.float64),
-        cost[nearest],
-        Cuts(np.ones(len(nearest)), center[nearest], width[nearest], sign[nearest]),
-        spread[nearest],
-        spent[nearest],
-        question.n_near,
+    band = float(question.bands[0])
+    inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
+    gradient = np.column_stack([points[inside] * -sign[inside, None], sign[inside]])
+    wrong = np.flatnonzero(kept)
+    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
+    return Answer(
+        float(kept @ hinge),
+        cuts,
+        hinge_curvature(gradient, hinge[inside], cost[inside], band),
+        spread_curvature(*_curved(terms, found, wrong), kept[wrong], weights),
+        Near(
+            hinge[near],
+            (first_row + near).astype(np.float64),
+            cost[near],
+            Cuts(np.ones(len(near)), center[near], width[near], sign[near]),
+            *_curved(terms, found, near),
+            question.n_near,
+        ),
     )
-    return Answer(float(kept @ hinge), cuts, curvature, near)
+
+
+def _boxes(terms: Terms, sign: Floats, origin: Floats, spent: Floats) -> tuple[Floats, Floats]:
+    """`-y_i (c_i - origin)` and `k_i` of the boxes of the samples, each (N, D)."""
+    low, high = terms.mean_low - spent, terms.mean_high + spent
+    if terms.lower is not None and terms.upper is not None:
+        # Where a mean is past the end of the support by rounding, the mean counts.
+        np.maximum(low, np.minimum(terms.lower, terms.mean_low), out=low)
+        np.minimum(high, np.maximum(terms.upper, terms.mean_high), out=high)
+    high -= low
+    high /= 2
+    low += high
+    low -= origin
+    low *= -sign[:, None]
+    return low, high
+
+
+def _shared_out(terms: Terms) -> Floats:
+    """The spread with the ball shared out evenly, what stands for it where there are no weights to share it by."""
+    count = np.count_nonzero(terms.spread, axis=1)
+    return np.asarray(terms.spread / np.sqrt(np.maximum(count, 1))[:, None])
+
+
+def _curved(terms: Terms, found: Extremes, rows: np.typing.NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Spread of some samples and what is spent of it, 0 where a feature is stopped by the support."""
+    spread, spent = terms.spread[rows], found.spent[rows]
+    if found.free is not None:
+        stopped = ~found.free[rows]
+        spread[stopped] = 0.0
+        spent[stopped] = 0.0
+    return spread, spent
 
 
 def _nearest(
@@ -242,8 +270,8 @@ def _nearest(
 def hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) -> Floats:
     """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge, (D + 1, D + 1)."""
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
-    rows = gradient[inside]
-    return np.asarray((rows * (cost[inside] / band)[:, None]).T @ rows)
+    rows = gradient[inside] * np.sqrt(cost[inside] / band)[:, None]
+    return np.asarray(rows.T @ rows)
 
 
 def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats) -> Floats:
@@ -253,11 +281,12 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
     `e / |g| (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
     """
     size = np.abs(weights)
-    length, value = np.linalg.norm(spread * size, axis=1), spent @ size
-    sound = (length > 0) & (value > 0)
-    length, value = np.where(sound, length, 1.0), np.where(sound, value, 1.0)
-    share = np.where(sound, alpha * value / np.square(length), 0.0)
+    square, value = np.square(spread) @ np.square(size), spent @ size
+    sound = (square > 0) & (value > 0)
+    square, value = np.where(sound, square, 1.0), np.where(sound, value, 1.0)
+    share = np.where(sound, alpha * value / square, 0.0)
     across = np.where(sound, alpha / value, 0.0)
+    # Of multipliers that are taken away, too.
     signed = spent * np.sign(weights)
     return np.asarray(np.diag(share @ np.square(spread)) - (signed * across[:, None]).T @ signed)
 
@@ -272,7 +301,8 @@ def merge_answers(left: Answer, right: Answer) -> Answer:
             left.cuts.width + right.cuts.width,
             left.cuts.slope + right.cuts.slope,
         ),
-        left.curvature + right.curvature,
+        left.across + right.across,
+        left.within + right.within,
         _merge_near(left.near, right.near),
     )
 

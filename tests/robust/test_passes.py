@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from reference.robust_bundle import Floats, Problem, drawn_problem, naive_object
 from protodask.engine import Engine, thread_engine
 from protodask.robust.brackets import bracket
 from protodask.robust.passes import EVALUATE, SURVEY, Answer, Question
+from protodask.robust.terms import Terms
 
 BANDS = np.array([2.0, 0.1])
 
@@ -88,26 +91,49 @@ def test_samples_of_no_cost__are_never_near() -> None:
     assert set(ask(problem, np.ones(3), 0.1, n_near=50).near.row) == {15, 16, 17, 18, 19}
 
 
-def test_curvature__is_that_of_the_smoothed_risk() -> None:
+def by_differences(gradient: Callable[[Floats], Floats], plane: Floats) -> Floats:
+    step = 1e-6
+    return np.stack(
+        [(gradient(plane + step * unit) - gradient(plane - step * unit)) / (2 * step) for unit in np.eye(len(plane))]
+    )
+
+
+@pytest.mark.parametrize("intersected", [False, True])
+def test_curvature_within__is_that_of_the_brackets_above_0(intersected: bool) -> None:
+    problem = drawn_problem(6, 60, 3, intersected=intersected)
+    plane = np.array([0.4, -0.3, 0.5, 0.1])
+    values, _ = bracket(problem.terms, problem.y, plane[:3])
+    costs = np.where(1 + problem.y * plane[3] + values > 0, problem.cost, 0.0)
+
+    def gradient(weights: Floats) -> Floats:
+        return np.asarray(costs @ bracket(problem.terms, problem.y, weights)[1])
+
+    expected = by_differences(gradient, plane[:3])
+    found = ask(problem, plane[:3], plane[3]).within
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    assert np.linalg.eigvalsh(found).min() > -1e-12
+
+
+def test_curvature_across__is_that_of_smoothed_hinges_of_planes() -> None:
     problem = drawn_problem(6, 60, 3)
     plane = np.array([0.4, -0.3, 0.5, 0.1])
+    _, subgradients = bracket(problem.terms, problem.y, plane[:3])
+    rows = np.column_stack([subgradients, problem.y])
 
-    def smoothed_gradient(plane: Floats) -> Floats:
-        # Of the smoothed risk: alpha_i times the gradient of the hinge, itself by differences.
-        values, subgradients = bracket(problem.terms, problem.y, plane[:3])
-        hinges = 1 + problem.y * plane[3] + values
-        alpha = problem.cost * np.clip(hinges / BANDS[0] + 0.5, 0, 1)
-        return np.asarray(alpha @ np.column_stack([subgradients, problem.y]))
+    def gradient(plane: Floats) -> Floats:
+        return np.asarray(problem.cost * np.clip((1 + rows @ plane) / BANDS[0] + 0.5, 0, 1) @ rows)
 
-    step = 1e-6
-    expected = np.stack(
-        [
-            (smoothed_gradient(plane + step * unit) - smoothed_gradient(plane - step * unit)) / (2 * step)
-            for unit in np.eye(4)
-        ]
-    )
-    found = ask(problem, plane[:3], plane[3]).curvature
+    expected = by_differences(gradient, plane)
+    found = ask(problem, plane[:3], plane[3]).across
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_cuts_without_weights__share_the_ball_out() -> None:
+    # A ball of radius 2 in two features: at no weights nothing says where it is reached, yet its cut has a width.
+    terms = Terms(np.zeros((2, 2)), np.zeros((2, 2)), np.full((2, 2), 2.0))
+    answer = ask(Problem(terms, np.array([-1.0, 1.0]), np.ones(2)), np.zeros(2), 0.0)
+    np.testing.assert_allclose(answer.cuts.width[0], 2 * 2 / np.sqrt(2))
+    np.testing.assert_allclose(answer.near.cuts.width, 2 / np.sqrt(2))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -119,7 +145,8 @@ def test_answers__have_the_same_bits_for_any_threads(threads: int) -> None:
         found = ask(problem, weights, 0.1, block_rows=64, engine=engine)
     assert found.risk == expected.risk
     np.testing.assert_array_equal(found.cuts.center, expected.cuts.center)
-    np.testing.assert_array_equal(found.curvature, expected.curvature)
+    np.testing.assert_array_equal(found.across, expected.across)
+    np.testing.assert_array_equal(found.within, expected.within)
     np.testing.assert_array_equal(found.near.cuts.center, expected.near.cuts.center)
 
 
