@@ -69,8 +69,12 @@ class Extremes:
     """Where it is short of the end of the support; None if there is none."""
 
 
-def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Extremes:
-    """The extreme points of all samples at a hyperplane."""
+def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats, soft: float = 0.0) -> Extremes:
+    """The extreme points of all samples at a hyperplane.
+
+    With `soft` they are those of a softened norm, `sqrt(|g|^2 + soft^2)`: points of the sets as well, which move smoothly
+    with the weights and are at the bounds of the means where there are none. It is one more feature of gain `soft`.
+    """
     sign = np.asarray(y, dtype=np.float64)
     points, spent = np.empty_like(terms.mean_low), np.empty_like(terms.mean_low)
     free = np.empty(points.shape, dtype=np.bool_) if terms.intersected else None
@@ -80,7 +84,7 @@ def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Extremes:
         part = rows_of_terms(terms, rows)
         direction = -sign[rows, None] * np.sign(weights)
         limits = _limits(part, direction) if terms.intersected else None
-        fractions = _fractions(part, weights, limits)
+        fractions = _fractions(part, weights, limits, soft)
         if free is not None and limits is not None:
             np.less(fractions, limits, out=free[rows])
         np.multiply(fractions, part.spread, out=spent[rows])
@@ -162,17 +166,21 @@ def _limits(terms: Terms, direction: Floats) -> Floats:
     return np.divide(space, terms.spread, out=limits, where=space < terms.spread)
 
 
-def _fractions(terms: Terms, weights: Floats, limits: Floats | None) -> Floats:
+def _fractions(terms: Terms, weights: Floats, limits: Floats | None, soft: float = 0.0) -> Floats:
     """`x` (N, D): the deviations as shares of the spread, all at least 0."""
     gain = terms.spread * np.abs(weights)
-    largest = gain.max(axis=1, initial=0.0, keepdims=True)
-    gain /= np.where(largest > 0, largest, 1.0)
+    largest = np.maximum(gain.max(axis=1, initial=0.0, keepdims=True), soft)
+    unit = np.where(largest > 0, largest, 1.0)
+    gain /= unit
     if limits is None:
-        length = np.sqrt(np.einsum("nd,nd->n", gain, gain))[:, None]
+        length = np.hypot(np.sqrt(np.einsum("nd,nd->n", gain, gain))[:, None], soft / unit)
         gain /= np.where(length > 0, length, 1.0)
         return gain
     gain[gain < NEGLIGIBLE] = 0.0
-    return clipped_to_ball(gain, limits)
+    if soft == 0:
+        return clipped_to_ball(gain, limits)
+    beside = np.ones((len(gain), 1))
+    return clipped_to_ball(np.hstack([gain, soft / unit]), np.hstack([limits, beside]))[:, :-1]
 
 
 def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:

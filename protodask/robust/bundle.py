@@ -49,6 +49,9 @@ MOST_CHARGED = 64.0
 FEWEST_TIMES, HALVINGS = 0.5, 60
 """Multiples of a plane that are looked at, and halvings of their range: down to rounding."""
 
+SOFTNESS = 0.25
+"""What the norms of brackets are softened by, in units of the widest band: half or twice as much does as well."""
+
 SMOOTHING = 0.3
 """Share of the gap that the smoothing of the widest band may take, or nearly so."""
 
@@ -172,7 +175,7 @@ class _Bundle:
         status: Status = "pass limit"
         steeper = False
         for number in range(1, max_passes + 1):
-            question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near)
+            question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near, SOFTNESS * band)
             answer = evaluate(question)
             # Sums must not depend on how many threads the driver's machine has.
             with one_blas_thread():
@@ -198,7 +201,8 @@ class _Bundle:
         """Add what a pass said of a plane; the model had `expected` its value there. Returns the objective."""
         objective = float(plane[:-1] @ plane[:-1]) / 2 + answer.risk
         multiple, level = best_multiple(answer, plane)
-        if self.center is None or level < self.level:
+        # With no weights nothing tells where to go on: any other plane is a better center.
+        if self.center is None or not self.center_plane[:-1].any() or level < self.level:
             if self.charged and self.level - level > 0.5 * (self.level - expected):
                 self.charge = max(self.charge / (4 if self.charge > 1 else 2), 1e-3)
             self.center = answer
@@ -235,7 +239,9 @@ class _Bundle:
         gradient = np.column_stack([near.cuts.center + near.cuts.width * np.sign(weights), near.cuts.slope])
         across = self.center.across - hinge_curvature(gradient, near.hinge, near.cost, self.center_band)
         alpha = np.array([self.shares.get(row, own) for row, own in zip(near.row, whole, strict=True)])
-        within = self.center.within + spread_curvature(near.spread, near.spent, alpha - whole, weights)
+        within = self.center.within + spread_curvature(
+            near.spread, near.spent, alpha - whole, weights, SOFTNESS * self.center_band
+        )
         metric = self.charge * _without_negative(across)
         metric[:-1, :-1] += max(self.charge, 1.0) * _without_negative(within)
         n_planes = len(metric)

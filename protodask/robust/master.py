@@ -5,12 +5,14 @@ others one by one,
 
     1/2 |w|^2 + max( cut_k(w, b),  rest_d(w, b) + sum_i C_i max(0, hinge_di(w, b)) )
 
-A quadratic program, which Clarabel solves. Nothing it says is taken for true: its plane is only a place to evaluate
-next, and its multipliers, made feasible here, give the bound of weak duality in closed form, each entry of
+A quadratic program, with a cone for each cut that has a norm, which Clarabel solves. Nothing it says is taken for true:
+its plane is only a place to evaluate next, and its multipliers, made feasible here, give the bound of weak duality in
+closed form, each entry of
 
     sum value - 1/2 |max(|center| - width, 0)|^2 - box |slope|
 
-being that of the combination of minorants they stand for, and `box` a bound of the best intercept.
+being that of the combination of minorants they stand for, and `box` a bound of the best intercept. For the norm of a
+cut, times its share, stands the linear `share |diag(round) w| >= (round * q).w` of any `|q| <= share`.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def rest_of(answer: Answer) -> Cuts:
     near = answer.near
     own = np.where(near.hinge > 0, near.cost, 0.0)
     whole, lines = answer.cuts.take(slice(0, 1)), near.cuts
-    return Cuts(
+    return Cuts.boxes(
         whole.value - own.sum(),
         whole.center - own @ lines.center,
         # Rounding must not make a width negative.
@@ -101,6 +103,8 @@ class Multipliers:
     """(E,)."""
     lines: Floats
     """With the costs in them, (L,)."""
+    pulls: Floats
+    """`q` of each cut, (M, D)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,24 +127,28 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     hinges = model.hinges
     widths = (model.cuts.width, model.rests.width, hinges.lines.width)
     kinks = np.flatnonzero(np.any([width.any(axis=0) for width in widths], axis=0))
-    # The variables: w, b, |w| where it matters, the model's value, the hinges in units of the scale.
+    # The variables: w, b, |w| where it matters, the model's value, the hinges and the norms in units of the scale.
     n_planes = n_features + 1
     value = n_planes + len(kinks)
     n_hinges = len(hinges.cost)
-    n_variables = value + 1 + n_hinges
+    rounded = model.cuts.rounded
+    norms = value + 1 + n_hinges
+    n_variables = norms + len(rounded)
 
     def rows_of(cuts: Cuts) -> Any:
         return np.column_stack([cuts.center, cuts.slope, cuts.width[:, kinks]])
 
-    none = sparse.csc_matrix((len(model.cuts), n_hinges))
     price = hinges.cost[hinges.sample] / scale
     own = sparse.csc_matrix((-np.ones(len(price)), (np.arange(len(price)), hinges.sample)), (len(price), n_hinges))
+    cut_norms = sparse.csc_matrix(
+        (np.ones(len(rounded)), (rounded, np.arange(len(rounded)))), (len(model.cuts), len(rounded))
+    )
     parts: list[Any] = [
-        _beside(rows_of(model.cuts) / scale, -np.ones((len(model.cuts), 1)), none),
-        _beside(rows_of(model.rests) / scale, -np.ones((len(model.rests), 1)), model.near.astype(np.float64)),
+        _beside(rows_of(model.cuts) / scale, -np.ones((len(model.cuts), 1)), n_hinges, cut_norms),
+        _beside(rows_of(model.rests) / scale, -np.ones((len(model.rests), 1)), model.near.astype(float), len(rounded)),
         # u_i C_i / scale <= xi_i
-        _beside(rows_of(hinges.lines) * price[:, None], np.zeros((len(price), 1)), own),
-        _beside(sparse.csc_matrix((n_hinges, value + 1)), -sparse.eye_array(n_hinges)),
+        _beside(rows_of(hinges.lines) * price[:, None], 1, own, len(rounded)),
+        _beside(sparse.csc_matrix((n_hinges, value + 1)), -sparse.eye_array(n_hinges), len(rounded)),
     ]
     limits = [-model.cuts.value / scale, -model.rests.value / scale, -hinges.lines.value * price, np.zeros(n_hinges)]
     for sign in (1.0, -1.0):
@@ -149,6 +157,13 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
         rows[np.arange(len(kinks)), n_planes + np.arange(len(kinks))] = -1.0
         parts.append(sparse.csc_matrix(rows))
         limits.append(np.zeros(len(kinks)))
+    cones = [clarabel.NonnegativeConeT(sum(part.shape[0] for part in parts))]
+    for place, row in enumerate(rounded, norms):
+        # |round * w| / scale is at most the norm.
+        length = sparse.csc_matrix(([-1.0], ([0], [place])), (1, n_variables))
+        parts += [length, _beside(np.diag(-model.cuts.round[row] / scale), n_variables - n_features)]
+        limits.append(np.zeros(1 + n_features))
+        cones.append(clarabel.SecondOrderConeT(1 + n_features))
     quadratic = np.zeros((n_planes, n_planes))
     quadratic[np.arange(n_features), np.arange(n_features)] = 1.0 / scale
     linear = np.zeros(n_variables)
@@ -163,20 +178,26 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     settings.max_threads = 1
     # Chosen by itself it is `faer` where programs are large, which takes twice as long.
     settings.direct_solve_method = "qdldl"
-    cone = clarabel.NonnegativeConeT(constraints.shape[0])
-    solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), [cone], settings).solve()
+    solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), cones, settings).solve()
     found, dual = np.array(solution.x), np.array(solution.z)
     return Step(found[:n_planes], _multipliers(model, dual), str(solution.status))
 
 
-def _beside(*parts: Any) -> Any:
-    return sparse.hstack([sparse.csc_matrix(part) for part in parts])
+def _beside(first: Any, *others: Any) -> Any:
+    """Columns side by side; a number stands for so many that are empty."""
+    n_rows = first.shape[0]
+    parts = [sparse.csc_matrix((n_rows, part) if isinstance(part, int) else part) for part in (first, *others)]
+    return sparse.hstack(parts)
 
 
 def _multipliers(model: Model, dual: Floats) -> Multipliers:
     details, lines = len(model.cuts), len(model.cuts) + len(model.rests)
     priced = dual[lines : lines + len(model.hinges.lines)] * model.hinges.cost[model.hinges.sample]
-    return Multipliers(dual[:details], dual[details:lines], priced)
+    pulls, rounded = np.zeros_like(model.cuts.round), model.cuts.rounded
+    if len(rounded):
+        size = 1 + pulls.shape[1]
+        pulls[rounded] = -dual[-len(rounded) * size :].reshape(-1, size)[:, 1:]
+    return Multipliers(dual[:details], dual[details:lines], priced, pulls)
 
 
 def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[float, Floats]:
@@ -192,6 +213,7 @@ def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[flo
     lines = lines * np.divide(most, asked, out=np.ones(len(most)), where=asked > most)[hinges.sample]
     parts = [_weighted(model.cuts, shares), _weighted(model.rests, details), _weighted(hinges.lines, lines)]
     value, center, width, slope = (sum(entries) for entries in zip(*parts, strict=True))
+    center = center + np.einsum("md,md->d", model.cuts.round, _within(multipliers.pulls / total, shares))
     # A free intercept wants no slope; the steepest cut of the other sign takes away what the solver left.
     steepest = int(np.argmin(model.cuts.slope) if slope > 0 else np.argmax(model.cuts.slope))
     against = float(model.cuts.slope[steepest])
@@ -207,6 +229,13 @@ def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[flo
     square = float(free @ free) / 2
     bound = float(value) - square - box * abs(float(slope))
     return bound - ROUNDING * (abs(float(value)) + square + float(np.abs(center) @ free)), shares
+
+
+def _within(pulls: Floats, lengths: Floats) -> Floats:
+    """Vectors (M, D) no longer than so much each, (M,)."""
+    sound = np.where(np.isfinite(pulls), pulls, 0.0)
+    found = np.linalg.norm(sound, axis=1)
+    return np.asarray(sound * np.divide(lengths, found, out=np.ones(len(found)), where=found > lengths)[:, None])
 
 
 def _positive(values: Floats) -> Floats:

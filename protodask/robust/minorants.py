@@ -27,6 +27,9 @@ from protodask.robust.terms import Floats
 MOST_CUTS = 300
 """More are thinned out to those that took part in bounds most recently."""
 
+MOST_ROUNDED = 24
+"""Round cuts, which are a cone of `D` numbers each, thinned out likewise."""
+
 MOST_DETAILS = 8
 """The best plane's, the last one's, and the most recently used others."""
 
@@ -48,11 +51,13 @@ def first_cuts(survey: Survey, origin: Floats) -> Cuts:
     """The risk is never negative; and the cuts of all samples of a label, at no weights."""
     signs = np.array([-1.0, 1.0])
     centers = -signs[:, None] * (survey.center - survey.cost[:, None] * origin)
+    none = np.zeros((1, len(origin)))
     return Cuts(
         np.concatenate([[0.0], survey.cost]),
-        np.concatenate([np.zeros((1, len(origin))), centers]),
-        np.concatenate([np.zeros((1, len(origin))), survey.width]),
+        np.concatenate([none, centers]),
+        np.concatenate([none, survey.width]),
         np.concatenate([[0.0], signs * survey.cost]),
+        np.concatenate([none, survey.round]),
     )
 
 
@@ -129,7 +134,11 @@ class Minorants:
         self._used[shares > TAKES_PART] = number
         if len(self._cuts) > MOST_CUTS:
             kept = np.sort(np.argsort(-self._used, kind="stable")[: 2 * MOST_CUTS // 3])
-            self._cuts, self._used = self._cuts.take(kept), self._used[kept]
+            self._keep_cuts(kept)
+        rounded = self._cuts.rounded
+        if len(rounded) > MOST_ROUNDED:
+            latest = np.argsort(-self._used[rounded], kind="stable")
+            self._keep_cuts(np.setdiff1d(np.arange(len(self._cuts)), rounded[latest[2 * MOST_ROUNDED // 3 :]]))
         lines = self._lines
         used = lines.used.copy()
         used[self._places[_takes_part(multipliers.lines)]] = number
@@ -140,6 +149,9 @@ class Minorants:
             for detail, counts in zip(self._details, _takes_part(multipliers.details), strict=True)
         ]
         self._make_model()
+
+    def _keep_cuts(self, kept: NDArray[np.intp]) -> None:
+        self._cuts, self._used = self._cuts.take(kept), self._used[kept]
 
     def _make_model(self) -> None:
         last = self._details[-1].number

@@ -11,13 +11,24 @@ its features once the ball of the spread is shared out among them as at the plan
 there and keeps the kinks at `w_j = 0`. The weights are those of the hinge and of hinges smoothed over bands of several
 widths, `alpha_i = C_i clip(u_i / band + 1/2, 0, 1)`: where few samples decide they are given one by one instead.
 
+Where what is unknown outweighs what is known the best weights are 0 or nearly so, and there the norms of the brackets
+have their kink, which no few boxes describe. Two things are for that:
+
+- Round cuts keep a norm: with `c_i - k_i <= z <= c_i + k_i` the bounds of the means, and `s_i <= r_i` the semi-axes of
+  an ellipsoid beside them that is in the support, too, by Minkowski's inequality
+
+      R(w, b) >= sum_i alpha_i (1 + y_i b - y_i c_i.w + k_i.|w|) + |diag(sum_i alpha_i s_i) w|
+
+- The boxes of the smoothed hinges, and the curvature, are of softened norms `sqrt(|diag(r_i) w|^2 + soft^2)`, whose
+  points are in the samples' sets: they do not turn about as weights pass by 0, and the curvature stays bounded.
+
 `N` samples, `D` features, `M` cuts, `m` near samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -55,6 +66,8 @@ class Survey:
     """`sum C_i c_i` with `c` the middle of the bounds of the mean, (2, D)."""
     width: Floats
     """`sum C_i k_i` with `k` half their distance, (2, D)."""
+    round: Floats
+    """`sum C_i s_i` with `s` the semi-axes of round cuts, (2, D)."""
     reach: Floats
     """The largest size of each feature in any sample, spread included, (D,)."""
 
@@ -83,7 +96,7 @@ def _survey_tile(samples: Samples) -> Survey:
     half = (terms.mean_high - terms.mean_low) / 2
     sides = np.stack([np.where(samples.y < 0, samples.cost, 0.0), np.where(samples.y > 0, samples.cost, 0.0)])
     reach = np.max(np.maximum(np.abs(terms.mean_low), np.abs(terms.mean_high)) + terms.spread, axis=0, initial=0.0)
-    return Survey(sides.sum(axis=1), sides @ middle, sides @ half, reach)
+    return Survey(sides.sum(axis=1), sides @ middle, sides @ half, sides @ _inner_axes(terms), reach)
 
 
 def _merge_surveys(left: Survey, right: Survey) -> Survey:
@@ -91,6 +104,7 @@ def _merge_surveys(left: Survey, right: Survey) -> Survey:
         left.cost + right.cost,
         left.center + right.center,
         left.width + right.width,
+        left.round + right.round,
         np.maximum(left.reach, right.reach),
     )
 
@@ -101,7 +115,7 @@ SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, ide
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Minorants `value + center.w + width.|w| + slope b` of the risk."""
+    """Minorants `value + center.w + width.|w| + |diag(round) w| + slope b` of the risk."""
 
     value: Floats
     """(M,)."""
@@ -111,6 +125,18 @@ class Cuts:
     """(M, D), at least 0."""
     slope: Floats
     """(M,)."""
+    round: Floats
+    """(M, D), at least 0; 0 for all but round cuts."""
+
+    @classmethod
+    def boxes(cls, value: Floats, center: Floats, width: Floats, slope: Floats) -> Cuts:
+        """Those without a norm."""
+        return cls(value, center, width, slope, np.zeros_like(center))
+
+    @property
+    def rounded(self) -> np.typing.NDArray[np.intp]:
+        """Which of them have a norm."""
+        return np.flatnonzero(self.round.any(axis=1))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -121,14 +147,17 @@ class Cuts:
             np.concatenate([self.center, other.center]),
             np.concatenate([self.width, other.width]),
             np.concatenate([self.slope, other.slope]),
+            np.concatenate([self.round, other.round]),
         )
 
     def take(self, rows: np.typing.NDArray[np.intp] | slice) -> Cuts:
-        return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows])
+        return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows], self.round[rows])
 
     def at(self, weights: Floats, intercept: float) -> Floats:
         """Their values at a plane, (M,)."""
-        return np.asarray(self.value + self.center @ weights + self.width @ np.abs(weights) + self.slope * intercept)
+        norms = np.linalg.norm(self.round * weights, axis=1)
+        linear = self.value + self.center @ weights + self.slope * intercept
+        return np.asarray(linear + self.width @ np.abs(weights) + norms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +205,8 @@ class Question:
     """Widths of the bands of the smoothed hinges, (M - 1,); the first is the one the curvature is of."""
     n_near: int
     """Samples to give one by one, at most."""
+    soft: float
+    """What the norms of brackets are softened by, in units of the margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,11 +215,11 @@ class Answer:
 
     risk: float
     cuts: Cuts
-    """Of the hinge itself, then of the smoothed ones."""
+    """Of the hinge itself, then of the smoothed ones; then round ones of the same."""
     across: Floats
     """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1)."""
     within: Floats
-    """Second derivatives in `w` of the brackets whose hinges are above 0, times their costs, (D, D)."""
+    """Second derivatives in `w` of the softened brackets whose hinges are above 0, times their costs, (D, D)."""
     near: Near
 
 
@@ -204,10 +235,14 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     points = found.points
     points -= origin
     hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
+    softened = extremes(terms, sign, weights, question.soft)
     center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
     kept = np.where(hinge > 0, cost, 0.0)
     alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
-    cuts = Cuts(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
+    cuts = _combined(alpha[:1], sign, center, width)
+    cuts = cuts.joined(_combined(alpha[1:], sign, *_boxes(terms, sign, origin, softened.spent)))
+    means = _boxes(terms, sign, origin, np.zeros_like(points))
+    cuts = cuts.joined(replace(_combined(alpha, sign, *means), round=alpha @ _inner_axes(terms)))
     band = float(question.bands[0])
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
     gradient = np.column_stack([points[inside] * -sign[inside, None], sign[inside]])
@@ -217,16 +252,29 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
         float(kept @ hinge),
         cuts,
         hinge_curvature(gradient, hinge[inside], cost[inside], band),
-        spread_curvature(*_curved(terms, found, wrong), kept[wrong], weights),
+        spread_curvature(*_curved(terms, softened, wrong), kept[wrong], weights, question.soft),
         Near(
             hinge[near],
             (first_row + near).astype(np.float64),
             cost[near],
-            Cuts(np.ones(len(near)), center[near], width[near], sign[near]),
-            *_curved(terms, found, near),
+            Cuts.boxes(np.ones(len(near)), center[near], width[near], sign[near]),
+            *_curved(terms, softened, near),
             question.n_near,
         ),
     )
+
+
+def _combined(alpha: Floats, sign: Floats, center: Floats, width: Floats) -> Cuts:
+    """The cuts of boxes, one for each row of multipliers (M, N)."""
+    return Cuts.boxes(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
+
+
+def _inner_axes(terms: Terms) -> Floats:
+    """Semi-axes (N, D) of an ellipsoid which, added to the bounds of the means, is in the samples' sets."""
+    if terms.lower is None or terms.upper is None:
+        return terms.spread
+    room = np.minimum(terms.mean_low - terms.lower, terms.upper - terms.mean_high)
+    return np.minimum(terms.spread, np.maximum(room, 0.0))
 
 
 def _boxes(terms: Terms, sign: Floats, origin: Floats, spent: Floats) -> tuple[Floats, Floats]:
@@ -274,18 +322,20 @@ def hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) 
     return np.asarray(rows.T @ rows)
 
 
-def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats) -> Floats:
-    """`sum alpha_i` times the second derivatives of the norms, of the features short of the support, (D, D).
+def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats, soft: float) -> Floats:
+    """`sum alpha_i` times the second derivatives of the softened norms, of the features short of the support, (D, D).
 
-    With `g_j = r_j |w_j|` of those, and the share of the ball that is theirs, `e = spent.|w| / |g|`, it is
-    `e / |g| (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
+    With `g_j = r_j |w_j|` of those, `S^2 = |g|^2 + soft^2` and the share `e` of the ball that is theirs, so that
+    `spent_j = e r_j^2 |w_j| / S`, it is `e / S (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
     """
     size = np.abs(weights)
     square, value = np.square(spread) @ np.square(size), spent @ size
     sound = (square > 0) & (value > 0)
     square, value = np.where(sound, square, 1.0), np.where(sound, value, 1.0)
-    share = np.where(sound, alpha * value / square, 0.0)
-    across = np.where(sound, alpha / value, 0.0)
+    # e / S = value / |g|^2 and 1 / (e S) = |g|^2 / (value S^2); with no weights the ball is theirs, and S is soft.
+    still = 1.0 / soft if soft > 0 else 0.0
+    share = alpha * np.where(sound, value / square, still)
+    across = np.where(sound, alpha * square / (value * (square + soft * soft)), 0.0)
     # Of multipliers that are taken away, too.
     signed = spent * np.sign(weights)
     return np.asarray(np.diag(share @ np.square(spread)) - (signed * across[:, None]).T @ signed)
@@ -300,6 +350,7 @@ def merge_answers(left: Answer, right: Answer) -> Answer:
             left.cuts.center + right.cuts.center,
             left.cuts.width + right.cuts.width,
             left.cuts.slope + right.cuts.slope,
+            left.cuts.round + right.cuts.round,
         ),
         left.across + right.across,
         left.within + right.within,

@@ -21,7 +21,7 @@ def drawn_model(seed: int, n_features: int = 3) -> Model:
     sides = first_cuts(Engine().reduce(problem.source(), SURVEY, samples_of), np.zeros(n_features))
     minorants = Minorants(sides, n_near=10)
     for number in range(1, 5):
-        question = Question(random.normal(size=n_features), float(random.normal()), np.array([1.0, 0.2]), 10)
+        question = Question(random.normal(size=n_features), float(random.normal()), np.array([1.0, 0.2]), 10, 0.1)
         answer = Engine().reduce(problem.source(), EVALUATE, samples_of, np.zeros(n_features), question)
         minorants.add(answer, number, is_center=number == 1)
     return minorants.model
@@ -95,10 +95,10 @@ def of_cuts(cuts: Cuts) -> Model:
 
 def test_cut_without_kinks__has_the_bound_of_its_formula() -> None:
     # 3 + 2 w: the least of 1/2 w^2 + 3 + 2 w is 1, at w = -2.
-    cuts = Cuts(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]))
+    cuts = Cuts.boxes(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]))
     step = minimize_model(of_cuts(cuts), 1.0)
     assert step.plane[0] == pytest.approx(-2.0)
     assert lower_bound(of_cuts(cuts), step.multipliers, 1.0)[0] == pytest.approx(1.0)
     # With 2 |w| beside it the weight is not worth its kink.
-    kinked = Cuts(cuts.value, cuts.center, np.array([[2.0]]), cuts.slope)
+    kinked = Cuts.boxes(cuts.value, cuts.center, np.array([[2.0]]), cuts.slope)
     assert lower_bound(of_cuts(kinked), minimize_model(of_cuts(kinked), 1.0).multipliers, 1.0)[0] == pytest.approx(3.0)

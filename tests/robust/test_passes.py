@@ -26,7 +26,7 @@ def ask(
     n_near: int = 7,
     engine: Engine | None = None,
 ) -> Answer:
-    question = Question(weights, intercept, BANDS, n_near)
+    question = Question(weights, intercept, BANDS, n_near, SOFT)
     origin = np.zeros(len(weights)) if origin is None else origin
     engine = Engine() if engine is None else engine
     return engine.reduce(problem.source(block_rows), EVALUATE, samples_of, origin, question)
