@@ -72,8 +72,8 @@ class Extremes:
 def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats, soft: float = 0.0) -> Extremes:
     """The extreme points of all samples at a hyperplane.
 
-    With `soft` they are those of a softened norm, `sqrt(|g|^2 + soft^2)`: points of the sets as well, which move smoothly
-    with the weights and are at the bounds of the means where there are none. It is one more feature of gain `soft`.
+    With `soft` they are those of a softened norm, `sqrt(|g|^2 + soft^2)`: points of the sets as well, which move
+    smoothly with the weights and are means where there are none. It is one more feature, of gain `soft`.
     """
     sign = np.asarray(y, dtype=np.float64)
     points, spent = np.empty_like(terms.mean_low), np.empty_like(terms.mean_low)

@@ -46,8 +46,11 @@ FIRST_BAND = 6.0
 MOST_CHARGED = 64.0
 """A step is charged at most so many times: then the model, not the length of the step, is what is wrong."""
 
-FEWEST_TIMES, HALVINGS = 0.5, 60
-"""Multiples of a plane that are looked at, and halvings of their range: down to rounding."""
+FEWEST_TIMES, HALVINGS = 0.95, 60
+"""Multiples of a plane that are looked at, and halvings of their range: down to rounding.
+
+Far multiples mislead where little weight is best: twice a short plane may be better than it, whatever its direction.
+"""
 
 SOFTNESS = 0.25
 """What the norms of brackets are softened by, in units of the widest band: half or twice as much does as well."""

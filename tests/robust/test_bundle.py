@@ -11,7 +11,9 @@ from sklearn.svm import SVC
 from protodask.engine import Engine, thread_engine
 from protodask.robust.bundle import BundleSolution, solve_bundle
 from protodask.robust.conic import solve_conic
+from protodask.robust.formulations import make_terms
 from protodask.robust.terms import Terms
+from protodask.robust.uncertain_rows import UncertainRows
 
 
 def solve(problem: Problem, gap: float = 1e-5, block_rows: int | None = None) -> BundleSolution:
@@ -166,3 +168,18 @@ def test_a_pass_limit__is_said() -> None:
     found = solve_bundle(drawn_problem(16, 500, 8).source(), samples_of, Engine(), gap=1e-9, max_passes=2)
     assert (found.status, found.passes) == ("pass limit", 2)
     assert found.relative_gap > 1e-9
+
+
+@pytest.mark.parametrize("formulation", ["SBMV", "SBMV-I", "MC", "S"])
+@pytest.mark.parametrize("signal", [0.5, 1.4, 1.7, 3.0])
+def test_noise_that_outweighs_the_classes__takes_few_passes(formulation: str, signal: float) -> None:
+    # Best is no weight or little of it, at the kink of the norms, which takes boxes hundreds of passes to describe.
+    random = np.random.default_rng(0)
+    y = random.choice([-1.0, 1.0], 500)
+    mean = random.normal(size=(500, 20)) + signal * y[:, None] / np.sqrt(20)
+    half = random.uniform(0.1, 1.0, size=mean.shape)
+    second = np.square(np.abs(mean) + 0.1 * half) + 0.1 * half**2
+    rows = UncertainRows(mean - half, mean + half, mean - 0.1 * half, mean + 0.1 * half, second)
+    found = solve(Problem(make_terms(rows, formulation, 0.1), y, np.ones(500)), gap=1e-3)
+    assert found.status == "converged"
+    assert found.passes <= 15

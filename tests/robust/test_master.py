@@ -59,6 +59,7 @@ def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
         random.normal(size=len(model.cuts)),
         random.normal(size=len(model.rests)),
         random.normal(size=len(model.hinges.lines)) * 5,
+        random.normal(size=model.cuts.round.shape) * 5,
     )
     bound, _ = lower_bound(model, wild, box=4.0)
     for _ in range(20):
@@ -69,7 +70,10 @@ def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
 def test_lower_bound__of_numbers_that_are_not_finite_says_nothing() -> None:
     model = drawn_model(1)
     broken = Multipliers(
-        np.full(len(model.cuts), np.nan), np.full(len(model.rests), np.inf), np.zeros(len(model.hinges.lines))
+        np.full(len(model.cuts), np.nan),
+        np.full(len(model.rests), np.inf),
+        np.zeros(len(model.hinges.lines)),
+        np.full(model.cuts.round.shape, np.nan),
     )
     assert lower_bound(model, broken, box=4.0)[0] == -np.inf
 

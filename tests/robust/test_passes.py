@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
-from protodask.robust.brackets import bracket
+from protodask.robust.brackets import bracket, extremes
 from protodask.robust.passes import EVALUATE, SURVEY, Answer, Question
 from protodask.robust.terms import Terms
 
 BANDS = np.array([2.0, 0.1])
+SOFT = 0.5
 
 
 def ask(
@@ -106,12 +107,20 @@ def test_curvature_within__is_that_of_the_brackets_above_0(intersected: bool) ->
     costs = np.where(1 + problem.y * plane[3] + values > 0, problem.cost, 0.0)
 
     def gradient(weights: Floats) -> Floats:
-        return np.asarray(costs @ bracket(problem.terms, problem.y, weights)[1])
+        points = extremes(problem.terms, problem.y, weights, SOFT).points
+        return np.asarray(costs @ (-problem.y[:, None] * points))
 
     expected = by_differences(gradient, plane[:3])
     found = ask(problem, plane[:3], plane[3]).within
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     assert np.linalg.eigvalsh(found).min() > -1e-12
+
+
+def test_curvature_without_weights__is_that_of_the_softened_norm() -> None:
+    problem = drawn_problem(6, 60, 3)
+    costs = np.where(1 - 0.2 * problem.y > 0, problem.cost, 0.0)
+    found = ask(problem, np.zeros(3), -0.2).within
+    np.testing.assert_allclose(found, np.diag(costs @ np.square(problem.terms.spread)) / SOFT, rtol=1e-12)
 
 
 def test_curvature_across__is_that_of_smoothed_hinges_of_planes() -> None:
@@ -134,6 +143,9 @@ def test_cuts_without_weights__share_the_ball_out() -> None:
     answer = ask(Problem(terms, np.array([-1.0, 1.0]), np.ones(2)), np.zeros(2), 0.0)
     np.testing.assert_allclose(answer.cuts.width[0], 2 * 2 / np.sqrt(2))
     np.testing.assert_allclose(answer.near.cuts.width, 2 / np.sqrt(2))
+    # The round ones have the ball itself, for the hinge and each band.
+    np.testing.assert_allclose(answer.cuts.round[3], 4.0)
+    assert list(answer.cuts.rounded) == [3, 4, 5]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
