@@ -54,7 +54,7 @@ def _near_length(n_features: int) -> int:
 
 def _length(n_near: int, n_features: int) -> int:
     """Numbers of an answer."""
-    cuts = (1 + len(LADDER)) * _cut_length(n_features)
+    cuts = (2 + len(LADDER)) * _cut_length(n_features)
     return 1 + cuts + (n_features + 1) ** 2 + n_features**2 + n_near * _near_length(n_features)
 
 
@@ -68,7 +68,7 @@ def _pack_question(question: Question, n_features: int) -> Floats:
 def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
     near = answer.near
     each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _cut_rows(near.cuts), near.spread, near.spent]
-    parts = [np.array([float(len(near.row))]), _cut_rows(answer.cuts).ravel()]
+    parts = [np.array([float(len(near.row))]), _cut_rows(answer.cuts.joined(answer.rest)).ravel()]
     parts += [answer.across.ravel(), answer.within.ravel()]
     found = np.concatenate([*parts, np.column_stack(each).ravel()])
     packed = np.zeros(_length(n_near, n_features))
@@ -78,7 +78,7 @@ def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
 
 def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) -> Answer:
     count, place = int(packed[0]), 1
-    n_cuts, cut = 1 + len(LADDER), _cut_length(n_features)
+    n_cuts, cut = 2 + len(LADDER), _cut_length(n_features)
     cuts = _cuts_of(packed[place : place + n_cuts * cut].reshape(n_cuts, cut))
     place += n_cuts * cut
     n_planes = n_features + 1
@@ -97,7 +97,7 @@ def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) ->
         rows[:, 3 + cut + n_features :].copy(),
         n_near,
     )
-    return Answer(risk, cuts, across.copy(), within.copy(), near)
+    return Answer(risk, cuts.take(slice(0, -1)), cuts.take(slice(n_cuts - 1, None)), across.copy(), within.copy(), near)
 
 
 def _cut_rows(cuts: Cuts) -> Floats:

@@ -174,6 +174,8 @@ class Answer:
     risk: float
     cuts: Cuts
     """Of the hinge itself, then of the smoothed ones."""
+    rest: Cuts
+    """Of the hinges of the samples that are not near, one cut; no difference, which at high costs is but rounding."""
     across: Floats
     """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1)."""
     within: Floats
@@ -202,17 +204,20 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     points -= origin
     hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
     center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
+    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
     kept = np.where(hinge > 0, cost, 0.0)
-    alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
+    rest = kept.copy()
+    rest[near] = 0.0
+    alpha = np.stack([rest, kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
     cuts = Cuts(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
     band = float(question.bands[0])
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
     gradient = np.column_stack([points[inside] * -sign[inside, None], sign[inside]])
     wrong = np.flatnonzero(kept)
-    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
     return Answer(
         float(kept @ hinge),
-        cuts,
+        cuts.take(slice(1, None)),
+        cuts.take(slice(0, 1)),
         hinge_curvature(gradient, hinge[inside], cost[inside], band),
         spread_curvature(*_curved(terms, found, wrong), kept[wrong], weights),
         Near(
@@ -290,21 +295,32 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
 
 def merge_answers(left: Answer, right: Answer) -> Answer:
     """The answer of two sets of samples together."""
+    near, others = _merge_near(left.near, right.near)
     return Answer(
         left.risk + right.risk,
-        Cuts(
-            left.cuts.value + right.cuts.value,
-            left.cuts.center + right.cuts.center,
-            left.cuts.width + right.cuts.width,
-            left.cuts.slope + right.cuts.slope,
-        ),
+        _sum(left.cuts, right.cuts),
+        _sum(_sum(left.rest, right.rest), _cut_of(others)),
         left.across + right.across,
         left.within + right.within,
-        _merge_near(left.near, right.near),
+        near,
     )
 
 
-def _merge_near(left: Near, right: Near) -> Near:
+def _sum(left: Cuts, right: Cuts) -> Cuts:
+    return Cuts(
+        left.value + right.value, left.center + right.center, left.width + right.width, left.slope + right.slope
+    )
+
+
+def _cut_of(near: Near) -> Cuts:
+    """The cut of the hinges of some samples together."""
+    own = np.where(near.hinge > 0, near.cost, 0.0)[None, :]
+    cuts = near.cuts
+    return Cuts(own @ cuts.value, own @ cuts.center, own @ cuts.width, own @ cuts.slope)
+
+
+def _merge_near(left: Near, right: Near) -> tuple[Near, Near]:
+    """Those that stay near, and the others."""
     both = Near(
         np.concatenate([left.hinge, right.hinge]),
         np.concatenate([left.row, right.row]),
@@ -314,7 +330,8 @@ def _merge_near(left: Near, right: Near) -> Near:
         np.concatenate([left.spent, right.spent]),
         left.most,
     )
-    return both.take(_nearest(np.abs(both.hinge), both.row, np.arange(len(both.row)), both.most))
+    order = np.lexsort((both.row, np.abs(both.hinge)))
+    return both.take(order[: both.most]), both.take(order[both.most :])
 
 
 EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)
