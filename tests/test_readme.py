@@ -55,6 +55,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("decisions")) == 1
     assert len(examples("budget")) == 1
     assert len(examples("budgetcli")) == 1
+    assert len(examples("robust")) == 1
+    assert len(examples("robustcli")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -92,6 +94,18 @@ def test_readme__budgets_on_the_command_line_run(tmp_path: Path) -> None:
     assert "as accurate as the best set for every size and budget" in done.stdout
     assert "model     blobs.budget/models/" in done.stdout
     assert (tmp_path / "budget.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_readme__planes_for_features_known_roughly_are_found(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("robust")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    plain, robust = (float(line.split()[2]) for line in done.stdout.splitlines()[:2])
+    assert robust < plain, "the expected certified error"
+    done = run(["bash", "-euo", "pipefail", "-c", examples("robustcli")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "The robust model is right on" in done.stdout
+    assert f"expected certified error  {robust:.6f}"[:-1] in done.stdout, "of the same rows, to a rounding"
+    assert (tmp_path / "classes.parquet").is_dir()
 
 
 def test_readme__areas_under_curves_are_printed(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from protodask.cli.ingest import ingest
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
 from protodask.cli.report import report
+from protodask.cli.robust import app as robust
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
 from protodask.cli.subsample import subsample
@@ -70,6 +71,7 @@ app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("decide")(decide)
 app.add_typer(budget)
+app.add_typer(robust)
 app.command("explain")(explain)
 app.command("export")(export)
 app.command("report")(report)

@@ -105,4 +105,4 @@ def perform_step(step: Step, computing: Computing) -> Result:
     from protodask.pipeline.perform import check, perform
 
     with computing_engine(computing, lambda: check(step)) as (engine, reporter):
-        return perform(step, engine, (reporter.on_fit,), reporter.on_search, reporter.on_budget)
+        return perform(step, engine, (reporter.on_fit,), reporter.on_search, reporter.on_budget, reporter.on_robust)

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from protodask.cli.budget_progress import BudgetTally
+    from protodask.cli.robust_progress import RobustTally
     from protodask.cli.search_progress import SearchTally
     from protodask.engine.progress import Progress
     from protodask.pipeline.budget import BudgetNews
     from protodask.pipeline.tuning import SearchNews
     from protodask.prototypes.history import BatchRecord, FitEvent, IterationDone
+    from protodask.robust.training import PlanePass
 
 BAR_AFTER_SECONDS = 0.5
 """A pass that is over sooner would only flicker."""
@@ -46,6 +48,8 @@ WORDS = {
     "folds": "assigning folds",
     "groups": "assigning folds by group",
     "hold out": "scoring held-out rows",
+    "terms": "bounding the training rows",
+    "survey": "looking through the bounds",
 }
 """What a pass does, by its label."""
 
@@ -60,6 +64,8 @@ class Reporter(Protocol):
     def on_search(self, event: SearchNews) -> None: ...
 
     def on_budget(self, event: BudgetNews) -> None: ...
+
+    def on_robust(self, event: PlanePass) -> None: ...
 
     def line(self, text: str) -> None:
         """Show a line that stays."""
@@ -130,6 +136,7 @@ class LogReporter:
         self._announced: str | None = None
         self._search: SearchTally | None = None
         self._budget: BudgetTally | None = None
+        self._robust: RobustTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         with self._lock:
@@ -187,6 +194,18 @@ class LogReporter:
                 if stage != self._budget.stage or self._is_time():
                     self._write(self._budget.describe())
 
+    def on_robust(self, event: PlanePass) -> None:
+        from protodask.cli.robust_progress import RobustTally, begins
+
+        if self._robust is None or begins(event):
+            self._robust = RobustTally()
+        tally = self._robust
+        plane = tally.plane
+        tally.hear(event)
+        with self._lock:
+            if plane != event.plane or self._is_time():
+                self._write(tally.describe())
+
     def line(self, text: str) -> None:
         with self._lock:
             self._write(text)
@@ -208,6 +227,7 @@ class TerminalReporter:
         self._fit: str | None = None
         self._search: SearchTally | None = None
         self._budget: BudgetTally | None = None
+        self._robust: RobustTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         self._pass = None if progress.finished else progress
@@ -245,6 +265,13 @@ class TerminalReporter:
         elif self._budget is not None:
             self._budget.hear(event)
 
+    def on_robust(self, event: PlanePass) -> None:
+        from protodask.cli.robust_progress import RobustTally, begins
+
+        if self._robust is None or begins(event):
+            self._robust = RobustTally()
+        self._robust.hear(event)
+
     def line(self, text: str) -> None:
         from rich.text import Text
 
@@ -256,7 +283,7 @@ class TerminalReporter:
         from rich.text import Text
 
         running, fit = self._pass, self._fit
-        tallies = (tally for tally in (self._search, self._budget) if tally is not None)
+        tallies = (tally for tally in (self._search, self._budget, self._robust) if tally is not None)
         parts: list[RenderableType] = [
             Text(plain(tally.describe()), no_wrap=True, overflow="ellipsis") for tally in tallies
         ]

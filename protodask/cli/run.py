@@ -42,6 +42,7 @@ def run(
                 callbacks=(reporter.on_fit,),
                 listen=reporter.on_search,
                 listen_budget=reporter.on_budget,
+                listen_robust=reporter.on_robust,
                 started=lambda number, step: reporter.line(f"step {number} of {total}: {describe_step(step)}"),
             )
         show_pipeline(definition, results, as_json)

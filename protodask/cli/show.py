@@ -10,6 +10,7 @@ from protodask.cli.show_budget import show_budget, summarize_budget
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_models import summarize_calibration, summarize_fit
 from protodask.cli.show_policy import show_policy, summarize_policy
+from protodask.cli.show_robust import show_robust, summarize_robust
 from protodask.cli.show_scores import show_scores, summarize_scores
 from protodask.cli.show_search import show_tuned, summarize_choice
 from protodask.cli.show_subsample import show_subsample, summarize_subsample
@@ -35,14 +36,15 @@ def show_result(result: Result, as_json: bool) -> None:
         PredictionsWritten,
         ReportWritten,
     )
+    from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     if as_json:
         show_json(result.describe())
         return
     match result:
-        case DatasetWritten():
+        case DatasetWritten() | ModelCalibrated():
             say(summarize_result(result))
-            for note in result.dataset.notes:
+            for note in result.notes:
                 say(f"Note: {note}")
         case DatasetSubsampled():
             show_subsample(result)
@@ -50,16 +52,14 @@ def show_result(result: Result, as_json: bool) -> None:
             show_scores(result)
         case ModelTuned():
             show_tuned(result)
-        case ModelCalibrated():
-            say(summarize_result(result))
-            for note in result.notes:
-                say(f"Note: {note}")
         case DecisionsWritten():
             show_decisions(result)
         case PolicyEvaluated():
             show_policy(result)
         case BudgetBuilt():
             show_budget(result)
+        case RobustFitted() | RobustPredicted() | RobustEvaluated():
+            show_robust(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -79,6 +79,7 @@ def summarize_result(result: Result) -> str:
         PredictionsWritten,
         ReportWritten,
     )
+    from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     match result:
         case DatasetWritten(dataset):
@@ -105,6 +106,8 @@ def summarize_result(result: Result) -> str:
             line = summarize_policy(result)
         case BudgetBuilt():
             line = summarize_budget(result)
+        case RobustFitted() | RobustPredicted() | RobustEvaluated():
+            line = summarize_robust(result)
         case ReportWritten():
             line = _summarize_report(result)
     return line
@@ -113,6 +116,7 @@ def summarize_result(result: Result) -> str:
 def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:
     """What the steps of a pipeline left behind: places first, then what it amounts to."""
     from protodask.pipeline.results import ModelEvaluated
+    from protodask.pipeline.robust_results import RobustEvaluated
     from protodask.pipeline.steps import step_name
 
     if as_json:
@@ -120,12 +124,12 @@ def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) 
         show_json([{"step": step_name(step), "result": result.describe()} for step, result in steps])
         return
     for result in results:
-        if not isinstance(result, ModelEvaluated):
+        if not isinstance(result, ModelEvaluated | RobustEvaluated):
             say(summarize_result(result))
         elif result.path is not None:
             say(f"The scores {shorten(result.path)} are those of {shorten(result.model)} on {shorten(result.data)}.")
     for result in results:
-        if isinstance(result, ModelEvaluated):
+        if isinstance(result, ModelEvaluated | RobustEvaluated):
             say()
             say(summarize_result(result))
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.bounded import MAX_JSON_BYTES
-from protodask.data.records import Fields, RecordKind, hash_json, recognize, seal, unseal
+from protodask.data.records import Fields, RecordKind, describe_columns, hash_json, recognize, seal, unseal
 from protodask.data.schema import (
     FEATURES,
     FORMAT_NAME,
@@ -171,10 +171,7 @@ def _schema_record(metadata: Metadata) -> dict[str, Any]:
     return {
         "dtype": metadata.dtype,
         "classes": list(metadata.classes),
-        "columns": [
-            {"name": column.name, "kind": column.kind, "categories": list(column.categories)}
-            for column in metadata.columns
-        ],
+        "columns": describe_columns(metadata.columns),
         "target_name": metadata.target_name,
         "weight_name": metadata.weight_name,
         "inclusion_name": metadata.inclusion_name,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import Label
 from protodask.data.storage import is_url, read_marker, storage_errors, write_marker
 from protodask.errors import InputError, StorageError
 
@@ -57,3 +61,12 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
 
     with storage_errors(path, "writing"):
         pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path, write_page_checksum=True)
+
+
+def label_column(labels: Sequence[Label], codes: NDArray[np.integer]) -> Any:
+    """A column of the labels that codes stand for: of one type, text as soon as the labels are mixed."""
+    import pyarrow
+
+    kinds = {type(label) for label in labels}
+    known = list(labels) if len(kinds) == 1 else [str(label) for label in labels]
+    return pyarrow.array(known).take(pyarrow.array(codes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -40,6 +40,16 @@ class RecordKind:
     version: int
     make: str
     remedy: str
+    relatives: tuple[Relative, ...] = ()
+
+
+@dataclass(frozen=True)
+class Relative:
+    """Another format that is easily taken for a kind of record: what it is of, and what to use for it instead."""
+
+    format: str
+    what: str
+    instead: str
 
 
 def hash_json(value: object) -> str:
@@ -70,6 +80,10 @@ def seal(record: Mapping[str, Any], what: str) -> dict[str, Any]:
 def recognize(attributes: object, kind: RecordKind, where: str) -> Fields:
     """The fields of a record of some kind, once format and version are right; the checksum is looked at by `unseal`."""
     if not isinstance(attributes, Mapping) or attributes.get("format") != kind.format:
+        found = attributes.get("format") if isinstance(attributes, Mapping) else None
+        for relative in kind.relatives:
+            if relative.format == found:
+                raise FormatError(f"{where} is {relative.what}.", relative.instead)
         raise FormatError(f"{where} is not a protodask {kind.name}.", kind.make)
     fields = Fields(attributes, where, kind.name, kind.remedy)
     version = fields.integer("version", 1)
@@ -79,6 +93,11 @@ def recognize(attributes: object, kind: RecordKind, where: str) -> Fields:
             "Upgrade protodask to read it.",
         )
     return fields
+
+
+def describe_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """What `Fields.columns` reads."""
+    return [{"name": column.name, "kind": column.kind, "categories": list(column.categories)} for column in columns]
 
 
 def unseal(fields: Fields) -> None:

@@ -11,12 +11,14 @@ import numpy as np
 from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset, Label
 from protodask.data.bounded import file_status
-from protodask.data.records import recognize, unseal
+from protodask.data.records import describe_columns, recognize, unseal
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.budget_places import describe_budget, describe_budget_run, is_budget_run
+from protodask.pipeline.robust_places import describe_robust_predictions, describe_robust_run, is_robust_run
+from protodask.pipeline.robust_results import describe_robust_model
 from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
@@ -25,6 +27,8 @@ from protodask.prototypes.prediction import CALIBRATED, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 from protodask.prototypes.splines import SplineCalibration
+from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
+from protodask.robust.prediction import ROBUST_PREDICTIONS
 
 
 def describe_place(path: str) -> dict[str, Any]:
@@ -47,6 +51,10 @@ def describe_place(path: str) -> dict[str, Any]:
             return describe_decisions(record, where)
         case str(name) if name == BUDGET.format:
             return describe_budget(where)
+        case str(name) if name == ROBUST_MODEL.format:
+            return describe_robust_model(load_robust_model(where), where)
+        case str(name) if name == ROBUST_PREDICTIONS.format and isinstance(record, dict):
+            return describe_robust_predictions(record, where)
     raise FormatError(
         f"{path} is no dataset, model, run directory, predictions, decisions or budget of protodask, or it is damaged.",
         "Give the path that --out or --run-dir named.",
@@ -68,10 +76,7 @@ def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
         "features": model.n_features,
         "active_features": len(model.active_features),
         "prototypes": model.n_prototypes,
-        "columns": [
-            {"name": column.name, "kind": column.kind, "categories": list(column.categories)}
-            for column in model.columns
-        ],
+        "columns": describe_columns(model.columns),
         "batches": [_describe_batch(model, number, batch) for number, batch in enumerate(model.batches, start=1)],
         "calibration": None if model.calibration is None else describe_calibration(model.calibration, model.classes),
         "provenance": dict(model.provenance),
@@ -117,6 +122,8 @@ def describe_run(path: str) -> dict[str, Any]:
         return describe_search_run(path, record)
     if is_budget_run(record):
         return describe_budget_run(path, record)
+    if is_robust_run(record):
+        return describe_robust_run(path, record)
     progress = read_progress(path)
     history = read_history(path, record)
     driver_log = os.path.join(path, DRIVER_LOG)

@@ -29,6 +29,7 @@ from protodask.pipeline.results import (
     PredictionsWritten,
     Result,
 )
+from protodask.pipeline.robust import RobustListener, check_robust, perform_robust
 from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.steps import (
@@ -40,6 +41,9 @@ from protodask.pipeline.steps import (
     IngestStep,
     PredictStep,
     ReportStep,
+    RobustEvaluateStep,
+    RobustFitStep,
+    RobustPredictStep,
     SampleDataStep,
     Step,
     SubsampleStep,
@@ -70,16 +74,22 @@ def check(step: Step) -> None:
             check_tuning(step)
         case BudgetStep():
             check_budget(step)
+        case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
+            check_robust(step)
         case DecideStep():
             step_loss(step)
             check_per_row(step.per_row, step.group, step.positive, step.method)
         case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
-            if isinstance(step, CalibrateStep):
-                SplineSettings(step.bins, step.monotone)
-            if step.batches is not None and step.batches < 0:
-                raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
-            if isinstance(step, EvaluateStep):
-                check_evaluation(step)
+            _check_use(step)
+
+
+def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | ReportStep) -> None:
+    if isinstance(step, CalibrateStep):
+        SplineSettings(step.bins, step.monotone)
+    if step.batches is not None and step.batches < 0:
+        raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+    if isinstance(step, EvaluateStep):
+        check_evaluation(step)
 
 
 def perform(
@@ -88,8 +98,9 @@ def perform(
     callbacks: Sequence[Callback] = (),
     listen: SearchListener | None = None,
     listen_budget: BudgetListener | None = None,
+    listen_robust: RobustListener | None = None,
 ) -> Result:
-    """Do what a step says; `callbacks` hear how training goes, the listeners how a search or the building of a budget.
+    """Do what a step says; `callbacks` hear how training goes, the listeners a search, a budget or a robust fit.
 
     Passes over data report to the engine's listener.
     """
@@ -110,6 +121,8 @@ def perform(
             return decide_step(step, engine)
         case BudgetStep():
             return build_budget(step, engine, listen_budget)
+        case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
+            return perform_robust(step, engine, listen_robust)
         case ReportStep():
             return write_report(step, engine)
 

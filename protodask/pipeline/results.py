@@ -12,6 +12,7 @@ from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
+from protodask.pipeline.robust_results import RobustResult
 from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchRecord
@@ -25,6 +26,11 @@ class DatasetWritten:
     """A dataset lies at its path."""
 
     dataset: Dataset
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed about the data."""
+        return self.dataset.notes
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -292,5 +298,6 @@ Result = (
     | DecisionsWritten
     | PolicyEvaluated
     | BudgetBuilt
+    | RobustResult
     | ReportWritten
 )

@@ -10,6 +10,7 @@ from protodask.pipeline.budget import BudgetListener
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import Result
+from protodask.pipeline.robust import RobustListener
 from protodask.pipeline.steps import (
     BudgetStep,
     CalibrateStep,
@@ -19,6 +20,9 @@ from protodask.pipeline.steps import (
     IngestStep,
     PredictStep,
     ReportStep,
+    RobustEvaluateStep,
+    RobustFitStep,
+    RobustPredictStep,
     SampleDataStep,
     Step,
     SubsampleStep,
@@ -48,6 +52,7 @@ def run_pipeline(
     callbacks: Sequence[Callback] = (),
     listen: SearchListener | None = None,
     listen_budget: BudgetListener | None = None,
+    listen_robust: RobustListener | None = None,
     started: StepStarted | None = None,
 ) -> list[Result]:
     """Carry out the steps in order; the first that fails ends the run, and what was done before stays."""
@@ -57,7 +62,7 @@ def run_pipeline(
         if started is not None:
             started(number, step)
         try:
-            results.append(perform(step, engine, callbacks, listen, listen_budget))
+            results.append(perform(step, engine, callbacks, listen, listen_budget, listen_robust))
         except ProtodaskError as error:
             raise _at_step(pipeline, number, step, error) from error
     return results
@@ -85,15 +90,17 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.data)} into {mask(step.out)}"
         case FitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
-        case TuneStep():
+        case TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
         case CalibrateStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
-        case PredictStep():
+        case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep():
             judged = "a policy" if step.model is None else mask(step.model)
             what = f"{judged} on {mask(step.data)}"
+        case RobustEvaluateStep():
+            what = f"{mask(step.model)} on {mask(step.data)}"
         case DecideStep():
             what = f"on {mask(step.predictions)} into {mask(step.out)}"
         case BudgetStep():

@@ -16,8 +16,8 @@ from protodask.data.storage import is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
-from protodask.pipeline.steps import CalibrateStep, EvaluateStep
-from protodask.prototypes.model import PrototypeSet
+from protodask.pipeline.steps import CalibrateStep, EvaluateStep, RobustEvaluateStep
+from protodask.prototypes.table_model import TableModel
 
 Codes = NDArray[np.int64]
 
@@ -35,7 +35,7 @@ def is_dataset(path: str) -> bool:
 
 
 def rows_to_predict(
-    model: PrototypeSet, path: str, *, engine: Engine, unseen: Unseen = "error", drop: Sequence[str] = ()
+    model: TableModel, path: str, *, engine: Engine, unseen: Unseen = "error", drop: Sequence[str] = ()
 ) -> Source:
     """The features in a dataset or in raw tables; a target may be there or not."""
     if is_dataset(path):
@@ -44,7 +44,7 @@ def rows_to_predict(
 
 
 def rows_to_evaluate(
-    model: PrototypeSet,
+    model: TableModel,
     path: str,
     *,
     engine: Engine,
@@ -83,7 +83,9 @@ def rows_to_evaluate(
     return source, np.arange(model.n_classes)
 
 
-def rows_of_step(model: PrototypeSet, step: EvaluateStep | CalibrateStep, engine: Engine) -> tuple[Source, Codes]:
+def rows_of_step(
+    model: TableModel, step: EvaluateStep | CalibrateStep | RobustEvaluateStep, engine: Engine
+) -> tuple[Source, Codes]:
     """The rows of known classes that a step names, and the model's class of each target code."""
     return rows_to_evaluate(
         model,
@@ -97,7 +99,7 @@ def rows_of_step(model: PrototypeSet, step: EvaluateStep | CalibrateStep, engine
     )
 
 
-def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
+def _matching_dataset(model: TableModel, path: str) -> Dataset:
     dataset = Dataset.open(path)
     if dataset.feature_names != model.feature_names:
         raise InputError(
@@ -108,7 +110,7 @@ def _matching_dataset(model: PrototypeSet, path: str) -> Dataset:
     return dataset
 
 
-def check_orders(model: PrototypeSet, dataset: Dataset, path: str) -> None:
+def check_orders(model: TableModel, dataset: Dataset, path: str) -> None:
     """Refuse a dataset with a column in another order than the model was trained on."""
     orders = {column.name: column.categories for column in model.columns if column.kind == "ordinal"}
     for column in dataset.columns:
@@ -119,7 +121,7 @@ def check_orders(model: PrototypeSet, dataset: Dataset, path: str) -> None:
             )
 
 
-def _difference(model: PrototypeSet, dataset: Dataset) -> str:
+def _difference(model: TableModel, dataset: Dataset) -> str:
     lacking = [name for name in model.feature_names if name not in set(dataset.feature_names)]
     besides = [name for name in dataset.feature_names if name not in set(model.feature_names)]
     said = [f"it lacks {some(lacking)}"] if lacking else []
@@ -127,7 +129,7 @@ def _difference(model: PrototypeSet, dataset: Dataset) -> str:
     return " and ".join(said) or "they are in another order"
 
 
-def _codes_in_model(model: PrototypeSet, classes: Sequence[Label], path: str) -> Codes:
+def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> Codes:
     # A held-out dataset need not have every class, and True must not pass for 1.
     position = {(type(label), label): code for code, label in enumerate(model.classes)}
     unknown = [label for label in classes if (type(label), label) not in position]
@@ -140,7 +142,7 @@ def _codes_in_model(model: PrototypeSet, classes: Sequence[Label], path: str) ->
 
 
 def _table(
-    model: PrototypeSet,
+    model: TableModel,
     path: str,
     engine: Engine,
     *,

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
+"""Those of `protodask.robust`, which takes long to import."""
+
 
 @dataclass(frozen=True)
 class SampleDataStep:
@@ -233,6 +236,56 @@ class BudgetStep:
 
 
 @dataclass(frozen=True)
+class RobustFitStep:
+    """Train planes of largest margin on a dataset whose features are known only roughly.
+
+    `cost` is that of slack, `terms` a place where what follows from the data is kept for further fits.
+    """
+
+    data: str
+    out: str
+    formulation: Formulation = "SBMV"
+    eps: float = 0.1
+    cost: float = 1.0
+    gap: float = 1e-4
+    max_passes: int = 300
+    weighted: bool = True
+    run_dir: str | None = None
+    terms: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class RobustPredictStep:
+    """Write a robust model's classes for a dataset or for raw tables, and how sure they are."""
+
+    model: str
+    data: str
+    out: str
+    formulation: Formulation | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class RobustEvaluateStep:
+    """Measure the errors of a robust model. `target`, `weight` and `inclusion` name columns of raw tables."""
+
+    model: str
+    data: str
+    formulation: Formulation | None = None
+    eps: float | None = None
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    out: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class ReportStep:
     """Write a report on a model and rows of known classes: one HTML file."""
 
@@ -257,6 +310,9 @@ Step = (
     | EvaluateStep
     | DecideStep
     | BudgetStep
+    | RobustFitStep
+    | RobustPredictStep
+    | RobustEvaluateStep
     | ReportStep
 )
 
@@ -271,9 +327,12 @@ STEPS: dict[str, type[Step]] = {
     "evaluate": EvaluateStep,
     "decide": DecideStep,
     "budget": BudgetStep,
+    "robust-fit": RobustFitStep,
+    "robust-predict": RobustPredictStep,
+    "robust-evaluate": RobustEvaluateStep,
     "report": ReportStep,
 }
-"""Steps by the names of their commands; of `budget`, that is `budget build`."""
+"""Steps by the names of their commands: `budget` is `budget build`, `robust-fit` is `robust fit`, and so on."""
 
 
 def step_name(step: Step) -> str:

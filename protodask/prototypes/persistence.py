@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.plain_arrays import PlainArray
-from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
+from protodask.data.records import Fields, RecordKind, Relative, recognize, seal, unseal
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
-from protodask.errors import FormatError, StorageError
+from protodask.errors import FormatError
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
-from protodask.prototypes.tiles import Precision
+from protodask.prototypes.table_model import read_table, table_fields
 
 MODEL = Kind("model", "protodask-model")
 MODEL_VERSION = 2
@@ -27,7 +26,21 @@ MODEL_VERSION = 2
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
-RECORD = RecordKind("model", MODEL.format, MODEL_VERSION, "Make one with `protodask fit`.", FIT_AGAIN)
+RECORD = RecordKind(
+    "model",
+    MODEL.format,
+    MODEL_VERSION,
+    "Make one with `protodask fit`.",
+    FIT_AGAIN,
+    (
+        Relative(
+            "protodask-robust-model",
+            "a robust model, which has planes and no prototypes",
+            "Use `protodask robust predict` or `protodask robust evaluate`, in Python `load_robust_model` of "
+            "`protodask.robust`.",
+        ),
+    ),
+)
 
 CALIBRATION = "calibration"
 """Field of the record of a model that has one."""
@@ -55,18 +68,10 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "format": MODEL.format,
         "version": 1 if model.calibration is None else MODEL_VERSION,
         "marginals": model.marginals.tolist(),
-        "classes": list(model.classes),
         "feature_names": list(model.feature_names),
-        "columns": [
-            {"name": column.name, "kind": column.kind, "categories": list(column.categories)}
-            for column in model.columns
-        ],
-        "target_name": model.target_name,
-        "other_names": list(model.other_names),
-        "precision": model.precision,
+        **table_fields(model),
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         "digest": _digest(model),
-        "provenance": dict(model.provenance),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
     sealed = seal(record, RECORD.name)
@@ -74,31 +79,14 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
         for number, batch in enumerate(model.batches, start=1):
             for name, dtype, _ in BATCH_ARRAYS:
-                values = np.ascontiguousarray(getattr(batch, name), dtype=dtype)
-                array = group.create_array(
-                    f"batch-{number}/{name}",
-                    shape=values.shape,
-                    chunks=tuple(max(length, 1) for length in values.shape),
-                    dtype=dtype,
-                    serializer=BytesCodec(endian="little"),
-                    compressors=Crc32cCodec(),
-                    filters=None,
-                    fill_value=0,
-                    # So that a missing file is always a loss, and no file makes a reader allocate more than it holds.
-                    config={"write_empty_chunks": True},
-                )
-                array[...] = values
+                write_array(group, f"batch-{number}/{name}", getattr(batch, name), dtype)
         group.attrs.put(sealed)
 
 
 def _digest(model: PrototypeSet) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for batch in model.batches:
-        for name, dtype, _ in BATCH_ARRAYS:
-            values = np.ascontiguousarray(getattr(batch, name), dtype=dtype)
-            digest.update(f"{name}:{values.shape}".encode())
-            digest.update(values.tobytes())
-    return digest.hexdigest()
+    return digest_arrays(
+        (name, getattr(batch, name), dtype) for batch in model.batches for name, dtype, _ in BATCH_ARRAYS
+    )
 
 
 def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
@@ -118,36 +106,24 @@ def _load(where: str) -> PrototypeSet:
 
 
 def _parse(fields: Fields) -> PrototypeSet:
-    classes = fields.labels("classes")
+    table = read_table(fields)
     feature_names = fields.texts("feature_names")
-    marginals = fields.floats("marginals", len(classes))
-    if len(classes) < 2 or (marginals < 0).any() or abs(marginals.sum() - 1) > 1e-9:
+    marginals = fields.floats("marginals", len(table.classes))
+    if (marginals < 0).any() or abs(marginals.sum() - 1) > 1e-9:
         fields.damaged("the marginals are no probabilities")
-    precision: Precision
-    match fields.text("precision"):
-        case "float32":
-            precision = "float32"
-        case "float64":
-            precision = "float64"
-        case _:
-            fields.damaged("the precision is unknown")
-    provenance = fields.record.get("provenance")
-    if not isinstance(provenance, dict):
-        fields.damaged("the provenance is not an object")
-    columns = fields.columns()
-    if sum(len(column.feature_names) for column in columns) != len(feature_names):
+    if len(table.feature_names) != len(feature_names):
         fields.damaged("the columns do not make the features")
     return PrototypeSet(
         marginals=marginals,
-        classes=classes,
+        classes=table.classes,
         feature_names=feature_names,
-        columns=columns,
-        target_name=fields.text("target_name"),
-        other_names=fields.texts("other_names"),
+        columns=table.columns,
+        target_name=table.target_name,
+        other_names=table.other_names,
         batches=tuple(_read_batch(fields, number, size) for number, size in enumerate(_sizes(fields), start=1)),
-        precision=precision,
-        provenance=provenance,
-        calibration=_parse_calibration(fields, len(classes)),
+        precision=table.precision,
+        provenance=table.provenance,
+        calibration=_parse_calibration(fields, len(table.classes)),
     )
 
 
@@ -213,21 +189,13 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
 
 
 def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
-    arrays: dict[str, NDArray[Any]] = {}
-    try:
-        for name, dtype, dims in BATCH_ARRAYS:
-            shape = tuple(size["DJ".index(letter)] for letter in dims)
-            chunks = tuple(max(length, 1) for length in shape)
-            form = PlainArray(fields.where, f"batch-{number}/{name}", dtype, shape, chunks, fill=0)
-            stored = form.open()
-            form.check_chunk(*(0 for _ in shape))
-            arrays[name] = np.asarray(stored[...])
-    except (FormatError, MemoryError):
-        raise
-    except PermissionError as error:
-        raise StorageError(f"{fields.where} cannot be read ({error}).", "Check that you may read it.") from error
-    except Exception as error:  # Zarr reports damage with whatever exception is at hand
-        raise FormatError(f"Batch {number} of the model {fields.where} cannot be read ({error}).", FIT_AGAIN) from error
+    with damage_named(f"Batch {number} of the model", fields.where, FIT_AGAIN):
+        arrays: dict[str, NDArray[Any]] = {
+            name: read_array(
+                fields.where, f"batch-{number}/{name}", dtype, tuple(size["DJ".index(letter)] for letter in dims)
+            )
+            for name, dtype, dims in BATCH_ARRAYS
+        }
     batch = Batch(**arrays)
     if reason := _implausible(batch, fields):
         raise FormatError(f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)

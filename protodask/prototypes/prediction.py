@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.dataset import Dataset
-from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, write_part
+from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, label_column, write_part
 from protodask.data.records import RecordKind, seal
 from protodask.data.schema import GROUP, Label
 from protodask.data.storage import MARKER, Kind, locate, published
@@ -104,24 +103,16 @@ class ParquetSink:
     columns: tuple[str, ...] = field(default=("row", PREDICTED, FAMILIARITY))
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
-        import pyarrow
-
         probability = arrays[PROBABILITY]
         columns: dict[str, Any] = {
             "row": np.arange(start, start + len(probability), dtype=np.int64),
-            PREDICTED: pyarrow.array(_labels(self.classes)).take(pyarrow.array(arrays[PREDICTED])),
+            PREDICTED: label_column(self.classes, arrays[PREDICTED]),
             FAMILIARITY: arrays[FAMILIARITY],
             **({GROUP.name: arrays[GROUP.name]} if GROUP.name in arrays else {}),
         }
         for position, label in enumerate(self.classes):
             columns[f"{PROBABILITY}_{label}"] = probability[:, position]
         write_part(self.folder, number, self.identity, columns)
-
-
-def _labels(classes: tuple[Label, ...]) -> list[Label] | NDArray[Any]:
-    """Labels of one type: text as soon as they are mixed."""
-    kinds = {type(label) for label in classes}
-    return list(classes) if len(kinds) == 1 else [str(label) for label in classes]
 
 
 def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) -> Sink:

@@ -2,52 +2,59 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from protodask.engine import Block, Engine, EngineLike, array_source, open_engine
-from protodask.errors import InputError
+from protodask.data.dataset import Dataset
+from protodask.engine import Block, Engine, EngineLike, Source, open_engine
+from protodask.engine.lazy import is_lazy, map_rows
+from protodask.errors import InputError, some
+from protodask.prototypes.estimator_rows import codes_among, feature_dtype, is_out_of_memory, plain_label, stored_rows
 from protodask.prototypes.fitting import own_directory
+from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory
-from protodask.prototypes.training import ConvergenceWarning
-from protodask.robust.brackets import rows_of_terms
-from protodask.robust.bundle import Pass, solve_bundle
-from protodask.robust.bundle_run import recorded_passes
-from protodask.robust.certified import certify
+from protodask.robust.classifier_rows import (
+    as_uncertain,
+    checked_labels,
+    checked_weights,
+    fingerprint_of,
+    names_of,
+    source_of,
+)
+from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
-from protodask.robust.formulations import make_terms, named, unit_terms
-from protodask.robust.passes import Samples
-from protodask.robust.terms import Floats, Terms
+from protodask.robust.formulations import make_terms
+from protodask.robust.kept_terms import UncertainSource, keep_terms
+from protodask.robust.measures import certified_sums, evaluate_robust
+from protodask.robust.model import RobustModel
+from protodask.robust.passes import tiles
+from protodask.robust.stored_terms import TermsForm
+from protodask.robust.terms import Floats
+from protodask.robust.training import (
+    OnPass,
+    PlaneFit,
+    RowsOfColumns,
+    fit_robust,
+    make_model,
+    positive_codes,
+    train_planes,
+    warn_if_short,
+)
+from protodask.robust.uncertain_columns import UncertainColumns, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
-from protodask.robust.weak_duality import relative_gap
 
 Solver = Literal["auto", "conic", "bundle"]
 
 CONIC_NUMBERS = 20_000
 """Samples times features up to which the cone program is solved whole: below a second or two."""
-
-
-@dataclass(frozen=True, eq=False)
-class Plane:
-    """What either solver says of one problem of two labels."""
-
-    weights: Floats
-    intercept: float
-    objective: float
-    dual_objective: float
-    iterations: int
-    converged: bool
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -70,17 +77,19 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     solver
         "conic" solves the whole cone program in memory, "bundle" block by block on the engine; "auto" takes the first
         for small data and the second for large, or where the first does not reach the gap.
-    max_iterations
+    max_passes
         Passes of the bundle over the samples, for each problem of two labels.
     engine
         None for threads of this process, an `Engine`, a `distributed.Client`, or a scheduler's address.
     run_dir
         A folder from which an interrupted fit of the bundle goes on.
     on_pass
-        Called with every `Pass` of the bundle.
+        Called with a `PlanePass` after every pass of the bundle.
 
     Attributes
     ----------
+    model_
+        The `RobustModel`: what is saved, and what scores datasets.
     coef_, intercept_
         Of the planes `w.x - b = 0`: `w` (1, D) and `b` (1,) for two classes, whose second one is where `w.x > b`; with
         more classes a row and an entry for each against the rest.
@@ -94,22 +103,22 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        formulation: str = "SBMV",
-        eps: float = 0.1,
-        C: float = 1.0,
-        gap: float = 1e-4,
+        formulation: str = RobustConfig.formulation,
+        eps: float = RobustConfig.eps,
+        C: float = RobustConfig.C,
+        gap: float = RobustConfig.gap,
         solver: Solver = "auto",
-        max_iterations: int = 300,
+        max_passes: int = RobustConfig.max_passes,
         engine: EngineLike = None,
         run_dir: str | os.PathLike[str] | None = None,
-        on_pass: Callable[[Pass], None] | None = None,
+        on_pass: OnPass | None = None,
     ) -> None:
         self.formulation = formulation
         self.eps = eps
         self.C = C
         self.gap = gap
         self.solver = solver
-        self.max_iterations = max_iterations
+        self.max_passes = max_passes
         self.engine = engine
         self.run_dir = run_dir
         self.on_pass = on_pass
@@ -118,205 +127,219 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
         return type(self)(**self.get_params(deep=False))
 
-    def fit(self, rows: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> RobustClassifier:
-        """Train on `UncertainRows`, or on exactly known points (N, D), and labels (N,) of two or more classes."""
-        self._check_settings()
-        known = as_uncertain(rows)
-        labels, codes = _checked_labels(y, len(known))
-        cost = self.C * _checked_weights(sample_weight, len(known))
-        terms = make_terms(known, self.formulation, self.eps)
-        # Two classes are one problem, the second class against the first.
-        wanted = [1] if len(labels) == 2 else list(range(len(labels)))
-        with open_engine(self.engine) as engine, self._directory(known, codes, cost) as directory:
-            planes = [
-                self._solve(terms, np.where(codes == code, 1.0, -1.0), cost, engine, directory, problem)
-                for problem, code in enumerate(wanted, 1)
-            ]
-        self.coef_: Floats = np.stack([plane.weights for plane in planes])
-        self.intercept_: Floats = np.array([plane.intercept for plane in planes])
-        objectives = np.array([plane.objective for plane in planes])
-        gaps = np.array([relative_gap(plane.objective, plane.dual_objective) for plane in planes])
-        self.objective_: Any = float(objectives[0]) if len(planes) == 1 else objectives
-        self.gap_: Any = float(gaps[0]) if len(planes) == 1 else gaps
-        self.n_iter_ = max(plane.iterations for plane in planes)
-        self.classes_: NDArray[Any] = labels
-        self.n_features_in_ = known.n_features
-        if not all(plane.converged for plane in planes):
-            warnings.warn(
-                f"The gap is {gaps.max():.1e} after {self.n_iter_} passes; {self.gap:.1e} was asked for. Raise "
-                "max_iterations or gap, or bring the features to similar scales.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+    def fit(self, rows: Any, y: Any = None, sample_weight: Any = None) -> RobustClassifier:
+        """Train on rows and labels (N,) of two or more classes.
+
+        Rows are `UncertainRows`; or a table, pandas or dask, whose column names say what they hold (`x.low`, `x.high`,
+        see `uncertain_columns`); or points (N, D) that are known exactly, NumPy, dask or Zarr arrays. What is not in
+        memory is computed once, block by block, into a temporary dataset. A `Dataset` has its labels and weights.
+        """
+        config = self.config()
+        with open_engine(self.engine) as engine:
+            if isinstance(rows, Dataset):
+                if y is not None or sample_weight is not None:
+                    raise InputError("A dataset was given together with labels or weights.", "It has its own.")
+                self._fit_dataset(rows, config, engine, named=True)
+            elif is_out_of_memory(rows):
+                from protodask.data.ingest import ingest_arrays
+
+                with temporary_folder() as folder:
+                    place = f"{folder}/data.zarr"
+                    dtype = feature_dtype(rows)
+                    data = ingest_arrays(rows, y, place, weight=sample_weight, dtype=dtype, engine=engine)
+                    self._fit_dataset(data, config, engine, named=hasattr(rows, "columns"))
+            else:
+                known = as_uncertain(rows)
+                labels, codes = checked_labels(y, len(known))
+                weights = checked_weights(sample_weight, len(known))
+                data_in_memory = source_of(known, tuple(plain_label(label) for label in labels), codes, weights)
+                found = self._fit_rows(known, data_in_memory, codes, weights, config, engine)
+                self._take(make_model(found, config, data_in_memory), labels, known.feature_names)
+                warn_if_short(self.model_)
         return self
 
-    def decision_function(self, rows: Any) -> Floats:
-        """`w.m - b` at the middles of the bounds of the means: (N,) for two classes, else (N, K)."""
-        middle = self._checked_rows(rows).mean_midpoint
-        values = middle @ self.coef_.T - self.intercept_
-        return np.asarray(values[:, 0] if len(self.classes_) == 2 else values)
+    def config(self) -> RobustConfig:
+        """The settings of a fit."""
+        if self.solver not in get_args(Solver):
+            raise InputError(f"There is no solver {self.solver!r}.", f"Choose one of {', '.join(get_args(Solver))}.")
+        if self.run_dir is not None and self.solver == "conic":
+            raise InputError("A run directory was given with the conic solver.", "Choose the bundle, or leave it out.")
+        return RobustConfig(self.formulation, self.eps, self.C, self.gap, self.max_passes)
 
-    def predict(self, rows: Any) -> NDArray[Any]:
+    def decision_function(self, rows: Any) -> Any:
+        """`w.m - b` at the middles of the bounds of the means: (N,) for two classes, else (N, K).
+
+        Lazy for dask arrays and tables, as are the predictions and certificates.
+        """
+        found = self._map(rows, RobustModel.decision, len(self._model().weights), np.float64)
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    def predict(self, rows: Any) -> Any:
         """The classes (N,) of the middles of the bounds of the means."""
-        found = self.decision_function(rows)
-        codes = (found >= 0).astype(np.intp) if found.ndim == 1 else found.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
+        self._model()
+        return self._map(rows, partial(_predicted, labels=self.classes_), None, self.classes_.dtype)
 
-    def certified_eps(self, rows: Any, formulation: str | None = None) -> Floats:
+    def certified_eps(self, rows: Any, formulation: str | None = None) -> Any:
         """A bound of the probability (N,) that a sample is not of the class that `predict` says, 1 where none is known.
 
         By the brackets of `formulation`: by default the classifier's own, or "SBMV-I" for SVM and M, which know no
         spread. With more than two classes the bounds against each other class add up.
         """
-        known = self._checked_rows(rows)
-        name = named(self.formulation if formulation is None else formulation)
-        if formulation is None and name in ("SVM", "M"):
-            name = "SBMV-I"
-        tail: Literal["bernstein", "chebyshev"] = "chebyshev" if name == "MC" else "bernstein"
-        terms = unit_terms(known, name)
-        if len(self.classes_) == 2:
-            return certify(terms, self.coef_[0], float(self.intercept_[0]), tail).eps
-        best = self.decision_function(known).argmax(axis=1)
-        found = np.zeros(len(known))
-        for code in np.unique(best):
-            own = np.flatnonzero(best == code)
-            some = rows_of_terms(terms, own)
-            for other in range(len(self.classes_)):
-                if other != code:
-                    weights = self.coef_[code] - self.coef_[other]
-                    found[own] += certify(some, weights, self.intercept_[code] - self.intercept_[other], tail).eps
-        return np.minimum(found, 1.0)
+        return self._map(rows, partial(_certified, formulation=formulation), None, np.float64)
 
     def certified_error(
-        self, rows: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, formulation: str | None = None
+        self,
+        rows: Any,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        formulation: str | None = None,
     ) -> float:
         """The expected certified error: the mean of 1 where `predict` is wrong and of `certified_eps` elsewhere."""
-        known = self._checked_rows(rows)
-        right = self.predict(known) == np.asarray(y)
-        weights = _checked_weights(sample_weight, len(known))
-        errors = np.where(right, self.certified_eps(known, formulation), 1.0)
-        return float(weights @ errors / weights.sum())
+        model = self._model()
+        if isinstance(rows, Dataset):
+            data = RowsOfColumns(self._columns(rows.feature_names))
+            codes = codes_among(np.asarray(rows.classes), np.asarray(model.classes), np.arange(len(rows.classes)))
+            return evaluate_robust(
+                model, rows, data, codes, self.engine, formulation=formulation
+            ).expected_certified_error
+        right = np.asarray(self.predict(rows)) == np.asarray(y)
+        weights = checked_weights(sample_weight, len(right))
+        certified = np.asarray(self.certified_eps(rows, formulation))
+        return certified_sums(right, certified, self.eps, weights).expected_certified_error
 
-    def _check_settings(self) -> None:
-        named(self.formulation)
-        if self.solver not in get_args(Solver):
-            raise InputError(f"There is no solver {self.solver!r}.", f"Choose one of {', '.join(get_args(Solver))}.")
-        for name, value in (("C", self.C), ("gap", self.gap)):
-            if not (np.isfinite(value) and value > 0):
-                raise InputError(f"{name} is {value}.", "Give a number above 0.")
-        if self.max_iterations < 1:
-            raise InputError(f"max_iterations is {self.max_iterations}.", "Give at least 1.")
-        if self.run_dir is not None and self.solver == "conic":
-            raise InputError("A run directory was given with the conic solver.", "Choose the bundle, or leave it out.")
+    def _take(self, model: RobustModel, labels: NDArray[Any], names: Sequence[str] | None) -> None:
+        self.model_ = model
+        self.coef_: Floats = model.weights
+        self.intercept_: Floats = model.intercept
+        self.objective_: Any = float(model.objective[0]) if model.n_classes == 2 else model.objective
+        self.gap_: Any = float(model.gap[0]) if model.n_classes == 2 else model.gap
+        self.n_iter_ = max(model.passes)
+        self.classes_: NDArray[Any] = labels
+        self.n_features_in_ = model.n_features
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
-    @contextmanager
-    def _directory(self, known: UncertainRows, codes: NDArray[np.intp], cost: Floats) -> Iterator[RunDirectory | None]:
-        if self.run_dir is None:
-            yield None
-            return
-        settings = {
-            "kind": "robust",
-            "formulation": named(self.formulation),
-            "eps": float(self.eps),
-            "C": float(self.C),
-            "samples": len(known),
-            "features": known.n_features,
-            "data": _fingerprint(known, codes, cost),
-        }
-        with own_directory(self.run_dir, settings) as directory:
-            yield directory
+    def _model(self) -> RobustModel:
+        check_is_fitted(self, "model_")
+        return self.model_
 
-    def _solve(
-        self, terms: Terms, y: Floats, cost: Floats, engine: Engine, directory: RunDirectory | None, problem: int
-    ) -> Plane:
-        small = terms.mean_low.size <= CONIC_NUMBERS and directory is None
+    def _fit_dataset(self, data: Dataset, config: RobustConfig, engine: Engine, named: bool) -> None:
+        if self.solver == "conic":
+            raise InputError("The conic solver takes rows in memory.", "Choose the bundle, or give arrays.")
+        model = fit_robust(data, config, self.run_dir, engine, self.on_pass).model
+        self._take(model, np.asarray(data.classes), model.features if named else None)
+
+    def _fit_rows(
+        self,
+        known: UncertainRows,
+        data: UncertainSource,
+        codes: NDArray[np.intp],
+        weights: Floats,
+        config: RobustConfig,
+        engine: Engine,
+    ) -> list[PlaneFit]:
+        small = known.lower.size <= CONIC_NUMBERS and self.run_dir is None
         if self.solver == "conic" or (self.solver == "auto" and small):
             try:
-                exact = solve_conic(terms, y, cost, gap=self.gap)
+                return _solve_whole(known, len(data.classes), codes, config.C * weights, config)
             except InputError:
                 if self.solver == "conic":
                     raise
-            else:
-                return Plane(
-                    exact.weights, exact.intercept, exact.objective, exact.dual_objective, exact.iterations, True
-                )
-        source = array_source(_arrays(terms, y, cost))
-        found = solve_bundle(
-            source,
-            samples_of_arrays,
-            engine,
-            gap=self.gap,
-            max_passes=self.max_iterations,
-            recorded=None if directory is None else recorded_passes(directory, problem),
-            on_pass=self.on_pass,
-        )
-        engine.forget(source)
-        ended = found.status in ("converged", "one class", "no cost")
-        return Plane(found.weights, found.intercept, found.objective, found.dual_objective, found.passes, ended)
+        form = TermsForm.of(config.formulation, known.n_features)
+        with self._directory(known, codes, weights, config) as directory:
+            terms = keep_terms(data, form, engine, "")
+            found = train_planes(terms, form, len(data.classes), config, engine, directory, self.on_pass)
+            engine.forget(terms)
+        return found
 
-    def _checked_rows(self, rows: Any) -> UncertainRows:
-        check_is_fitted(self, "coef_")
+    @contextmanager
+    def _directory(
+        self, known: UncertainRows, codes: NDArray[np.intp], weights: Floats, config: RobustConfig
+    ) -> Iterator[RunDirectory | None]:
+        if self.run_dir is None:
+            yield None
+            return
+        record = {"kind": "robust", "config": config.problem(), "rows": fingerprint_of(known, codes, weights)}
+        with own_directory(self.run_dir, record) as directory:
+            yield directory
+
+    def _map(self, rows: Any, function: RowsFunction, width: int | None, dtype: Any) -> Any:
+        """A function of the model and rows, (N,) or (N, width), of rows given as to `fit`."""
+        model = self._model()
+        if isinstance(rows, Dataset):
+            return self._collect(rows, RowsOfColumns(self._columns(rows.feature_names)), function)
+        if is_lazy(rows):
+            columns = self._columns(names_of(rows, model))
+            values = map_rows(rows, partial(_of_values, columns, function, model), width or 1, dtype)
+            return values[:, 0] if width is None else values
+        if is_out_of_memory(rows):
+            return self._collect(stored_rows(rows), RowsOfColumns(self._columns(names_of(rows, model))), function)
         known = as_uncertain(rows)
-        if known.n_features != self.n_features_in_:
+        if known.feature_names is not None:
+            self._check_features(known.feature_names)
+        return function(model, known)
+
+    def _collect(self, source: Source, rows_of: RowsOfColumns, function: RowsFunction) -> Any:
+        with open_engine(self.engine) as engine:
+            found = engine.collect(source, _of_block, self._model(), rows_of, function, label="predict")
+            engine.forget(source)
+        return found[VALUES]
+
+    def _columns(self, names: Sequence[str]) -> UncertainColumns:
+        columns = uncertain_columns(names)
+        self._check_features(columns.features)
+        return columns
+
+    def _check_features(self, features: tuple[str, ...]) -> None:
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and features != tuple(known):
             raise InputError(
-                f"The rows have {known.n_features} features; the classifier was trained on {self.n_features_in_}.",
-                "Give the features it was trained on.",
+                f"The rows have the features {some(features)}; the classifier was trained on {some(tuple(known))}.",
+                "Give the features it was trained on, in the same order.",
             )
-        return known
 
 
-def as_uncertain(rows: Any) -> UncertainRows:
-    """`UncertainRows` as they are, anything else as points (N, D) that are known exactly."""
-    return rows if isinstance(rows, UncertainRows) else UncertainRows.point(rows)
+RowsFunction = Callable[[RobustModel, UncertainRows], NDArray[Any]]
+
+VALUES = "values"
 
 
-def samples_of_arrays(block: Block) -> Samples:
-    """What a block asks of a plane whose arrays are the terms, labels and costs themselves."""
-    terms = Terms(
-        block["mean_low"],
-        block["mean_high"],
-        block["spread"],
-        block.arrays.get("lower"),
-        block.arrays.get("upper"),
-    )
-    return Samples(terms, block["y"], block["cost"])
+def _predicted(model: RobustModel, rows: UncertainRows, labels: NDArray[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = labels[model.predict(rows)]
+    return found
 
 
-def _arrays(terms: Terms, y: Floats, cost: Floats) -> dict[str, Floats]:
-    arrays = {"mean_low": terms.mean_low, "mean_high": terms.mean_high, "spread": terms.spread, "y": y, "cost": cost}
-    if terms.lower is not None and terms.upper is not None:
-        arrays |= {"lower": terms.lower, "upper": terms.upper}
-    return arrays
+def _certified(model: RobustModel, rows: UncertainRows, formulation: str | None) -> NDArray[Any]:
+    return model.certified_eps(rows, formulation)
 
 
-def _checked_labels(y: ArrayLike, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    given = np.asarray(y)
-    if given.shape != (n_rows,):
-        raise InputError(f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each.")
-    check_classification_targets(given)
-    labels, codes = np.unique(given, return_inverse=True)
-    if len(labels) < 2:
-        raise InputError("All samples have the same label.", "Give samples of two classes or more.")
-    return labels, codes
+def _of_block(
+    block: Block, model: RobustModel, rows_of: RowsOfColumns, function: RowsFunction
+) -> dict[str, NDArray[Any]]:
+    parts = [function(model, rows_of(tile)) for tile in tiles(block)]
+    return {VALUES: np.concatenate(parts)}
 
 
-def _checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
-    if sample_weight is None:
-        return np.ones(n_rows)
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_rows,):
-        raise InputError(f"There are weights of shape {weights.shape} for {n_rows:,} samples.", "Give one weight each.")
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise InputError("Weights are negative, not finite, or all 0.", "Give weights of 0 or more.")
-    return weights
+def _of_values(
+    columns: UncertainColumns, function: RowsFunction, model: RobustModel, values: NDArray[Any]
+) -> NDArray[Any]:
+    found = function(model, columns.rows(np.asarray(values, dtype=np.result_type(values.dtype, np.float32))))
+    return found[:, None] if found.ndim == 1 else found
 
 
-def _fingerprint(known: UncertainRows, codes: NDArray[np.intp], cost: Floats) -> str:
-    digest = hashlib.sha256()
-    arrays = [known.lower, known.upper, known.mean_low, known.mean_high, codes.astype(np.int64), cost]
-    for array in (*arrays, known.second_moment, known.origin):
-        if array is None:
-            digest.update(b"none")
-            continue
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+def _solve_whole(
+    known: UncertainRows, n_classes: int, codes: NDArray[np.intp], cost: Floats, config: RobustConfig
+) -> list[PlaneFit]:
+    """The planes by the cone program of all samples."""
+    terms = make_terms(known, config.formulation, config.eps)
+    found: list[PlaneFit] = []
+    for code in positive_codes(n_classes):
+        exact = solve_conic(terms, np.where(codes == code, 1.0, -1.0), cost, gap=config.gap)
+        found.append(
+            PlaneFit(
+                exact.weights, exact.intercept, exact.objective, exact.dual_objective, exact.status, exact.iterations
+            )
+        )
+    return found

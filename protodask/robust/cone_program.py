@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from protodask.errors import InputError
+from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.terms import Floats, Terms
 
 MOST_ENTRIES = 1_000_000
@@ -249,7 +249,7 @@ def solve_program(terms: Terms, sign: Floats, costs: Floats, objective: float, s
 
     `objective` is about what the least one will be: the program is divided by it.
     """
-    clarabel = _clarabel()
+    clarabel = load_clarabel()
     numbers = _numbers(terms)
     program = _program(terms, sign, numbers)
     samples, features = terms.mean_low.shape
@@ -308,17 +308,6 @@ def _balance(duals: Floats, start: int, count: int) -> Floats:
     plus, minus = duals[start : start + count], duals[start + count : start + 2 * count]
     both = plus + minus
     return np.asarray(np.divide(plus - minus, both, out=np.zeros(count), where=both > 0))
-
-
-def _clarabel() -> Any:
-    try:
-        import clarabel
-    except ImportError as error:
-        raise InputError(
-            "Solving cone programs needs clarabel, which is not installed.",
-            "Install protodask[robust], or use the bundle solver.",
-        ) from error
-    return clarabel
 
 
 def _settings(clarabel: Any, setup: Setup) -> Any:

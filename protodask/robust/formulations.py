@@ -3,10 +3,18 @@
 All but SVM and M keep the probability of error at or below `eps` for every distribution that agrees with what they know
 (MC by Chebyshev's inequality, S for sure, the others by Bernstein's).
 
-What asks for more, at the same `w`: within the support S >= SBM-I >= SBMV-I and S >= SM-I >= SMV-I, without it
-SBM >= SBMV and SM >= SMV, each of them >= its "-I", and all >= M. But the others do not know the end of the support: S
-may be below them (for a feature alone nearly always). Nor do exact means always ask for less than bounds of them, as
-`nu` may fall where the bounds widen.
+Of the same samples, the one on the left never asks for more, at any `w` and so in the least objective at equal costs:
+
+    M <= all                     the middle of the means is in every set
+    X-I <= X,  X-I <= S          it is in both
+    SBMV <= SBM,  SMV <= SM      `nu` grows with the second moment; the same between their "-I"
+    MC <= SMV                    only for eps >= 0.285, where sqrt((1 - eps) / eps) <= kappa: `s nu >=` the deviation
+
+and what follows from these. The third line holds for spreads without their tolerance; with it SBMV may ask for as much
+more. No other two are ordered. Without the support, more may be asked for than S does, for a feature alone nearly
+always. Exact means may ask for more than bounds around them, with and without "-I": where the bounds widen, `nu` may
+fall, as the slack between the mean and their ends counts for both signs of `t`. And Chebyshev's bound may be the
+smaller one, by far where an end of the support is many standard deviations away.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from protodask.errors import InputError
+from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.passes import Cuts
 from protodask.robust.terms import Floats
 
@@ -112,7 +112,7 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
 
     `scale` is a size of the values, in whose units the program is solved.
     """
-    clarabel = _clarabel()
+    clarabel = load_clarabel()
     n_features = model.cuts.center.shape[1]
     hinges = model.hinges
     widths = (model.cuts.width, model.rests.width, hinges.lines.width)
@@ -214,14 +214,3 @@ def _positive(values: Floats) -> Floats:
 
 def _weighted(cuts: Cuts, weights: Floats) -> tuple[Any, Any, Any, Any]:
     return weights @ cuts.value, weights @ cuts.center, weights @ cuts.width, weights @ cuts.slope
-
-
-def _clarabel() -> Any:
-    try:
-        import clarabel
-    except ImportError as error:
-        raise InputError(
-            "Robust classifiers need the library Clarabel, which is not installed.",
-            'Install it, for example with pip install "protodask[robust]".',
-        ) from error
-    return clarabel

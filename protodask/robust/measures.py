@@ -1,22 +1,26 @@
-"""How well a plane does on uncertain points of known label, as sums that merge.
+"""How well planes do on uncertain points of known class, as sums that merge.
 
-With weights `s`, labels `y` and what `certified.certify` says of each point:
+With weights `s`, true classes, the classes predicted and their certified eps:
 
-    nominal error             share of the points whose side is not their label
-    expected certified error  mean of 1 where the side is not the label, else of the certified eps
-    certified fraction        share of the points certified to be on the side of their label, at a given eps
+    nominal error             share of the points whose predicted class is not theirs
+    expected certified error  mean of 1 where it is not, else of the certified eps
+    certified fraction        share of the points certified to be of their class, at a given eps
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.engine import Block, Reduction, identity
-from protodask.robust.certified import Certificates
+from protodask.data.schema import TARGET
+from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
+from protodask.evaluation.given_rows import check_rows, usable_weights
+from protodask.robust.formulations import named
+from protodask.robust.model import RobustModel
+from protodask.robust.passes import tiles
+from protodask.robust.stored_terms import RowsOfBlock
 from protodask.robust.terms import Floats
 
 
@@ -27,11 +31,11 @@ class CertifiedSums:
     count: int
     weight: float
     wrong: float
-    """`sum s` of the points whose side is not their label."""
+    """`sum s` of the points whose predicted class is not theirs."""
     certified_error: float
-    """`sum s e`, `e` 1 where the side is not the label, else the certified eps."""
+    """`sum s e`, `e` 1 where the predicted class is not theirs, else the certified eps."""
     certified: float
-    """`sum s` of the points certified on their side at the eps asked for."""
+    """`sum s` of the points certified to be of their class at the eps asked for."""
 
     @property
     def nominal_error(self) -> float:
@@ -50,18 +54,20 @@ NOTHING = CertifiedSums(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def certified_sums(
-    certificates: Certificates, y: NDArray[np.generic], eps: float, weights: Floats | None = None
+    right: NDArray[np.bool_], certified: Floats, eps: float, weights: Floats | None = None
 ) -> CertifiedSums:
-    """The sums of some points with labels `y` (N,) of -1 and 1; `eps` is the one the fraction is asked for."""
-    weight = np.ones(len(certificates.side)) if weights is None else weights
-    right = certificates.side == y
-    error = np.where(right, certificates.eps, 1.0)
+    """The sums of some points: whether each prediction is right, and its certified eps (N,).
+
+    `eps` is the one the fraction is asked for.
+    """
+    weight = np.ones(len(right)) if weights is None else weights
+    error = np.where(right, certified, 1.0)
     return CertifiedSums(
         len(weight),
         float(weight.sum()),
         float(weight[~right].sum()),
         float(np.sum(weight * error)),
-        float(weight[right & (certificates.eps <= eps)].sum()),
+        float(weight[right & (certified <= eps)].sum()),
     )
 
 
@@ -76,14 +82,49 @@ def merge_sums(left: CertifiedSums, right: CertifiedSums) -> CertifiedSums:
     )
 
 
-PointsOfBlock = Callable[[Block], tuple[Certificates, NDArray[np.generic], Floats | None]]
-"""What a plane says of a block's points, their labels as -1 and 1, and their weights if they have any."""
-
-
-def _of_block(block: Block, points_of: PointsOfBlock, eps: float) -> CertifiedSums:
-    certificates, y, weights = points_of(block)
-    return certified_sums(certificates, y, eps, weights)
+def _of_block(
+    block: Block, model: RobustModel, rows_of: RowsOfBlock, codes: NDArray[np.int64], formulation: str, eps: float
+) -> CertifiedSums:
+    sums = NOTHING
+    for tile in tiles(block):
+        rows = rows_of(tile)
+        right = model.predict(rows) == codes[tile[TARGET.name]]
+        weights = usable_weights(tile)
+        sums = merge_sums(sums, certified_sums(right, model.certified_eps(rows, formulation), eps, weights))
+    return sums
 
 
 CERTIFIED_SUMS: Reduction[CertifiedSums, CertifiedSums] = Reduction(_of_block, merge_sums, identity)
-"""The sums over a dataset. Arguments: a picklable `PointsOfBlock`, which knows the plane and the columns, and eps."""
+"""The sums over a source. Arguments: the model, a `RowsOfBlock`, the model's class of each target code, the name of a
+formulation, and eps."""
+
+
+def evaluate_robust(
+    model: RobustModel,
+    source: Source,
+    rows_of: RowsOfBlock,
+    codes: NDArray[np.int64],
+    engine: EngineLike = None,
+    *,
+    formulation: str | None = None,
+    eps: float | None = None,
+) -> CertifiedSums:
+    """The measures over a source whose targets stand for the classes `codes` of the model.
+
+    Certified by the brackets of `formulation`, by default `model.certifying`; the fraction is of those certified at
+    `eps`, by default the one of training.
+    """
+    name = named(model.certifying if formulation is None else formulation)
+    with open_engine(engine) as opened:
+        sums = opened.reduce(
+            check_rows(source),
+            CERTIFIED_SUMS,
+            opened.share(model),
+            rows_of,
+            codes,
+            name,
+            model.config.eps if eps is None else eps,
+            label="evaluate",
+        )
+        opened.forget(source)
+    return sums

@@ -16,13 +16,14 @@ widths, `alpha_i = C_i clip(u_i / band + 1/2, 0, 1)`: where few samples decide t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
 from protodask.engine import Block, Reduction, identity
-from protodask.robust.brackets import Extremes, extremes, rows_of_terms
+from protodask.robust.brackets import Extremes, extremes
 from protodask.robust.terms import Floats, Terms
 
 TILE_ROWS = 4096
@@ -41,7 +42,7 @@ class Samples:
 
 
 SamplesOfBlock = Callable[[Block], Samples]
-"""Picklable: it travels to the workers."""
+"""Called with a block a tile of rows at a time. Picklable: it travels to the workers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +66,18 @@ class Survey:
         return np.asarray(means.mean(axis=0))
 
 
+def tiles(block: Block) -> Iterator[Block]:
+    """A block in parts of `TILE_ROWS` rows."""
+    for first in range(0, block.n_rows, TILE_ROWS):
+        rows = slice(first, first + TILE_ROWS)
+        yield Block(block.number, block.start + first, {name: array[rows] for name, array in block.arrays.items()})
+
+
 def _survey_block(block: Block, samples_of: SamplesOfBlock) -> Survey:
-    samples = samples_of(block)
+    return reduce(_merge_surveys, (_survey_tile(samples_of(tile)) for tile in tiles(block)))
+
+
+def _survey_tile(samples: Samples) -> Survey:
     terms = samples.terms
     middle = terms.mean_low + (terms.mean_high - terms.mean_low) / 2
     half = (terms.mean_high - terms.mean_low) / 2
@@ -184,16 +195,8 @@ class Answer:
 
 
 def _evaluate_block(block: Block, samples_of: SamplesOfBlock, origin: Floats, question: Question) -> Answer:
-    samples = samples_of(block)
-    found: Answer | None = None
-    for start in range(0, len(samples.y), TILE_ROWS):
-        rows = slice(start, start + TILE_ROWS)
-        tile = Samples(rows_of_terms(samples.terms, rows), samples.y[rows], samples.cost[rows])
-        answer = _evaluate_tile(tile, block.start + start, origin, question)
-        found = answer if found is None else merge_answers(found, answer)
-    if found is None:
-        raise ValueError("a block without samples")
-    return found
+    answers = (_evaluate_tile(samples_of(tile), tile.start, origin, question) for tile in tiles(block))
+    return reduce(merge_answers, answers)
 
 
 def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Question) -> Answer:

@@ -11,6 +11,8 @@ from scipy import stats
 from protodask.errors import InputError, some
 from protodask.robust.uncertain_rows import LARGEST, UncertainRows
 
+Floats = NDArray[np.float64]
+
 Support = Literal["widened", "range"]
 """The support of a sample's feature from `n` measurements: their range, or that and `range / (n - 1)` at either end.
 
@@ -20,21 +22,29 @@ widened, it has the right expected ends.
 
 
 def from_replicates(
-    values: ArrayLike, sample: ArrayLike, confidence: float = 0.95, support: Support = "widened"
+    values: ArrayLike,
+    sample: ArrayLike,
+    confidence: float = 0.95,
+    support: Support = "widened",
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
 ) -> tuple[UncertainRows, NDArray[Any]]:
     """What the measurements `values` (R, D) of the samples `sample` (R,) tell, and the samples in ascending order.
 
     Of a feature's `n` measurements of one sample, with mean `x` and standard deviation `sd` (of `n - 1` degrees of
     freedom):
 
-        support          see `Support`
+        support          from `lower` to `upper`, of each feature (D,) or of all; see `Support` for an end not given
         mean bounds      x -+ h,  h = t sd / sqrt(n), `t` Student's quantile at (1 + confidence) / 2; within the support
         second moment    about x: (n - 1) sd^2 / chi2 + h^2, with the quantile of chi2 at 1 - confidence: an upper
                          bound of the variance, at the most distant mean
 
     If the measurements are independent and normal, the bounds of the mean hold at this confidence and that of the
     variance does, each on its own, and the second moment's where both do. Two measurements say so little of a spread
-    that the support often says more. What did not vary counts as known exactly.
+    that the support often says more. What did not vary counts as known exactly, but for a support that is given.
+
+    A support that is not given is a guess: the widened range of ten measurements of a normal number misses one new one
+    in nine. So S, and "-I" where the support decides, may certify probabilities near 0 that are not so small.
     """
     table, ids = np.asarray(values), np.asarray(sample)
     _check(table, ids, confidence, support)
@@ -60,11 +70,30 @@ def from_replicates(
     half = stats.t.ppf((1 + confidence) / 2, n - 1) * np.sqrt(squares / (n - 1) / n)
     second = squares / stats.chi2.ppf(1 - confidence, n - 1) + np.square(half)
     wider = (most - least) / (n - 1) if support == "widened" else 0.0
-    lower, upper = least - wider, most + wider
-    rows = UncertainRows(
-        lower, upper, np.maximum(mean - half, lower), np.minimum(mean + half, upper), second, origin=mean
-    )
+    low = least - wider if lower is None else _given_ends("lower", lower, least, names)
+    high = most + wider if upper is None else _given_ends("upper", upper, most, names)
+    rows = UncertainRows(low, high, np.maximum(mean - half, low), np.minimum(mean + half, high), second, origin=mean)
     return rows, names
+
+
+def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any]) -> Floats:
+    """The ends of the support (N, D) that a caller knows, `seen` the outermost measurements there."""
+    given = np.asarray(ends)
+    if given.dtype.kind not in "fiub" or given.ndim > 1 or given.shape not in {(), seen.shape[1:]}:
+        raise InputError(
+            f"{name} is of shape {given.shape} and type {given.dtype}, for {seen.shape[1]} features.",
+            "Give one number, or one for each feature.",
+        )
+    known = np.broadcast_to(given.astype(np.float64), seen.shape)
+    beyond = seen < known if name == "lower" else seen > known
+    if beyond.any():
+        row, feature = (int(place) for place in np.argwhere(beyond)[0])
+        raise InputError(
+            f"Of sample {samples[row]}, feature {feature} was measured as {seen[row, feature]:g}, beyond {name}, which "
+            f"is {known[row, feature]:g}.",
+            "Mend the end of the support, or leave out the measurement.",
+        )
+    return known
 
 
 def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: str) -> None:

@@ -26,6 +26,10 @@ so that the best `m` in [m-, b] is the nearest to this one. It is `b` for all `t
 convex, so that a chord bounds it between two values of `t`, and the bound of F that follows, a linear function over
 `t^2`, has its maximum in closed form. Pieces are halved until their bound is within the tolerance of the best value
 found, which makes the result a bound whatever the shape of F.
+
+A place in closed form takes some 20 ns, one that is searched 1.5 us. Of bounds made from a few replicates fewer than
+one in a hundred are searched; of numbers drawn at random about four in ten, for either side. A table of three
+arguments would be of use to the latter alone.
 """
 
 from __future__ import annotations
@@ -115,34 +119,30 @@ def _search(low: Floats, high: Floats, sigma: Floats, best: Floats, tolerance: f
     """The supremum over `m` and `t`, which is at least `best`, from above; `tolerance` is relative to it."""
     t, excess = _excess(FIRST_CUTS[:, None], low, high, sigma)
     best = np.maximum(best, (2 * excess / np.square(t)).max(axis=0))
-    found = best.copy()
-
-    at, r, t = np.broadcast_arrays(np.arange(len(low)), FIRST_CUTS[:, None], t)
-    last = np.full((1, len(low)), np.inf)
-    pieces = (
-        at.ravel(),
-        (r.ravel(), np.concatenate([r[1:], last]).ravel()),
-        (t.ravel(), np.concatenate([t[1:], last]).ravel()),
-        (excess.ravel(), np.concatenate([excess[1:], last]).ravel()),
-    )
-    while True:
-        at, (r1, r2), (t1, t2), (excess1, excess2) = pieces
-        bound = _bound(t1, t2, excess1, excess2, high[at])
-        wide = bound > best[at] * (1 + tolerance) + ROUNDING
-        np.maximum.at(found, at[~wide], bound[~wide])
-        if not wide.any():
-            return np.maximum(found, best) + ROUNDING
-        at, r1, r2, t1, t2 = at[wide], r1[wide], r2[wide], t1[wide], t2[wide]
-        excess1, excess2 = excess1[wide], excess2[wide]
+    # `t` is a column, the same for all places; the last piece has no end.
+    t_end = np.append(t[1:], [[np.inf]], axis=0)
+    excess_end = np.append(excess[1:], np.full((1, len(low)), np.inf), axis=0)
+    bound = _bound(t, t_end, excess, excess_end, high)
+    wide = bound > best * (1 + tolerance) + ROUNDING
+    found = np.maximum(best, np.where(wide, 0.0, bound).max(axis=0))
+    cut, at = np.nonzero(wide)
+    r1, r2 = FIRST_CUTS[cut], np.append(FIRST_CUTS[1:], np.inf)[cut]
+    t1, t2, excess1, excess2 = t[cut, 0], t_end[cut, 0], excess[wide], excess_end[wide]
+    while len(at):
         r = np.where(np.isinf(r2), 2 * r1, (r1 + np.where(np.isinf(r2), r1, r2)) / 2)
         t, excess = _excess(r, low[at], high[at], sigma[at])
         np.maximum.at(best, at, 2 * excess / np.square(t))
-        pieces = (
-            np.concatenate([at, at]),
-            (np.concatenate([r1, r]), np.concatenate([r, r2])),
-            (np.concatenate([t1, t]), np.concatenate([t, t2])),
-            (np.concatenate([excess1, excess]), np.concatenate([excess, excess2])),
-        )
+        at = np.concatenate([at, at])
+        r1, r2 = np.concatenate([r1, r]), np.concatenate([r, r2])
+        t1, t2 = np.concatenate([t1, t]), np.concatenate([t, t2])
+        excess1, excess2 = np.concatenate([excess1, excess]), np.concatenate([excess, excess2])
+        bound = _bound(t1, t2, excess1, excess2, high[at])
+        wide = bound > best[at] * (1 + tolerance) + ROUNDING
+        np.maximum.at(found, at[~wide], bound[~wide])
+        at, r1, r2, t1, t2 = at[wide], r1[wide], r2[wide], t1[wide], t2[wide]
+        excess1, excess2 = excess1[wide], excess2[wide]
+    result: Floats = np.maximum(found, best) + ROUNDING
+    return result
 
 
 def _excess(r: Floats, low: Floats, high: Floats, sigma: Floats) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.robust.uncertain_rows import UncertainRows
 
 PARTS = ("low", "high", "mean", "mean_low", "mean_high", "second", "origin")
@@ -138,3 +138,39 @@ def _columns(values: NDArray[Any], places: Places, missing: float) -> NDArray[An
         taken = taken.astype(np.result_type(taken, np.float32), copy=False)
         taken[:, absent] = missing
     return taken
+
+
+def columns_of(rows: UncertainRows, features: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """The columns of a table that say what `rows` do of their features, of these names: what `uncertain_columns` reads.
+
+    A feature that every row knows exactly is one column. A second moment that is infinite becomes the largest that the
+    support allows.
+    """
+    if len(features) != rows.n_features:
+        raise InputError(
+            f"There are {len(features)} names for {rows.n_features} features.", "Give a name to each feature."
+        )
+    found: dict[str, NDArray[np.float64]] = {}
+    for place, name in enumerate(features):
+        lower, upper = rows.lower[:, place], rows.upper[:, place]
+        if np.array_equal(lower, upper):
+            found[name] = lower
+            continue
+        found |= {f"{name}.low": lower, f"{name}.high": upper}
+        low, high = rows.mean_low[:, place], rows.mean_high[:, place]
+        if np.array_equal(low, high):
+            found[f"{name}.mean"] = low
+        elif not (np.array_equal(low, lower) and np.array_equal(high, upper)):
+            found |= {f"{name}.mean_low": low, f"{name}.mean_high": high}
+        if rows.second_moment is not None:
+            origin = np.zeros_like(lower) if rows.origin is None else rows.origin[:, place]
+            most = np.square(np.maximum(np.abs(lower - origin), np.abs(upper - origin)))
+            found[f"{name}.second"] = np.minimum(rows.second_moment[:, place], most)
+            if rows.origin is not None:
+                found[f"{name}.origin"] = origin
+    if uncertain_columns(list(found)).features != tuple(features):
+        raise InputError(
+            f"Features are called {some(list(features))}, and columns of these names say something else.",
+            "Give names that differ, and that do not end in .low, .high, .mean or the like.",
+        )
+    return found

@@ -17,7 +17,10 @@ NOT_OF_STEPS = {
     *("detach", "as_json", "debug", "help"),
 }
 
-COMMANDS = {"budget": ("budget", "build")}
+COMMANDS = {
+    "budget": ("budget", "build"),
+    **{f"robust-{name}": ("robust", name) for name in ("fit", "predict", "evaluate")},
+}
 """Of steps that are called otherwise than their command."""
 
 README = Path(__file__).parents[2] / "pipelines" / "README.md"

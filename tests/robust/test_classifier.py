@@ -106,8 +106,8 @@ def test_run_directory__is_taken_up(tmp_path: Path) -> None:
 
 def test_too_few_passes__are_a_warning() -> None:
     rows, y = drawn()
-    with pytest.warns(ConvergenceWarning, match="max_iterations"):
-        RobustClassifier("SBM", solver="bundle", gap=1e-9, max_iterations=1).fit(rows, y)
+    with pytest.warns(ConvergenceWarning, match="max_passes"):
+        RobustClassifier("SBM", solver="bundle", gap=1e-9, max_passes=1).fit(rows, y)
 
 
 def test_clone__keeps_settings() -> None:
@@ -123,7 +123,7 @@ def test_clone__keeps_settings() -> None:
         ({"C": 0.0}, "above 0"),
         ({"gap": -1.0}, "above 0"),
         ({"solver": "magic"}, "Choose one of auto"),
-        ({"max_iterations": 0}, "at least 1"),
+        ({"max_passes": 0}, "at least 1"),
         ({"solver": "conic", "run_dir": "somewhere"}, "leave it out"),
     ],
 )

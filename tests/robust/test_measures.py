@@ -1,4 +1,6 @@
-from dataclasses import astuple, dataclass
+from __future__ import annotations
+
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -6,21 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.engine import Block, array_source, thread_engine
-from protodask.robust.certified import Certificates
-from protodask.robust.measures import CERTIFIED_SUMS, NOTHING, CertifiedSums, certified_sums, merge_sums
+from protodask.data.schema import TARGET, WEIGHT, Column
+from protodask.engine import array_source, thread_engine
+from protodask.errors import InputError
+from protodask.robust.classifier_rows import RowsOfArrays
+from protodask.robust.config import RobustConfig
+from protodask.robust.measures import NOTHING, CertifiedSums, certified_sums, evaluate_robust, merge_sums
+from protodask.robust.model import RobustModel
 from protodask.robust.terms import Floats
+from protodask.robust.uncertain_rows import UncertainRows
 
 
-def some_certificates() -> tuple[Certificates, NDArray[np.int64]]:
-    eps = np.array([0.0, 0.05, 0.1, 0.5, 0.01])
-    return Certificates(np.array([1, -1, 1, 1, -1]), np.sqrt(-2 * np.log(eps + 1e-300)), eps), np.array(
-        [1, -1, 1, -1, 1]
-    )
+def some_points() -> tuple[NDArray[np.bool_], Floats]:
+    return np.array([True, True, True, False, False]), np.array([0.0, 0.05, 0.1, 0.5, 0.01])
 
 
 def test_certified_sums__by_hand() -> None:
-    sums = certified_sums(*some_certificates(), eps=0.05)
+    sums = certified_sums(*some_points(), eps=0.05)
     assert sums.count == 5
     assert sums.nominal_error == pytest.approx(2 / 5)
     assert sums.expected_certified_error == pytest.approx((0.0 + 0.05 + 0.1 + 1 + 1) / 5)
@@ -28,11 +32,10 @@ def test_certified_sums__by_hand() -> None:
 
 
 def test_certified_sums__of_weights_are_those_of_copies() -> None:
-    certificates, y = some_certificates()
+    right, certified = some_points()
     copies = np.array([2, 0, 1, 3, 1])
-    repeated = Certificates(*(np.repeat(array, copies) for array in vars(certificates).values()))
-    weighted = certified_sums(certificates, y, 0.1, copies.astype(float))
-    expected = certified_sums(repeated, np.repeat(y, copies), 0.1)
+    weighted = certified_sums(right, certified, 0.1, copies.astype(float))
+    expected = certified_sums(np.repeat(right, copies), np.repeat(certified, copies), 0.1)
     assert astuple(weighted)[1:] == pytest.approx(astuple(expected)[1:])
     assert (weighted.count, expected.count) == (5, 7)
 
@@ -46,22 +49,52 @@ def test_merge_sums__is_a_monoid(left: CertifiedSums, middle: CertifiedSums, rig
     assert merge_sums(NOTHING, left) == left == merge_sums(left, NOTHING)
 
 
-@dataclass(frozen=True)
-class FromColumns:
-    def __call__(self, block: Block) -> tuple[Certificates, NDArray[np.int64], Floats | None]:
-        return Certificates(block["side"], block["kappa"], block["eps"]), block["y"], None
+def some_model(n_classes: int) -> RobustModel:
+    random = np.random.default_rng(n_classes)
+    planes = 1 if n_classes == 2 else n_classes
+    return RobustModel(
+        weights=random.normal(size=(planes, 3)),
+        intercept=random.normal(size=planes),
+        classes=tuple("abcd"[:n_classes]),
+        features=("u", "v", "w"),
+        columns=(Column("u"), Column("v"), Column("w")),
+        config=RobustConfig("SBMV", eps=0.3),
+        objective=np.ones(planes),
+        lower_bound=np.ones(planes),
+        passes=(1,) * planes,
+    )
 
 
-def test_certified_sums__over_blocks_are_those_of_all_points() -> None:
-    certificates, y = some_certificates()
-    source = array_source({"y": y, **vars(certificates)}, 2)
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_evaluate_robust__over_blocks_is_that_of_all_points(n_classes: int, weighted: bool) -> None:
+    model, random = some_model(n_classes), np.random.default_rng(0)
+    middle, half = random.normal(size=(60, 3)), 0.3 * random.random((60, 3))
+    codes = random.integers(0, n_classes, 60)
+    # The targets count the classes the other way round.
+    arrays = {"lower": middle - half, "upper": middle + half, "mean_low": middle, "mean_high": middle}
+    arrays[TARGET.name] = (n_classes - 1 - codes).astype(np.int32)
+    weights = random.integers(0, 3, 60).astype(float)
+    if weighted:
+        arrays[WEIGHT.name] = weights
     with thread_engine(2) as engine:
-        merged = engine.reduce(source, CERTIFIED_SUMS, FromColumns(), 0.05)
-    whole = certified_sums(certificates, y, 0.05)
-    assert merged.expected_certified_error == pytest.approx(whole.expected_certified_error)
-    assert (merged.count, merged.wrong, merged.certified) == (5, 2.0, 2.0)
+        found = evaluate_robust(
+            model, array_source(arrays, 16), RowsOfArrays(None), np.arange(n_classes)[::-1], engine, eps=0.2
+        )
+    rows = UncertainRows(middle - half, middle + half, middle, middle)
+    expected = certified_sums(
+        model.predict(rows) == codes, model.certified_eps(rows), 0.2, weights if weighted else None
+    )
+    assert astuple(found) == pytest.approx(astuple(expected))
+    assert 0 < found.certified_fraction < 1
+
+
+def test_evaluate_robust__of_no_rows_is_refused() -> None:
+    empty = {name: np.empty((0, 3)) for name in ("lower", "upper", "mean_low", "mean_high")}
+    source = array_source({**empty, TARGET.name: np.empty(0, dtype=np.int32)})
+    with pytest.raises(InputError, match="at least one row"):
+        evaluate_robust(some_model(2), source, RowsOfArrays(None), np.arange(2))
 
 
 def test_certified_sums__of_no_points_is_nothing() -> None:
-    empty = Certificates(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))
-    assert certified_sums(empty, np.empty(0), 0.1) == NOTHING
+    assert certified_sums(np.empty(0, dtype=bool), np.empty(0), 0.1) == NOTHING

@@ -29,6 +29,41 @@ def test_from_replicates__by_hand() -> None:
         assert make_terms(rows.exact_means(), name, 0.1).spread[1, 1] == 0
 
 
+def test_from_replicates__known_ends() -> None:
+    values = [[0.2, 5.0], [0.4, 5.0], [0.1, 3.0], [0.1, 4.0]]
+    rows, _ = from_replicates(values, [0, 0, 1, 1], 0.8, lower=0, upper=[1.0, 9.0])
+    np.testing.assert_array_equal(rows.lower, np.zeros((2, 2)))
+    np.testing.assert_array_equal(rows.upper, [[1, 9], [1, 9]])
+    # What did not vary has a mean, but a support still.
+    assert rows.mean_low[1, 0] == rows.mean_high[1, 0] == 0.1
+    guessed, _ = from_replicates(values, [0, 0, 1, 1], 0.8, lower=0)
+    np.testing.assert_array_equal(guessed.lower, np.zeros((2, 2)))
+    np.testing.assert_allclose(guessed.upper, [[0.6, 5.0], [0.1, 5.0]])
+    # The interval of Student's t, wide for two measurements, is cut to what is possible.
+    wide, _ = from_replicates(values, [0, 0, 1, 1], 0.99, lower=0, upper=10)
+    assert wide.mean_low[0, 0] == 0
+    for name in ("S", "SBM-I", "SBMV"):
+        make_terms(rows, name, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "remedy"),
+    [
+        ({"lower": 0.15}, r"sample b, feature 0 was measured as 0.1, beyond lower, which is 0.15. Mend"),
+        ({"upper": [1.0, 4.5]}, r"sample a, feature 1 was measured as 5, beyond upper, which is 4.5. Mend"),
+        ({"upper": [1.0, 2.0, 3.0]}, "one for each feature"),
+        ({"lower": [[0.0, 0.0]]}, "one for each feature"),
+        ({"lower": "0"}, "one for each feature"),
+        ({"upper": np.inf}, "Replace it"),
+        ({"lower": np.nan}, "Replace it"),
+    ],
+)
+def test_from_replicates__bad_ends(ends: dict[str, ArrayLike], remedy: str) -> None:
+    values = [[0.2, 5.0], [0.4, 5.0], [0.1, 3.0], [0.3, 4.0]]
+    with pytest.raises(InputError, match=remedy):
+        from_replicates(values, ["a", "a", "b", "b"], **ends)  # type: ignore[arg-type]
+
+
 def test_from_replicates__range() -> None:
     rows, _ = from_replicates([[10.0], [14.0], [12.0]], [1, 1, 1], support="range")
     assert (rows.lower[0, 0], rows.upper[0, 0]) == (10, 14)

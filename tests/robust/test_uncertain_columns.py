@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protodask.errors import InputError
-from protodask.robust.uncertain_columns import uncertain_columns
+from protodask.robust.formulations import largest_deviation
+from protodask.robust.uncertain_columns import columns_of, uncertain_columns
+from protodask.robust.uncertain_rows import UncertainRows
 
 NAMES = ("a.high", "b", "a.low", "c.mean_low", "c.low", "c.high", "c.mean_high", "c.second", "a.mean", "c.origin")
 VALUES = np.array(
@@ -66,3 +70,41 @@ def test_uncertain_columns__contradiction_names_the_row_of_the_dataset() -> None
     columns = uncertain_columns(("x.low", "x.high"))
     with pytest.raises(InputError, match="In sample 1001, feature x, lower is above upper"):
         columns.rows(np.array([[0.0, 1.0], [2.0, 1.0]]), first_row=1000)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.booleans(), st.booleans(), st.booleans())
+def test_columns_of__say_the_same_of_the_rows(
+    seed: int, n_rows: int, exact_means: bool, second_moment: bool, origin: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    lower = random.normal(size=(n_rows, 3))
+    upper = lower + random.random((n_rows, 3)) * [1, 0, 1]
+    mean_low, mean_high = lower + 0.25 * (upper - lower), lower + 0.75 * (upper - lower)
+    mean_low[:, 2], mean_high[:, 2] = lower[:, 2], upper[:, 2]
+    about = random.normal(size=(n_rows, 3)) if origin and second_moment else None
+    zero = 0.0 if about is None else about
+    second = np.square(np.maximum(np.abs(lower - zero), np.abs(upper - zero))) if second_moment else None
+    rows = UncertainRows(lower, upper, mean_low, mean_high, second, about)
+    rows = rows.exact_means() if exact_means else rows
+    names = ["iron", "age", "größe.mm"]
+    table = columns_of(rows, names)
+    assert "age" in table
+    again = uncertain_columns(list(table))
+    assert again.features == tuple(names)
+    found = again.rows(np.column_stack(list(table.values())))
+    for name in ("lower", "upper", "mean_low", "mean_high"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(rows, name))
+    for one, other in zip(found.normalised(), rows.normalised(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(largest_deviation(found), largest_deviation(rows))
+
+
+def test_columns_of__an_infinite_second_moment_is_finite_in_a_table() -> None:
+    rows = UncertainRows([[-3.0], [1.0]], [[1.0], [2.0]], second_moment=[[np.inf], [1.5]], origin=[[0.0], [1.0]])
+    np.testing.assert_array_equal(columns_of(rows, ["a"])["a.second"], [9.0, 1.0])
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "a"), ("a", "b.low"), ("a.b", "a.b")])
+def test_columns_of__refuses_names_that_would_be_read_otherwise(names: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match=r"(?i)give .*name|Rename|Add what is missing|Leave out"):
+        columns_of(UncertainRows.point(np.zeros((2, 2))), names)

@@ -1,0 +1,112 @@
+"""Carrying out the steps on robust models: planes for rows whose features are known only roughly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protodask.data import Dataset
+from protodask.data.storage import check_file_free, check_free, locate
+from protodask.engine import Engine
+from protodask.errors import InputError
+from protodask.pipeline.json_file import write_json
+from protodask.pipeline.published import published_model
+from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted, RobustResult
+from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
+from protodask.pipeline.settings import run_directory
+from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
+from protodask.robust.clarabel_library import load_clarabel
+from protodask.robust.config import RobustConfig
+from protodask.robust.measures import evaluate_robust
+from protodask.robust.model import RobustModel
+from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
+from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
+from protodask.robust.training import PlanePass, RowsOfColumns, robustly_fitted
+from protodask.robust.uncertain_columns import uncertain_columns
+
+RobustStep = RobustFitStep | RobustPredictStep | RobustEvaluateStep
+RobustListener = Callable[[PlanePass], None]
+
+
+def check_robust(step: RobustStep) -> None:
+    """Refuse settings that cannot work whatever the data."""
+    match step:
+        case RobustFitStep():
+            robust_config(step)
+            run_directory(step.out, step.run_dir)
+        case RobustEvaluateStep():
+            if step.eps is not None and not 0 < step.eps < 1:
+                raise InputError(f"eps is {step.eps}.", "Give a probability of error above 0 and below 1.")
+        case RobustPredictStep():
+            pass
+
+
+def robust_config(step: RobustFitStep) -> RobustConfig:
+    """The checked settings of a robust fit."""
+    return RobustConfig(
+        formulation=step.formulation,
+        eps=step.eps,
+        C=step.cost,
+        gap=step.gap,
+        max_passes=step.max_passes,
+        weighted=step.weighted,
+    )
+
+
+def perform_robust(step: RobustStep, engine: Engine, listen: RobustListener | None = None) -> RobustResult:
+    """Do what a step says; `listen` hears every pass of a fit."""
+    match step:
+        case RobustFitStep():
+            return _fit(step, engine, listen)
+        case RobustPredictStep():
+            return _predict(step, engine)
+        case RobustEvaluateStep():
+            return _evaluate(step, engine)
+
+
+def _fit(step: RobustFitStep, engine: Engine, listen: RobustListener | None) -> RobustFitted:
+    load_clarabel()  # whether there is anything to solve with is asked before the work is done
+    config = robust_config(step)
+    where = locate(step.out)
+    run_dir = locate(run_directory(where, step.run_dir))
+    published = published_model(where, run_dir, step.overwrite, ROBUST_MODEL, _fingerprint_at)
+    data = Dataset.open(step.data)
+    keep = step.run_dir is not None
+    with robustly_fitted(data, config, run_dir, engine, listen, step.terms, keep) as run:
+        if robust_fingerprint(run.model) != published:
+            save_robust_model(run.model, where, overwrite=step.overwrite)
+    return RobustFitted(where, run.model, run.history)
+
+
+def _fingerprint_at(path: str) -> str:
+    return robust_fingerprint(load_robust_model(path))
+
+
+def _predict(step: RobustPredictStep, engine: Engine) -> RobustPredicted:
+    model = load_robust_model(step.model)
+    where = locate(step.out)
+    check_free(where, step.overwrite, ROBUST_PREDICTIONS)
+    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
+    name = step.formulation or model.certifying
+    rows = predict_robust(
+        model, source, rows_of_model(model), where, engine, formulation=name, overwrite=step.overwrite
+    )
+    return RobustPredicted(where, rows, name)
+
+
+def _evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
+    model = load_robust_model(step.model)
+    if step.out is not None:
+        check_file_free(step.out, step.overwrite)
+    source, codes = rows_of_step(model, step, engine)
+    name = step.formulation or model.certifying
+    eps = model.config.eps if step.eps is None else step.eps
+    sums = evaluate_robust(model, source, rows_of_model(model), codes, engine, formulation=name, eps=eps)
+    result = RobustEvaluated(step.model, step.data, sums, name, eps, step.out)
+    if step.out is not None:
+        write_json(step.out, result.describe(), step.overwrite)
+    return result
+
+
+def rows_of_model(model: RobustModel) -> RowsOfColumns:
+    """What the numbers of rows like those a model was trained on say of its features."""
+    return RowsOfColumns(uncertain_columns(model.feature_names))

@@ -1,0 +1,65 @@
+"""What robust predictions and the run directories of robust fits are, as plain values."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from protodask.data.bounded import file_status
+from protodask.data.records import recognize, unseal
+from protodask.data.storage import storage_errors
+from protodask.places import mask
+from protodask.prototypes.runs import RunDirectory, read_history, read_log
+from protodask.robust.bundle_run import STAGE
+from protodask.robust.prediction import RECORD
+
+PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
+"""The log of the passes of one plane."""
+
+
+def describe_robust_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
+    """What robust predictions are of."""
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
+    return {
+        "kind": "robust predictions",
+        "path": mask(path),
+        "rows": fields.integer("rows", 0),
+        "classes": list(fields.labels("classes")),
+        "formulation": fields.text("formulation"),
+        "model": fields.text("model"),
+    }
+
+
+def is_robust_run(record: Mapping[str, Any]) -> bool:
+    """Whether a run directory with these settings (what `read_run` gives) is that of a robust fit."""
+    return record.get("kind") == "robust"
+
+
+def describe_robust_run(path: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """How far a robust fit has come, from its run directory alone."""
+    history = read_history(path, record)
+    directory = RunDirectory.existing(path)
+    with storage_errors(path, "reading"):
+        names = {int(name[1]): name[0] for name in map(PASSES.fullmatch, os.listdir(path)) if name}
+        done = {
+            plane: sum(1 for _ in read_log(os.path.join(path, name), directory.seal_of(name)))
+            for plane, name in sorted(names.items())
+        }
+        recorded = [file_status(path, names[plane]).st_mtime for plane, passes in done.items() if passes]
+    return {
+        "kind": "robust run",
+        "path": mask(path),
+        "finished": history is not None,
+        "dataset": record.get("dataset"),
+        "config": record.get("config"),
+        "environment": record.get("environment"),
+        "passes": [{"plane": plane, "passes": passes} for plane, passes in done.items()],
+        "last_recorded": (
+            datetime.fromtimestamp(max(recorded), UTC).isoformat(timespec="seconds") if recorded else None
+        ),
+        "planes": history or [],
+    }

@@ -1,0 +1,124 @@
+"""Rows as the robust classifier is given them, in memory or not."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
+
+from protodask.data.schema import TARGET, WEIGHT
+from protodask.engine import Block, array_source
+from protodask.errors import InputError, some
+from protodask.robust.kept_terms import UncertainSource
+from protodask.robust.model import RobustModel
+from protodask.robust.terms import Floats
+from protodask.robust.uncertain_columns import uncertain_columns
+from protodask.robust.uncertain_rows import UncertainRows
+
+
+def as_uncertain(rows: Any) -> UncertainRows:
+    """`UncertainRows` as they are, tables by the names of their columns, anything else as points known exactly."""
+    if isinstance(rows, UncertainRows):
+        return rows
+    if hasattr(rows, "columns"):
+        return uncertain_columns([str(name) for name in rows.columns]).rows(_table_values(rows))
+    return UncertainRows.point(rows)
+
+
+def _table_values(table: Any) -> NDArray[Any]:
+    values = np.asarray(table)
+    if values.dtype.kind not in "fiub":
+        wrong = [str(name) for name, kind in table.dtypes.items() if getattr(kind, "kind", "O") not in "fiub"]
+        raise InputError(f"The columns {some(wrong)} are not numbers.", "Encode them, or leave them out.")
+    return values
+
+
+def names_of(rows: Any, model: RobustModel) -> tuple[str, ...]:
+    """The names of the columns of a collection; points without names are those of the features."""
+    if hasattr(rows, "columns"):
+        return tuple(str(name) for name in rows.columns)
+    if len(rows.shape) != 2 or rows.shape[1] != model.n_features:
+        raise InputError(
+            f"The rows are of shape {rows.shape}; the classifier was trained on {model.n_features} features.",
+            "Give the features it was trained on.",
+        )
+    return model.features
+
+
+def source_of(
+    known: UncertainRows, classes: tuple[Any, ...], codes: NDArray[np.intp], weights: Floats
+) -> UncertainSource:
+    """Rows in memory as a source."""
+    given: dict[str, NDArray[Any]] = {
+        "lower": known.lower,
+        "upper": known.upper,
+        "mean_low": known.mean_low,
+        "mean_high": known.mean_high,
+    }
+    if known.second_moment is not None:
+        given["second_moment"] = known.second_moment
+    if known.origin is not None:
+        given["origin"] = known.origin
+    given |= {TARGET.name: codes.astype(np.int32), WEIGHT.name: weights}
+    names = known.feature_names or tuple(f"x{feature}" for feature in range(known.n_features))
+    rows_of = RowsOfArrays(known.feature_names)
+    return UncertainSource(array_source(given), rows_of, names, classes)
+
+
+@dataclass(frozen=True)
+class RowsOfArrays:
+    """Rows of a block that has an array for each of their bounds: a `RowsOfBlock`."""
+
+    feature_names: tuple[str, ...] | None
+
+    def __call__(self, block: Block) -> UncertainRows:
+        return UncertainRows(
+            block["lower"],
+            block["upper"],
+            block["mean_low"],
+            block["mean_high"],
+            block.arrays.get("second_moment"),
+            block.arrays.get("origin"),
+            first_row=block.start,
+            feature_names=self.feature_names,
+        )
+
+
+def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The labels that there are, ascending, and which of them each sample has."""
+    given = np.asarray(y)
+    if given.shape != (n_rows,):
+        raise InputError(f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each.")
+    check_classification_targets(given)
+    labels, codes = np.unique(given, return_inverse=True)
+    if len(labels) < 2:
+        raise InputError("All samples have the same label.", "Give samples of two classes or more.")
+    return labels, codes
+
+
+def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
+    """Finite weights of 0 or more (N,), 1 where none are given."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise InputError(f"There are weights of shape {weights.shape} for {n_rows:,} samples.", "Give one weight each.")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise InputError("Weights are negative, not finite, or all 0.", "Give weights of 0 or more.")
+    return weights
+
+
+def fingerprint_of(known: UncertainRows, codes: NDArray[np.intp], weights: Floats) -> str:
+    """Tells rows with their labels and weights from others."""
+    digest = hashlib.sha256()
+    arrays = [known.lower, known.upper, known.mean_low, known.mean_high, codes.astype(np.int64), weights]
+    for array in (*arrays, known.second_moment, known.origin):
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

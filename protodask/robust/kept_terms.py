@@ -1,0 +1,115 @@
+"""Where the brackets of all samples are kept: in memory, or in a store that the workers can reach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from protodask.data.array_store import ArrayStore, store_key
+from protodask.data.records import RecordKind, recognize, seal, unseal
+from protodask.data.schema import Label
+from protodask.data.storage import Kind, is_url, locate, published, read_attributes, storage_errors
+from protodask.engine import Engine, Source, array_source
+from protodask.errors import InputError, StorageError
+from protodask.places import mask
+from protodask.robust.formulations import SPREAD_TOLERANCE
+from protodask.robust.stored_terms import RowsOfBlock, TermsForm, pack_block
+
+TERMS = Kind("terms", "protodask-robust-terms")
+TERMS_VERSION = 1
+
+RECORD = RecordKind(
+    "terms of a robust fit",
+    TERMS.format,
+    TERMS_VERSION,
+    "Choose another place, or remove what is there.",
+    "Remove them: the fit computes them again.",
+)
+
+
+@dataclass(frozen=True)
+class UncertainSource:
+    """Samples block by block, and what their arrays mean; `target` (N,) and optionally weights are among them."""
+
+    source: Source
+    rows_of: RowsOfBlock
+    features: tuple[str, ...]
+    """Names of the uncertain features."""
+    classes: tuple[Label, ...]
+    dtype: str = "float64"
+
+
+def keep_terms(data: UncertainSource, form: TermsForm, engine: Engine, folder: str) -> Source:
+    """The brackets of all samples, in memory where they are few, else in a store inside `folder`."""
+    size = form.row_bytes * data.source.layout.n_rows
+    if data.source.resident or size <= engine.scheduler.processes().resident_bytes:
+        arrays = engine.collect(data.source, pack_block, data.rows_of, form, label="terms")
+        engine.forget(data.source)
+        return array_source(arrays, data.source.layout.block_rows)
+    return store_terms(data, form, engine, os.path.join(folder, "terms.zarr"))
+
+
+def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: str | os.PathLike[str]) -> ArrayStore:
+    """The brackets of all samples in a store at `place`: those that are there, if they are of the same samples.
+
+    They appear whole or not at all, so that a fit that was interrupted begins them again or has them all.
+    """
+    where = locate(place)
+    wanted = {
+        "data": data.source.key,
+        "formulation": form.formulation,
+        "features": form.n_features,
+        "dtype": form.dtype,
+        "tolerance": SPREAD_TOLERANCE,
+    }
+    found = _stored_key(where, wanted)
+    layout = data.source.layout
+    if found is not None:
+        return ArrayStore(where, layout, form.specs, found)
+    _require_space(where, form.row_bytes * layout.n_rows)
+    key = store_key()
+    record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "key": key}
+    with published(where, False, TERMS) as aside:
+        store = ArrayStore(aside, layout, form.specs, key)
+        with storage_errors(where, "writing"):
+            store.create(seal(record, RECORD.name))
+        engine.map(data.source, pack_block, data.rows_of, form, sink=store, label="terms")
+    engine.forget(data.source)
+    return ArrayStore(where, layout, form.specs, key)
+
+
+def _stored_key(where: str, wanted: dict[str, Any]) -> str | None:
+    """The key of the terms at a place, None if there is nothing; others than those wanted are refused."""
+    try:
+        attributes = read_attributes(where)
+    except StorageError:
+        if not is_url(where) and os.path.exists(where):
+            raise
+        return None
+    if attributes is None and (is_url(where) or not os.path.exists(where)):
+        return None
+    fields = recognize(attributes, RECORD, where)
+    unseal(fields)
+    differing = [name for name, value in wanted.items() if fields.record.get(name) != value]
+    if differing:
+        raise InputError(
+            f"The terms at {mask(where)} are of another fit: they differ in {', '.join(differing)}.",
+            "Choose another place for the terms, or remove these.",
+        )
+    return fields.text("key")
+
+
+def _require_space(where: str, size: int) -> None:
+    if is_url(where):
+        return
+    above = os.path.realpath(where)
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    free = shutil.disk_usage(above).free
+    if size > free:
+        raise StorageError(
+            f"The terms of the fit take {size / 1e9:.1f} GB, and {above} has {free / 1e9:.1f} GB left.",
+            "Free some space, or have them elsewhere: name a run directory on another disk.",
+        )

@@ -1,0 +1,132 @@
+"""Planes that were trained on uncertain rows: what is kept of a fit, and what it says of further rows.
+
+`N` rows, `D` features, `K` classes, `P` planes: one for two classes, else one for each class against the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import Column, Label
+from protodask.errors import InputError
+from protodask.prototypes.tiles import Precision
+from protodask.robust.brackets import rows_of_terms
+from protodask.robust.certified import Tail, certify
+from protodask.robust.config import RobustConfig
+from protodask.robust.formulations import named, unit_terms
+from protodask.robust.terms import Floats
+from protodask.robust.uncertain_rows import UncertainRows
+from protodask.robust.weak_duality import relative_gap
+
+
+@dataclass(frozen=True, eq=False)
+class RobustModel:
+    """Planes `w.x = b`: of two classes the second is where `w.x > b`, of more the one of largest `w.x - b`."""
+
+    weights: Floats
+    """(P, D)."""
+    intercept: Floats
+    """(P,)."""
+    classes: tuple[Label, ...]
+    features: tuple[str, ...]
+    """Names of the uncertain features, `x` where the columns are `x.low`, `x.high` and so on."""
+    columns: tuple[Column, ...]
+    """Of the table it was trained on, and how they become numbers."""
+    config: RobustConfig
+    objective: Floats
+    """`1/2 |w|^2 + sum C_i xi_i` of each plane, (P,)."""
+    lower_bound: Floats
+    """No plane has an objective below it, (P,)."""
+    passes: tuple[int, ...]
+    """Over the samples, or iterations of the cone solver, for each plane."""
+    target_name: str = "target"
+    other_names: tuple[str, ...] = ()
+    """Further columns of that table, which are no features."""
+    precision: Precision = "float64"
+    """Of the numbers it was trained on."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_features(self) -> int:
+        return len(self.features)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the numbers of a row: `x.low`, `x.high` and so on."""
+        return tuple(name for column in self.columns for name in column.feature_names)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def gap(self) -> Floats:
+        """How far each objective may be above the least there is, relative to it, (P,)."""
+        pairs = zip(self.objective, self.lower_bound, strict=True)
+        return np.array([relative_gap(float(value), float(bound)) for value, bound in pairs])
+
+    @property
+    def converged(self) -> bool:
+        """Whether every gap is as small as asked for."""
+        return bool((self.gap <= self.config.gap).all())
+
+    @property
+    def certifying(self) -> str:
+        """The formulation that certifies by default: its own; "SBMV-I" for SVM and M, which know no spread."""
+        return "SBMV-I" if self.config.formulation in ("SVM", "M") else self.config.formulation
+
+    def decision(self, rows: UncertainRows) -> Floats:
+        """`w.m - b` at the middles of the bounds of the means, (N, P)."""
+        if rows.n_features != self.n_features:
+            raise InputError(
+                f"The rows have {rows.n_features} features; the model was trained on {self.n_features}.",
+                "Give the features it was trained on.",
+            )
+        return rows.mean_midpoint @ self.weights.T - self.intercept
+
+    def predict(self, rows: UncertainRows) -> NDArray[np.intp]:
+        """The class (N,) of each row, as an index into `classes`."""
+        return codes_of(self.decision(rows))
+
+    def certified_eps(self, rows: UncertainRows, formulation: str | None = None) -> Floats:
+        """A bound of the probability (N,) that a row is not of the class that `predict` says, 1 where none is known.
+
+        By the brackets of `formulation`, or of `certifying`. With more than two classes the bounds against each other
+        class add up.
+        """
+        predicted = self.predict(rows)
+        name = named(self.certifying if formulation is None else formulation)
+        tail: Tail = "chebyshev" if name == "MC" else "bernstein"
+        terms = unit_terms(rows, name)
+        if self.n_classes == 2:
+            return certify(terms, self.weights[0], float(self.intercept[0]), tail).eps
+        found = np.zeros(len(rows))
+        for code in np.unique(predicted):
+            own = np.flatnonzero(predicted == code)
+            some = rows_of_terms(terms, own)
+            for other in range(self.n_classes):
+                if other != code:
+                    weights = self.weights[code] - self.weights[other]
+                    intercept = float(self.intercept[code] - self.intercept[other])
+                    found[own] += certify(some, weights, intercept, tail).eps
+        return np.minimum(found, 1.0)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model to a Zarr store, whole or not at all."""
+        from protodask.robust.persistence import save_robust_model
+
+        save_robust_model(self, path, overwrite=overwrite)
+
+
+def codes_of(decision: Floats) -> NDArray[np.intp]:
+    """The class (N,) that values (N, P) speak for: the first of several as large."""
+    if decision.shape[1] == 1:
+        return (decision[:, 0] >= 0).astype(np.intp)
+    codes: NDArray[np.intp] = decision.argmax(axis=1)
+    return codes

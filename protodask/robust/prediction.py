@@ -1,0 +1,128 @@
+"""Scoring uncertain rows into a store, block by block."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protodask.data.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, label_column, write_part
+from protodask.data.records import RecordKind, seal
+from protodask.data.schema import Label
+from protodask.data.storage import Kind, locate, published
+from protodask.engine import Arrays, Block, EngineLike, Sink, Source, open_engine
+from protodask.robust.formulations import named
+from protodask.robust.model import RobustModel, codes_of
+from protodask.robust.passes import tiles
+from protodask.robust.persistence import robust_fingerprint
+from protodask.robust.stored_terms import RowsOfBlock
+
+ROBUST_PREDICTIONS = Kind("robust predictions", "protodask-robust-predictions")
+ROBUST_PREDICTIONS_VERSION = 1
+
+RECORD = RecordKind(
+    "robust predictions",
+    ROBUST_PREDICTIONS.format,
+    ROBUST_PREDICTIONS_VERSION,
+    "Make them with `protodask robust predict`.",
+    "Predict again, or restore the predictions from a copy.",
+)
+
+PREDICTED, DECISION, CERTIFIED = "predicted", "decision", "certified_eps"
+
+
+def predict_block(block: Block, model: RobustModel, rows_of: RowsOfBlock, formulation: str) -> Arrays:
+    """Index of the predicted class, `w.m - b` of each plane and the certified eps of the rows of a block."""
+    found: dict[str, Any] = {
+        PREDICTED: np.empty(block.n_rows, dtype=np.int32),
+        DECISION: np.empty((block.n_rows, len(model.weights))),
+        CERTIFIED: np.empty(block.n_rows),
+    }
+    for tile in tiles(block):
+        own = slice(tile.start - block.start, tile.stop - block.start)
+        rows = rows_of(tile)
+        found[DECISION][own] = decision = model.decision(rows)
+        found[PREDICTED][own] = codes_of(decision)
+        found[CERTIFIED][own] = model.certified_eps(rows, formulation)
+    return found
+
+
+def predict_robust(
+    model: RobustModel,
+    source: Source,
+    rows_of: RowsOfBlock,
+    out: str | os.PathLike[str],
+    engine: EngineLike = None,
+    *,
+    formulation: str | None = None,
+    overwrite: bool = False,
+) -> int:
+    """Write predicted class, decision and certified eps of every row to `out`; returns the number of rows.
+
+    A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `predicted`,
+    `certified_eps` and `decision`, or `decision_<class>` for each of more than two classes); any other a Zarr group
+    with the arrays `predicted` (N,), indices into the attribute `classes`, `decision` (N, P) and `certified_eps` (N,).
+    Either appears whole or not at all.
+    """
+    name = named(model.certifying if formulation is None else formulation)
+    where = locate(out)
+    record = seal(
+        {
+            "format": ROBUST_PREDICTIONS.format,
+            "version": ROBUST_PREDICTIONS_VERSION,
+            "model": robust_fingerprint(model),
+            "formulation": name,
+            "classes": list(model.classes),
+            "rows": source.layout.n_rows,
+            "identity": store_key(),
+        },
+        RECORD.name,
+    )
+    as_parquet = is_parquet(where)
+    if as_parquet:
+        check_parquet(where, "Predictions")
+    with open_engine(engine) as opened, published(where, overwrite, ROBUST_PREDICTIONS) as place:
+        sink = _parquet_sink(place, model, record) if as_parquet else _zarr_sink(place, model, source, record)
+        rows = opened.map(source, predict_block, opened.share(model), rows_of, name, sink=sink, label="predict")
+        opened.forget(source)
+    return rows
+
+
+def _zarr_sink(place: str, model: RobustModel, source: Source, record: Mapping[str, Any]) -> Sink:
+    arrays = (
+        ArraySpec(PREDICTED, "int32"),
+        ArraySpec(DECISION, "float64", len(model.weights)),
+        ArraySpec(CERTIFIED, "float64"),
+    )
+    store = ArrayStore(place, source.layout, arrays, store_key())
+    store.create(record)
+    return store
+
+
+@dataclass(frozen=True)
+class _ParquetSink:
+    """Writes each block as a file of its own."""
+
+    folder: str
+    classes: tuple[Label, ...]
+    identity: str
+
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        decision = arrays[DECISION]
+        named_by = [DECISION] if decision.shape[1] == 1 else [f"{DECISION}_{label}" for label in self.classes]
+        columns: dict[str, Any] = {
+            "row": np.arange(start, start + len(decision), dtype=np.int64),
+            PREDICTED: label_column(self.classes, arrays[PREDICTED]),
+            CERTIFIED: arrays[CERTIFIED],
+            **dict(zip(named_by, decision.T, strict=True)),
+        }
+        write_part(self.folder, number, self.identity, columns)
+
+
+def _parquet_sink(place: str, model: RobustModel, record: Mapping[str, Any]) -> Sink:
+    create_folder(place, record)
+    return _ParquetSink(place, model.classes, record["identity"])

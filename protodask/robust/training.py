@@ -1,0 +1,255 @@
+"""Training planes on samples of any number: the brackets once, then a bundle for each plane."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from protodask.data.dataset import Dataset
+from protodask.data.schema import FEATURES, Column
+from protodask.data.unweighted import UnweightedSource
+from protodask.engine import Block, Engine, EngineLike, Source, open_engine
+from protodask.prototypes.fitting import dataset_for_training, own_directory
+from protodask.prototypes.own_folder import temporary_folder
+from protodask.prototypes.runs import RunDirectory, environment
+from protodask.prototypes.training import ConvergenceWarning, warn_of_large_weights
+from protodask.robust.bundle import BundleSolution, Pass, solve_bundle
+from protodask.robust.bundle_run import recorded_passes
+from protodask.robust.config import RobustConfig
+from protodask.robust.formulations import spread_multiple
+from protodask.robust.kept_terms import UncertainSource, keep_terms, store_terms
+from protodask.robust.model import RobustModel
+from protodask.robust.stored_terms import ClassAgainstRest, TermsForm
+from protodask.robust.terms import Floats
+from protodask.robust.uncertain_columns import UncertainColumns, uncertain_columns
+from protodask.robust.uncertain_rows import UncertainRows
+
+
+@dataclass(frozen=True, eq=False)
+class PlaneFit:
+    """What a solver says of the plane of one class."""
+
+    weights: Floats
+    """(D,)."""
+    intercept: float
+    objective: float
+    lower_bound: float
+    status: str
+    passes: int
+    """Over the samples, or iterations of the cone solver."""
+    history: tuple[Pass, ...] = ()
+
+    @classmethod
+    def of_bundle(cls, found: BundleSolution) -> PlaneFit:
+        return cls(
+            found.weights,
+            found.intercept,
+            found.objective,
+            found.dual_objective,
+            found.status,
+            found.passes,
+            found.history,
+        )
+
+
+@dataclass(frozen=True)
+class PlanePass:
+    """A pass over the samples is done."""
+
+    plane: int
+    """Counted from 1."""
+    n_planes: int
+    done: Pass
+
+
+OnPass = Callable[[PlanePass], None]
+
+
+@dataclass(frozen=True)
+class RobustRun:
+    """What a robust fit leaves behind."""
+
+    model: RobustModel
+    history: tuple[tuple[Pass, ...], ...]
+    """The passes of each plane."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfColumns:
+    """What the features of a dataset's block say: a `RowsOfBlock`."""
+
+    columns: UncertainColumns
+
+    def __call__(self, block: Block) -> UncertainRows:
+        return self.columns.rows(block[FEATURES.name], block.start)
+
+
+def fit_robust(
+    data: Dataset,
+    config: RobustConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    on_pass: OnPass | None = None,
+    terms: str | os.PathLike[str] | None = None,
+) -> RobustRun:
+    """Train planes on a dataset whose features are known roughly, as the names of its columns say.
+
+    A feature `x` is a column `x` known exactly, or columns `x.low`, `x.high` and so on, see `uncertain_columns`. Two
+    classes are one plane, more are one for each class against the rest.
+
+    With `run_dir` every pass is recorded: the same call again, after an interruption, continues where the last one
+    stopped and ends with the same model; with a smaller gap it goes on from there. The brackets of the samples are
+    computed once, block by block. Where they are too many for memory they are kept in the run directory (without one,
+    in a temporary folder), which on a cluster the workers must be able to reach; or at the place `terms`, where other
+    fits of the same data and formulation find them, whatever their `eps` and `C`.
+    """
+    with robustly_fitted(data, config, run_dir, engine, on_pass, terms) as run:
+        return run
+
+
+@contextmanager
+def robustly_fitted(
+    data: Dataset,
+    config: RobustConfig | None = None,
+    run_dir: str | os.PathLike[str] | None = None,
+    engine: EngineLike = None,
+    on_pass: OnPass | None = None,
+    terms: str | os.PathLike[str] | None = None,
+    keep: bool = True,
+) -> Iterator[RobustRun]:
+    """What `fit_robust` returns, while nobody else may use the run directory; unless to `keep`, it goes with the body.
+
+    If the body fails the run directory stays in any case.
+    """
+    settings = RobustConfig() if config is None else config
+    if settings.weighted:
+        warn_of_large_weights(data.summary)
+    known = uncertain_dataset(data, settings)
+    form = TermsForm.of(settings.formulation, len(known.features), known.dtype)
+    record = {"kind": "robust", "config": settings.problem(), "dataset": data.key}
+    with (
+        open_engine(engine) as opened,
+        nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
+        temporary_folder() if directory is None else nullcontext(directory.path) as folder,
+    ):
+        kept = keep_terms(known, form, opened, folder) if terms is None else store_terms(known, form, opened, terms)
+        found = train_planes(kept, form, len(data.classes), settings, opened, directory, on_pass)
+        opened.forget(kept)
+        if directory is not None:
+            directory.finish([plane_summary(plane) for plane in found])
+        rows = dataset_for_training(data)
+        model = replace(
+            make_model(found, settings, known),
+            columns=rows.columns,
+            target_name=rows.target_name,
+            other_names=rows.other_names,
+            precision="float32" if known.dtype == "float32" else "float64",
+            provenance=provenance(data, settings, found),
+        )
+        warn_if_short(model)
+        yield RobustRun(model, tuple(plane.history for plane in found))
+
+
+def uncertain_dataset(data: Dataset, config: RobustConfig) -> UncertainSource:
+    """A dataset as samples that are known roughly."""
+    counted = config.weighted or not (data.has_weight or data.has_inclusion)
+    columns = uncertain_columns(data.feature_names)
+    return UncertainSource(
+        source=data if counted else UnweightedSource(data),
+        rows_of=RowsOfColumns(columns),
+        features=columns.features,
+        classes=data.classes,
+        dtype=data.dtype.name,
+    )
+
+
+def train_planes(
+    terms: Source,
+    form: TermsForm,
+    n_classes: int,
+    config: RobustConfig,
+    engine: Engine,
+    directory: RunDirectory | None = None,
+    on_pass: OnPass | None = None,
+) -> list[PlaneFit]:
+    """The plane of two classes, the second against the first, or those of each of more classes against the rest."""
+    multiple = spread_multiple(config.formulation, config.eps)
+    positives = positive_codes(n_classes)
+    found: list[PlaneFit] = []
+    for number, positive in enumerate(positives, 1):
+
+        def listen(done: Pass, number: int = number) -> None:
+            if on_pass is not None:
+                on_pass(PlanePass(number, len(positives), done))
+
+        solution = solve_bundle(
+            terms,
+            ClassAgainstRest(form, multiple, positive, config.C),
+            engine,
+            gap=config.gap,
+            max_passes=config.max_passes,
+            recorded=None if directory is None else recorded_passes(directory, number),
+            on_pass=listen,
+        )
+        found.append(PlaneFit.of_bundle(solution))
+    return found
+
+
+def positive_codes(n_classes: int) -> list[int]:
+    """The classes that a plane is for: the second of two, or each of more."""
+    return [1] if n_classes == 2 else list(range(n_classes))
+
+
+def make_model(found: Sequence[PlaneFit], config: RobustConfig, known: UncertainSource) -> RobustModel:
+    """The model that planes amount to, of a table of which nothing is known but the features."""
+    return RobustModel(
+        weights=np.stack([plane.weights for plane in found]),
+        intercept=np.array([plane.intercept for plane in found]),
+        classes=known.classes,
+        features=known.features,
+        columns=tuple(Column(name) for name in known.features),
+        config=config,
+        objective=np.array([plane.objective for plane in found]),
+        lower_bound=np.array([plane.lower_bound for plane in found]),
+        passes=tuple(plane.passes for plane in found),
+    )
+
+
+def warn_if_short(model: RobustModel) -> None:
+    """Warn where a gap is larger than was asked for."""
+    if not model.converged:
+        warnings.warn(
+            f"The gap is {model.gap.max():.1e} after {max(model.passes)} passes; {model.config.gap:.1e} was asked for. "
+            "Raise max_passes or gap, or bring the features to similar scales.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def plane_summary(plane: PlaneFit) -> dict[str, Any]:
+    """How the training of a plane went, as plain JSON values."""
+    return {
+        "status": plane.status,
+        "objective": plane.objective,
+        "lower_bound": plane.lower_bound,
+        "passes": [asdict(done) for done in plane.history],
+    }
+
+
+def provenance(data: Dataset, config: RobustConfig, found: Sequence[PlaneFit]) -> Mapping[str, Any]:
+    """Where a model comes from."""
+    return {
+        "dataset": data.key,
+        "rows": data.n_rows,
+        "config": config.as_dict(),
+        "environment": environment(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "planes": [plane_summary(plane) for plane in found],
+    }

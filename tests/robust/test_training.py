@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from reference.uncertain_tables import dataset_of, drawn_columns
+
+from protodask.engine import Engine, open_engine, thread_engine
+from protodask.errors import FormatError, InputError
+from protodask.prototypes.training import ConvergenceWarning
+from protodask.robust import RobustClassifier
+from protodask.robust.config import RobustConfig
+from protodask.robust.formulations import FORMULATIONS
+from protodask.robust.measures import certified_sums, evaluate_robust
+from protodask.robust.model import RobustModel
+from protodask.robust.prediction import predict_robust
+from protodask.robust.training import PlanePass, RowsOfColumns, fit_robust
+from protodask.robust.uncertain_columns import uncertain_columns
+
+CONFIG = RobustConfig("SBMV-I", gap=1e-3)
+
+LITTLE = 4 * 2**20
+"""Memory of an engine that keeps hardly anything: terms go to the disk."""
+
+
+def same(left: RobustModel, right: RobustModel) -> bool:
+    return all(
+        np.array_equal(getattr(left, name), getattr(right, name))
+        for name in ("weights", "intercept", "objective", "lower_bound")
+    )
+
+
+@pytest.mark.parametrize("formulation", [name for name in FORMULATIONS if name not in ("SMV", "SMV-I", "SM", "SM-I")])
+def test_fit_robust__of_a_dataset_is_the_fit_of_its_rows(formulation: str, tmp_path: Path) -> None:
+    columns, y, rows = drawn_columns(300, 4)
+    found = fit_robust(dataset_of(columns, y, tmp_path / "data.zarr"), RobustConfig(formulation, gap=1e-6)).model
+    whole = RobustClassifier(formulation, gap=1e-6, solver="conic").fit(rows, y)
+    assert found.objective[0] == pytest.approx(whole.objective_, rel=3e-6)
+    # Middles of the bounds are rounded to the float32 of the dataset.
+    assert found.lower_bound[0] <= whole.objective_ * (1 + 1e-7)
+    np.testing.assert_array_equal(found.predict(rows), whole.predict(rows))
+    assert found.features == ("x1", "x2", "x3", "x0")
+    assert found.converged
+
+
+def test_fit_robust__of_stored_terms_is_that_of_terms_in_memory(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(1000, 4)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    first = fit_robust(data, CONFIG).model
+    stored = tmp_path / "terms.zarr"
+    with thread_engine(2) as engine:
+        assert same(fit_robust(data, CONFIG, engine=engine, terms=stored).model, first)
+    written = (stored / "spread" / "c" / "0" / "0").stat().st_mtime_ns
+    # Another eps and C find them there.
+    other = fit_robust(data, replace(CONFIG, eps=0.3, C=0.1), terms=stored).model
+    assert (stored / "spread" / "c" / "0" / "0").stat().st_mtime_ns == written
+    assert same(fit_robust(data, replace(CONFIG, eps=0.3, C=0.1)).model, other)
+
+
+def test_fit_robust__has_the_same_bits_on_one_and_two_workers(
+    start_cluster: Callable[[int], LocalCluster], tmp_path: Path
+) -> None:
+    columns, y, _ = drawn_columns(1000, 4)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    alone = fit_robust(data, CONFIG).model
+    for n_workers in (1, 2):
+        with Client(start_cluster(n_workers)) as client, open_engine(client) as engine:
+            assert same(fit_robust(data, CONFIG, engine=engine, terms=tmp_path / f"terms{n_workers}").model, alone)
+            assert same(fit_robust(data, CONFIG, engine=engine).model, alone)
+
+
+def test_fit_robust__that_was_interrupted_ends_with_the_same_bits(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(600, 4, n_classes=3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    passes: list[PlanePass] = []
+    whole = fit_robust(data, CONFIG, on_pass=passes.append)
+    assert {done.plane for done in passes} == {1, 2, 3}
+    assert [len(plane) for plane in whole.history] == list(whole.model.passes)
+
+    class Stop(Exception):
+        pass
+
+    def stop_after(count: int) -> Callable[[PlanePass], None]:
+        left = iter(range(count))
+
+        def listen(_: PlanePass) -> None:
+            if next(left, None) is None:
+                raise Stop
+
+        return listen
+
+    for count in (0, 3, len(passes) - 2):
+        with pytest.raises(Stop):
+            fit_robust(data, CONFIG, run_dir=tmp_path / "run", on_pass=stop_after(count))
+    assert same(fit_robust(data, CONFIG, run_dir=tmp_path / "run").model, whole.model)
+    # What tells when to stop is no part of the problem: a run goes on to a smaller gap.
+    finer = replace(CONFIG, gap=1e-6)
+    assert same(fit_robust(data, finer, run_dir=tmp_path / "run").model, fit_robust(data, finer).model)
+    with pytest.raises(InputError, match="choose another run directory"):
+        fit_robust(data, replace(CONFIG, eps=0.01), run_dir=tmp_path / "run")
+
+
+def test_fit_robust__keeps_terms_of_many_rows_in_the_run_directory(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(3000, 6)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    config = RobustConfig("SBM", gap=1e-2)
+    with thread_engine(2, LITTLE) as engine:
+        found = fit_robust(data, config, run_dir=tmp_path / "run", engine=engine).model
+    assert (tmp_path / "run" / "terms.zarr").is_dir()
+    assert same(fit_robust(data, config).model, found)
+
+
+def test_stored_terms__of_something_else_are_refused(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    fit_robust(data, RobustConfig("SBM"), terms=tmp_path / "terms.zarr")
+    with pytest.raises(InputError, match="differ in formulation"):
+        fit_robust(data, RobustConfig("SBMV"), terms=tmp_path / "terms.zarr")
+    other = dataset_of(columns, 1 - y, tmp_path / "other.zarr")
+    with pytest.raises(InputError, match="differ in data"):
+        fit_robust(other, RobustConfig("SBM"), terms=tmp_path / "terms.zarr")
+    with pytest.raises(FormatError, match="Choose another place"):
+        fit_robust(data, RobustConfig("SBM"), terms=tmp_path / "data.zarr")
+
+
+def test_stored_terms__that_are_damaged_are_told(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    fit_robust(data, RobustConfig("SBM"), terms=tmp_path / "terms.zarr")
+    chunk = tmp_path / "terms.zarr" / "spread" / "c" / "1" / "0"
+    content = bytearray(chunk.read_bytes())
+    content[5] ^= 255
+    chunk.write_bytes(content)
+    with pytest.raises(FormatError, match="Compute it again"):
+        fit_robust(data, RobustConfig("SBM"), terms=tmp_path / "terms.zarr")
+
+
+def test_weights__count_unless_told_otherwise(tmp_path: Path) -> None:
+    columns, y, rows = drawn_columns(200, 3)
+    weight = (np.arange(200) % 3).astype(float)
+    data = dataset_of(columns, y, tmp_path / "data.zarr", weight)
+    config = RobustConfig("SBM", gap=1e-6)
+    weighted = fit_robust(data, config).model
+    expected = RobustClassifier("SBM", gap=1e-6).fit(rows, y, sample_weight=weight)
+    assert weighted.objective[0] == pytest.approx(expected.objective_, rel=3e-6)
+    plain = fit_robust(data, replace(config, weighted=False)).model
+    assert plain.objective[0] == pytest.approx(RobustClassifier("SBM", gap=1e-6).fit(rows, y).objective_, rel=3e-6)
+    assert weighted.objective[0] != pytest.approx(plain.objective[0], rel=1e-3)
+
+
+def test_rows_that_contradict__are_named_by_row_and_feature(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    columns["x2.low"][150] = columns["x2.high"][150] + 1
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    with pytest.raises(InputError, match="sample 150, feature x2, lower is above upper"):
+        fit_robust(data, CONFIG)
+
+
+def test_too_few_passes__are_a_warning(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    with pytest.warns(ConvergenceWarning, match="Raise max_passes"):
+        fit_robust(data, RobustConfig("SBM", gap=1e-9, max_passes=1))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Path) -> None:
+    import pandas
+    import zarr
+
+    columns, y, rows = drawn_columns(300, 4, n_classes)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    model = fit_robust(data, CONFIG).model
+    rows_of = RowsOfColumns(uncertain_columns(data.feature_names))
+    with thread_engine(2) as engine:
+        for name in ("scores.zarr", "scores.parquet"):
+            assert predict_robust(model, data, rows_of, tmp_path / name, engine) == 300
+    read = partial(zarr.load, tmp_path / "scores.zarr")
+    np.testing.assert_array_equal(read(path="predicted"), model.predict(rows))
+    np.testing.assert_array_equal(read(path="decision"), model.decision(rows))
+    np.testing.assert_array_equal(read(path="certified_eps"), model.certified_eps(rows))
+    table = pandas.read_parquet(tmp_path / "scores.parquet").sort_values("row")
+    np.testing.assert_array_equal(table["predicted"], np.asarray(model.classes)[model.predict(rows)])
+    decisions = ["decision"] if n_classes == 2 else ["decision_0", "decision_1", "decision_2"]
+    np.testing.assert_array_equal(table[decisions], model.decision(rows))
+    sums = evaluate_robust(model, data, rows_of, np.arange(n_classes))
+    expected = certified_sums(model.predict(rows) == y, model.certified_eps(rows), CONFIG.eps)
+    assert sums.expected_certified_error == pytest.approx(expected.expected_certified_error)
+    assert sums.certified == expected.certified
+
+
+def test_engine__is_not_closed_if_it_was_given(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(100, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    engine = Engine()
+    fit_robust(data, CONFIG, engine=engine)
+    fit_robust(data, CONFIG, engine=engine)
