@@ -2,10 +2,20 @@
 
     min F(w, b) = 1/2 |w|^2 + R(w, b),     R(w, b) = sum_i C_i max(0, 1 + y_i b + B_i(w))
 
-A pass evaluates one plane and brings cuts, the samples nearest to their kinks, and the curvature of the smoothed risk
-(`passes.py`). The next plane minimises the model with Newton's charge for a step from the best plane so far: where the
-risk is smooth it is Newton's step, where it has kinks the minorants know them. Each pass raises the lower bound of the
-model without any charge, and the run ends once the best plane is as close to it as asked for.
+A pass evaluates one plane and brings cuts, the samples nearest to their kinks, and curvature (`passes.py`). The next
+plane `z = (w, b)` minimises the model (`minorants.py`, `master.py`) with Newton's charge for a step from the center,
+the best plane so far,
+
+    model(z) + 1/2 (z - center)^T H (z - center),     H = charge A + max(charge, 1) W + max(charge - 1, 0) I
+
+`W = sum_i alpha_i B_i''(w)` curves as the norms of the brackets do, at the multipliers `alpha_i` of the model's lowest
+plane for the samples that it has one by one, at `C_i` or 0 for all others: with few samples this is the step of
+sequential quadratic programming. `A` stands for the kinks of hinges that the model does not know: the curvature of
+hinges smoothed over a band, of the others only, which is Newton's step where many samples decide. Charges grow with
+failed steps and fall with good ones; only `A` is a matter of taste and may count for less.
+
+Each pass raises the lower bound, that of the model without any charge, and the run ends once the best plane is as close
+to it as asked for. Steps are judged by the best multiple of their plane, see `best_multiple`.
 
 `N` samples, `D` features.
 """
@@ -145,8 +155,8 @@ class _Bundle:
         self.best = 2.0 * float(survey.cost.min())
         self.plane = np.append(np.zeros(n_features), 1.0 if survey.cost[0] >= survey.cost[1] else -1.0)
         # b is best at a kink: |b| <= 1 + |B_i(w)| <= 1 + |points| |w|, and 1/2 |w|^2 <= F at no weights.
-        reach = float(np.linalg.norm(survey.reach + np.abs(origin)))
-        self.box = 1.0 + reach * float(np.sqrt(2 * self.best))
+        self.reach = survey.reach + np.abs(origin)
+        self.box = 1.0 + float(np.linalg.norm(self.reach)) * float(np.sqrt(2 * self.best))
         self.lower = 0.0
         self.center: Answer | None = None
         self.center_plane, self.center_band = self.plane, FIRST_BAND
@@ -224,7 +234,7 @@ class _Bundle:
     def raise_bound(self, number: int) -> None:
         model = self.minorants.model
         step = minimize_model(model, self.level)
-        bound, shares = lower_bound(model, step.multipliers, self.box)
+        bound, shares = lower_bound(model, step.multipliers, self.reach, self.box)
         if np.isfinite(step.plane).all():
             self.lowest = step.plane
         self.lower = min(max(self.lower, bound), self.best)
@@ -232,10 +242,7 @@ class _Bundle:
         self.minorants.thin_out(shares, step.multipliers, number)
 
     def next_plane(self) -> Floats:
-        """The plane the model with the charge proposes; the hinges that the model has one by one are not charged for.
-
-        What they curve by themselves is, at the multipliers of the step before.
-        """
+        """The plane that the model with the charge proposes."""
         assert self.center is not None
         weights, near = self.center_plane[:-1], self.center.near
         whole = np.where(near.hinge > 0, near.cost, 0.0)
@@ -306,10 +313,9 @@ def best_multiple(answer: Answer, plane: Floats) -> tuple[float, float]:
         reach = float(np.abs(near.hinge).max())
         low, high = max(low, 1 / (1 + reach)), min(high, 1 / (1 - reach) if reach < 1 else high)
     off = near.hinge - 1.0
-    own = np.where(near.hinge > 0, near.cost, 0.0)
     # The others: a constant and what grows with t.
-    still = float(answer.cuts.value[0] - own.sum())
-    grows = answer.risk - float(own @ near.hinge) - still
+    still = float(answer.rest.value[0])
+    grows = float(answer.rest.at(plane[:-1], float(plane[-1]))[0]) - still
 
     def slope(times: float) -> float:
         return times * square + grows + float(near.cost @ np.where(1.0 + times * off > 0, off, 0.0))

@@ -59,7 +59,7 @@ def _near_length(n_features: int) -> int:
 
 def _length(n_near: int, n_features: int) -> int:
     """Numbers of an answer."""
-    cuts = N_CUTS * (_line_length(n_features) + n_features)
+    cuts = N_CUTS * (_line_length(n_features) + n_features) + _line_length(n_features)
     return 1 + cuts + (n_features + 1) ** 2 + n_features**2 + n_near * _near_length(n_features)
 
 
@@ -74,6 +74,7 @@ def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
     near, cuts = answer.near, answer.cuts
     each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _line_rows(near.cuts), near.spread, near.spent]
     parts = [np.array([float(len(near.row))]), _line_rows(cuts).ravel(), cuts.round.ravel()]
+    parts += [_line_rows(answer.rest).ravel()]
     parts += [answer.across.ravel(), answer.within.ravel()]
     found = np.concatenate([*parts, np.column_stack(each).ravel()])
     packed = np.zeros(_length(n_near, n_features))
@@ -91,6 +92,7 @@ def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) ->
 
     count, line = int(packed[0]), _line_length(n_features)
     cuts = replace(_lines_of(table(N_CUTS, line)), round=table(N_CUTS, n_features).copy())
+    rest = _lines_of(table(1, line))
     across = table(n_features + 1, n_features + 1).copy()
     within = table(n_features, n_features).copy()
     rows = table(count, _near_length(n_features))
@@ -103,7 +105,7 @@ def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) ->
         rows[:, 3 + line + n_features :].copy(),
         n_near,
     )
-    return Answer(risk, cuts, across, within, near)
+    return Answer(risk, cuts, rest, across, within, near)
 
 
 def _line_rows(cuts: Cuts) -> Floats:

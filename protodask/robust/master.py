@@ -1,18 +1,23 @@
 """The model of the risk in the driver, its best plane, and what no plane can be below.
 
-The model is the largest of its minorants: cuts, and for a few planes a cut of most samples with the hinges of the
-others one by one,
+The model is the largest of its minorants: cuts `k`, and for a few planes `e` a cut of most samples with the hinges of
+the others one by one,
 
-    1/2 |w|^2 + max( cut_k(w, b),  rest_d(w, b) + sum_i C_i max(0, hinge_di(w, b)) )
+    1/2 |w|^2 + max( cut_k(w, b),  rest_e(w, b) + sum of C_i xi_i over near_e ),     xi_i = max( 0, line_l(w, b) )
 
-A quadratic program, with a cone for each cut that has a norm, which Clarabel solves. Nothing it says is taken for true:
-its plane is only a place to evaluate next, and its multipliers, made feasible here, give the bound of weak duality in
-closed form, each entry of
+with the lines `l` of sample `i` from any pass. A quadratic program, with a cone for each cut that has a norm, which
+Clarabel solves. Nothing it says is taken for true: its plane is only a place to evaluate next, and its multipliers,
+made feasible here, give the bound of weak duality in closed form. With shares `lambda_k` and `delta_e` that add up to 1
+and `mu_l >= 0`, those of a sample adding up to at most `C_i` times the `delta_e` of the planes it is near at,
 
-    sum value - 1/2 |max(|center| - width, 0)|^2 - box |slope|
+    sum lambda_k cut_k + sum delta_e rest_e + sum mu_l line_l
 
-being that of the combination of minorants they stand for, and `box` a bound of the best intercept. For the norm of a
-cut, times its share, stands the linear `share |diag(round) w| >= (round * q).w` of any `|q| <= share`.
+is a minorant `value + center.w + width.|w| + slope b` of the risk, whose least sum with `1/2 |w|^2` is
+
+    value - 1/2 |max(|center| - width, 0)|^2 - box |slope|,
+
+`box` being a bound of the best intercept. For the norm of a cut, times its share, stands the linear
+`(round_k * q_k).w <= lambda_k |diag(round_k) w|` of any `|q_k| <= lambda_k`.
 """
 
 from __future__ import annotations
@@ -25,11 +30,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from protodask.robust.clarabel_library import load_clarabel
-from protodask.robust.passes import Answer, Cuts
+from protodask.robust.passes import Cuts
 from protodask.robust.terms import Floats
 
-ROUNDING = 1e-13
-"""Of the sum of the sizes of its parts, by which a lower bound is lowered: some hundred units of the last place."""
+ULP = float(np.finfo(np.float64).eps)
+
+ROUNDING = 64 * ULP
+"""Of what sums are made of, by which they may be off: pairwise sums of all samples, then of all minorants."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +63,9 @@ class Model:
 
     cuts: Cuts
     rests: Cuts
-    """Of the details, (E,)."""
+    """Of the minorants that have samples one by one, the details, (E,)."""
     near: NDArray[np.bool_]
-    """Whose hinges a detail has besides its rest, (E, H)."""
+    """Whose hinges it has besides its rest, (E, H)."""
     hinges: Hinges
 
     def at(self, weights: Floats, intercept: float) -> float:
@@ -67,20 +74,6 @@ class Model:
         values = [float(self.cuts.at(weights, intercept).max())]
         values += list(self.rests.at(weights, intercept) + hinges)
         return float(weights @ weights) / 2 + max(values)
-
-
-def rest_of(answer: Answer) -> Cuts:
-    """The cut of the hinge itself, without the samples near: one cut."""
-    near = answer.near
-    own = np.where(near.hinge > 0, near.cost, 0.0)
-    whole, lines = answer.cuts.take(slice(0, 1)), near.cuts
-    return Cuts.boxes(
-        whole.value - own.sum(),
-        whole.center - own @ lines.center,
-        # Rounding must not make a width negative.
-        np.maximum(whole.width - own @ lines.width, 0.0),
-        whole.slope - own @ lines.slope,
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +193,13 @@ def _multipliers(model: Model, dual: Floats) -> Multipliers:
     return Multipliers(dual[:details], dual[details:lines], priced, pulls)
 
 
-def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[float, Floats]:
-    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts, (M,)."""
+def lower_bound(model: Model, multipliers: Multipliers, reach: Floats, box: float) -> tuple[float, Floats]:
+    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts, (M,).
+
+    No sample has a feature of a size above `reach` (D,). With weights `alpha_i` of the samples the combination of
+    minorants has the value `sum alpha_i` and the center `-sum alpha_i y_i c_i`, whose rounding errors are shares of
+    `sum alpha_i` and `reach sum alpha_i`, however much of them cancels; and the bound changes by `|free|` times that.
+    """
     shares, details, hinges = _positive(multipliers.cuts), _positive(multipliers.details), model.hinges
     total = shares.sum() + details.sum()
     if not total > 0:
@@ -228,7 +226,7 @@ def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[flo
     free = np.maximum(np.abs(center) - width, 0.0)
     square = float(free @ free) / 2
     bound = float(value) - square - box * abs(float(slope))
-    return bound - ROUNDING * (abs(float(value)) + square + float(np.abs(center) @ free)), shares
+    return bound - ROUNDING * float(value) * (1.0 + float(reach @ free)) - 8 * ULP * square, shares
 
 
 def _within(pulls: Floats, lengths: Floats) -> Floats:

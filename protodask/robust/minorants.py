@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.master import Hinges, Model, Multipliers, rest_of
+from protodask.robust.master import Hinges, Model, Multipliers
 from protodask.robust.passes import Answer, Cuts, Survey
 from protodask.robust.terms import Floats
 
@@ -124,7 +124,7 @@ class Minorants:
         self._used = np.append(self._used, np.full(len(answer.cuts), number))
         if is_center:
             self._center = number
-        self._details.append(_Detail(rest_of(answer), near.row, number, number))
+        self._details.append(_Detail(answer.rest, near.row, number, number))
         when = np.full(len(near.row), number)
         self._lines = self._lines.joined(_Lines(near.row, near.cost, near.cuts, when, when))
         self._make_model()

@@ -216,6 +216,8 @@ class Answer:
     risk: float
     cuts: Cuts
     """Of the hinge itself, then of the smoothed ones; then round ones of the same."""
+    rest: Cuts
+    """Of the hinges of the samples that are not near, one cut; no difference, which at high costs is but rounding."""
     across: Floats
     """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1)."""
     within: Floats
@@ -237,8 +239,12 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
     softened = extremes(terms, sign, weights, question.soft)
     center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
+    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
     kept = np.where(hinge > 0, cost, 0.0)
-    alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
+    rest = kept.copy()
+    rest[near] = 0.0
+    smoothed = [cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands]
+    alpha = np.stack([kept, *smoothed])
     cuts = _combined(alpha[:1], sign, center, width)
     cuts = cuts.joined(_combined(alpha[1:], sign, *_boxes(terms, sign, origin, softened.spent)))
     means = _boxes(terms, sign, origin, np.zeros_like(points))
@@ -247,10 +253,10 @@ def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Q
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
     gradient = np.column_stack([points[inside] * -sign[inside, None], sign[inside]])
     wrong = np.flatnonzero(kept)
-    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
     return Answer(
         float(kept @ hinge),
         cuts,
+        _combined(rest[None, :], sign, center, width),
         hinge_curvature(gradient, hinge[inside], cost[inside], band),
         spread_curvature(*_curved(terms, softened, wrong), kept[wrong], weights, question.soft),
         Near(
@@ -343,22 +349,36 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
 
 def merge_answers(left: Answer, right: Answer) -> Answer:
     """The answer of two sets of samples together."""
+    near, others = _merge_near(left.near, right.near)
     return Answer(
         left.risk + right.risk,
-        Cuts(
-            left.cuts.value + right.cuts.value,
-            left.cuts.center + right.cuts.center,
-            left.cuts.width + right.cuts.width,
-            left.cuts.slope + right.cuts.slope,
-            left.cuts.round + right.cuts.round,
-        ),
+        _sum(left.cuts, right.cuts),
+        _sum(_sum(left.rest, right.rest), _cut_of(others)),
         left.across + right.across,
         left.within + right.within,
-        _merge_near(left.near, right.near),
+        near,
     )
 
 
-def _merge_near(left: Near, right: Near) -> Near:
+def _sum(left: Cuts, right: Cuts) -> Cuts:
+    return Cuts(
+        left.value + right.value,
+        left.center + right.center,
+        left.width + right.width,
+        left.slope + right.slope,
+        left.round + right.round,
+    )
+
+
+def _cut_of(near: Near) -> Cuts:
+    """The cut of the hinges of some samples together."""
+    own = np.where(near.hinge > 0, near.cost, 0.0)[None, :]
+    cuts = near.cuts
+    return Cuts.boxes(own @ cuts.value, own @ cuts.center, own @ cuts.width, own @ cuts.slope)
+
+
+def _merge_near(left: Near, right: Near) -> tuple[Near, Near]:
+    """Those that stay near, and the others."""
     both = Near(
         np.concatenate([left.hinge, right.hinge]),
         np.concatenate([left.row, right.row]),
@@ -368,7 +388,8 @@ def _merge_near(left: Near, right: Near) -> Near:
         np.concatenate([left.spent, right.spent]),
         left.most,
     )
-    return both.take(_nearest(np.abs(both.hinge), both.row, np.arange(len(both.row)), both.most))
+    order = np.lexsort((both.row, np.abs(both.hinge)))
+    return both.take(order[: both.most]), both.take(order[both.most :])
 
 
 EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)

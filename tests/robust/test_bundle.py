@@ -9,9 +9,10 @@ from scipy.optimize import minimize
 from sklearn.svm import SVC
 
 from protodask.engine import Engine, thread_engine
-from protodask.robust.bundle import BundleSolution, solve_bundle
+from protodask.robust.bundle import BundleSolution, best_multiple, solve_bundle
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
+from protodask.robust.passes import EVALUATE, Question
 from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
 
@@ -132,6 +133,26 @@ def test_units_of_the_features__are_no_trouble(scale: float) -> None:
     )
     found = solve(scaled, gap=1e-4)
     assert found.status == "converged"
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 10**6), st.integers(5, 300), st.sampled_from([0.3, 3.0, 6.0]), st.sampled_from([0.01, 1.0, 100.0])
+)
+def test_best_multiple__has_the_objective_it_is_said_to_have(
+    seed: int, n_rows: int, distance: float, cost: float
+) -> None:
+    problem = drawn_problem(seed, n_rows, 3, distance=distance, cost=cost)
+    random = np.random.default_rng(seed)
+    plane = np.append(random.exponential(size=3), 0.3 * random.normal())
+    question = Question(plane[:-1], float(plane[-1]), np.array([1.0]), 40, 0.0)
+    answer = Engine().reduce(problem.source(64), EVALUATE, samples_of, np.zeros(3), question)
+    times, objective = best_multiple(answer, plane)
+    assert naive_objective(problem, times * plane[:-1], times * plane[-1]) == pytest.approx(objective, rel=1e-9)
+    # Next to it, and where it may look, none is better.
+    reach = np.inf if n_rows <= 40 else float(np.abs(answer.near.hinge).max())
+    for other in np.linspace(max(0.5, 1 / (1 + reach)), min(2.0, 1 / max(1 - reach, 0.5)), 30):
+        assert objective <= naive_objective(problem, other * plane[:-1], other * plane[-1]) * (1 + 1e-9)
 
 
 def test_one_class__costs_nothing() -> None:

@@ -12,6 +12,8 @@ from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bo
 from protodask.robust.minorants import Minorants, first_cuts
 from protodask.robust.passes import EVALUATE, SURVEY, Cuts, Question
 
+REACH = np.full(3, 10.0)
+
 
 def drawn_model(seed: int, n_features: int = 3) -> Model:
     """The minorants of a few planes of a drawn problem."""
@@ -43,7 +45,7 @@ def test_model__is_nowhere_above_the_objective(seed: int) -> None:
 def test_lower_bound__meets_the_model_at_its_lowest_plane(seed: int) -> None:
     model = drawn_model(seed)
     step = minimize_model(model, 1.0)
-    bound, shares = lower_bound(model, step.multipliers, box=100.0)
+    bound, shares = lower_bound(model, step.multipliers, REACH, box=100.0)
     lowest = model.at(step.plane[:-1], float(step.plane[-1]))
     assert bound == pytest.approx(lowest, rel=1e-6, abs=1e-8)
     assert bound <= lowest + 1e-9 * abs(lowest)
@@ -61,7 +63,7 @@ def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
         random.normal(size=len(model.hinges.lines)) * 5,
         random.normal(size=model.cuts.round.shape) * 5,
     )
-    bound, _ = lower_bound(model, wild, box=4.0)
+    bound, _ = lower_bound(model, wild, REACH, box=4.0)
     for _ in range(20):
         weights, intercept = random.normal(size=3) * random.choice([0.01, 1, 5]), float(random.uniform(-4, 4))
         assert bound <= model.at(weights, intercept) + 1e-12
@@ -75,7 +77,7 @@ def test_lower_bound__of_numbers_that_are_not_finite_says_nothing() -> None:
         np.zeros(len(model.hinges.lines)),
         np.full(model.cuts.round.shape, np.nan),
     )
-    assert lower_bound(model, broken, box=4.0)[0] == -np.inf
+    assert lower_bound(model, broken, REACH, box=4.0)[0] == -np.inf
 
 
 def test_minimize_model__with_a_center__agrees_with_a_search() -> None:
@@ -102,7 +104,9 @@ def test_cut_without_kinks__has_the_bound_of_its_formula() -> None:
     cuts = Cuts.boxes(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]))
     step = minimize_model(of_cuts(cuts), 1.0)
     assert step.plane[0] == pytest.approx(-2.0)
-    assert lower_bound(of_cuts(cuts), step.multipliers, 1.0)[0] == pytest.approx(1.0)
+    assert lower_bound(of_cuts(cuts), step.multipliers, np.array([3.0]), 1.0)[0] == pytest.approx(1.0)
     # With 2 |w| beside it the weight is not worth its kink.
     kinked = Cuts.boxes(cuts.value, cuts.center, np.array([[2.0]]), cuts.slope)
-    assert lower_bound(of_cuts(kinked), minimize_model(of_cuts(kinked), 1.0).multipliers, 1.0)[0] == pytest.approx(3.0)
+    assert lower_bound(of_cuts(kinked), minimize_model(of_cuts(kinked), 1.0).multipliers, np.array([3.0]), 1.0)[
+        0
+    ] == pytest.approx(3.0)

@@ -69,6 +69,25 @@ def test_first_cut__is_exact_at_its_plane() -> None:
     assert answer.cuts.at(weights, -0.2)[0] == pytest.approx(answer.risk, rel=1e-13)
 
 
+@pytest.mark.parametrize("block_rows", [None, 8])
+def test_rest__with_the_near_samples_is_the_first_cut(block_rows: int | None) -> None:
+    problem = drawn_problem(3, 50, 5, intersected=True)
+    answer = ask(problem, np.array([1.0, -0.5, 0.0, 2.0, 0.1]), -0.2, block_rows=block_rows)
+    near, rest = answer.near, answer.rest
+    own = np.where(near.hinge > 0, near.cost, 0.0)
+    np.testing.assert_allclose(rest.value + own.sum(), answer.cuts.value[:1])
+    np.testing.assert_allclose(rest.center[0] + own @ near.cuts.center, answer.cuts.center[0])
+    np.testing.assert_allclose(rest.width[0] + own @ near.cuts.width, answer.cuts.width[0])
+    np.testing.assert_allclose(rest.slope + own @ near.cuts.slope, answer.cuts.slope[:1])
+
+
+def test_rest__of_nobody_is_0_without_rounding() -> None:
+    problem = drawn_problem(3, 50, 5)
+    problem.cost[:] *= 1e9
+    rest = ask(problem, np.ones(5), -0.2, block_rows=8, n_near=50).rest
+    assert not np.concatenate([rest.value, rest.slope, rest.center[0], rest.width[0]]).any()
+
+
 def test_origin__moves_the_intercept_and_nothing_else() -> None:
     problem = drawn_problem(4, 50, 3)
     weights, origin = np.array([1.0, -0.5, 0.7]), np.array([3.0, -2.0, 1.0])
