@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from sklearn.svm import SVC
 
 from protodask.engine import Engine, thread_engine
-from protodask.robust.bundle import BundleSolution, best_multiple, solve_bundle
+from protodask.robust.bundle import FEWEST_TIMES, BundleSolution, best_multiple, solve_bundle
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
 from protodask.robust.passes import EVALUATE, Question
@@ -151,7 +151,9 @@ def test_best_multiple__has_the_objective_it_is_said_to_have(
     assert naive_objective(problem, times * plane[:-1], times * plane[-1]) == pytest.approx(objective, rel=1e-9)
     # Next to it, and where it may look, none is better.
     reach = np.inf if n_rows <= 40 else float(np.abs(answer.near.hinge).max())
-    for other in np.linspace(max(0.5, 1 / (1 + reach)), min(2.0, 1 / max(1 - reach, 0.5)), 30):
+    for other in np.linspace(
+        max(FEWEST_TIMES, 1 / (1 + reach)), min(1 / FEWEST_TIMES, 1 / max(1 - reach, FEWEST_TIMES)), 30
+    ):
         assert objective <= naive_objective(problem, other * plane[:-1], other * plane[-1]) * (1 + 1e-9)
 
 
