@@ -29,6 +29,14 @@ from protodask.robust.terms import Floats, Terms
 TILE_ROWS = 4096
 """Samples worked on at once: about ten arrays of so many rows, whatever the block."""
 
+BLUNT = 1e-3
+"""In units of the margin: norms below this are charged as if they were as long.
+
+The curvature of a norm grows without bound towards its tip, which is a kink that lines describe; charged in full it
+holds weights of 1e-14 where they are. Of drawn problems that took 20 to 130 passes most then take 4 to 6, with this or
+anything between 1e-4 and 1e-2.
+"""
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -283,12 +291,14 @@ def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floa
     """`sum alpha_i` times the second derivatives of the norms, of the features short of the support, (D, D).
 
     With `g_j = r_j |w_j|` of those, and the share of the ball that is theirs, `e = spent.|w| / |g|`, it is
-    `e / |g| (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
+    `e / |g|^2 (diag(r^2) - spent spent^T |g|^2 / e^2)` with the signs of `w`; less where `e` is below `BLUNT`, in
+    proportion.
     """
     size = np.abs(weights)
     square, value = np.square(spread) @ np.square(size), spent @ size
     sound = (square > 0) & (value > 0)
     square, value = np.where(sound, square, 1.0), np.where(sound, value, 1.0)
+    alpha = alpha * np.minimum(1.0, value / BLUNT)
     share = np.where(sound, alpha * value / square, 0.0)
     across = np.where(sound, alpha / value, 0.0)
     # Of multipliers that are taken away, too.

@@ -133,6 +133,15 @@ def test_curvature_within__is_that_of_the_brackets_above_0(intersected: bool) ->
     assert np.linalg.eigvalsh(found).min() > -1e-12
 
 
+def test_curvature_within__does_not_grow_without_bound_towards_the_tip_of_a_norm() -> None:
+    # |diag(1, 1) w| of two samples: 1 / |w| across w, but near the tip no more than 1000.
+    terms = Terms(np.zeros((2, 2)), np.zeros((2, 2)), np.ones((2, 2)))
+    problem = Problem(terms, np.array([-1.0, 1.0]), np.ones(2))
+    for length in (1e-14, 1e-6, 1e-3, 0.1):
+        found = ask(problem, np.array([length, 0.0]), 0.0).within
+        np.testing.assert_allclose(found, np.diag([0.0, 2 * min(1 / length, 1000.0)]), atol=1e-9 * found.max())
+
+
 def test_curvature_across__is_that_of_smoothed_hinges_of_planes() -> None:
     problem = drawn_problem(6, 60, 3)
     plane = np.array([0.4, -0.3, 0.5, 0.1])
