@@ -62,8 +62,11 @@ FEWEST_TIMES, HALVINGS = 0.95, 60
 Far multiples mislead where little weight is best: twice a short plane may be better than it, whatever its direction.
 """
 
-SOFTNESS = 0.25
-"""What the norms of brackets are softened by, in units of the widest band: half or twice as much does as well."""
+SOFTNESS, LEAST_SOFT = 0.25, 1e-3
+"""What the norms of brackets are softened by, in units of the widest band, and at least, in units of the margin.
+
+Half or twice as much does as well; but norms as sharp as narrow bands would hold short planes where they are.
+"""
 
 SMOOTHING = 0.3
 """Share of the gap that the smoothing of the widest band may take, or nearly so."""
@@ -188,7 +191,7 @@ class _Bundle:
         status: Status = "pass limit"
         steeper = False
         for number in range(1, max_passes + 1):
-            question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near, SOFTNESS * band)
+            question = Question(plane[:-1], float(plane[-1]), band * np.array(LADDER), self.n_near, soft_of(band))
             answer = evaluate(question)
             # Sums must not depend on how many threads the driver's machine has.
             with one_blas_thread():
@@ -250,7 +253,7 @@ class _Bundle:
         across = self.center.across - hinge_curvature(gradient, near.hinge, near.cost, self.center_band)
         alpha = np.array([self.shares.get(row, own) for row, own in zip(near.row, whole, strict=True)])
         within = self.center.within + spread_curvature(
-            near.spread, near.spent, alpha - whole, weights, SOFTNESS * self.center_band
+            near.spread, near.spent, alpha - whole, weights, soft_of(self.center_band)
         )
         metric = self.charge * _without_negative(across)
         metric[:-1, :-1] += max(self.charge, 1.0) * _without_negative(within)
@@ -290,6 +293,11 @@ class _Bundle:
             # The samples next to those that the model has one by one meet their kinks in the step, too.
             allowed = max(allowed, BEYOND_NEAR * float(np.abs(near.hinge).max()))
         return float(np.clip(allowed, NARROWEST, WIDEST))
+
+
+def soft_of(band: float) -> float:
+    """What norms are softened by where the widest band is so wide."""
+    return max(SOFTNESS * band, LEAST_SOFT)
 
 
 def _without_negative(matrix: Floats) -> Floats:
