@@ -101,11 +101,11 @@ def _notes(model: RobustModel) -> Iterator[str]:
         yield "All features count as known exactly, as no column has bounds; those of x are called x.low and x.high."
     planes = zip(describe_planes(model), model.weights, strict=True)
     empty = [str(plane["class"]) for plane, weights in planes if not weights.any()]
-    if empty:
+    if empty and model.converged:
         which = "The plane has" if len(model.weights) == 1 else f"The planes of {some(empty)} have"
         yield (
-            f"{which} no weights, so that nothing is told apart: at eps {model.config.eps:g} any margin would cost "
-            "more. Try a larger --eps or --cost, or a formulation that uses more of what is known."
+            f"{which} no weights, so that nothing is told apart: at eps {model.config.eps:g} a margin would cost more. "
+            "Try a larger --eps or --cost, or a formulation that uses more of what is known."
         )
 
 

@@ -161,7 +161,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 found = self._fit_rows(known, data_in_memory, codes, weights, config, engine)
                 model = make_model(found, config, data_in_memory)
                 names = column_names(rows)
-                if names is not None:
+                if names is not None:  # so that a saved model knows such tables
                     model = replace(model, columns=tuple(Column(name) for name in names))
                 self._take(model, labels, known.feature_names)
                 warn_if_short(self.model_)

@@ -23,7 +23,15 @@ from protodask.cli.show_robust import KNOWS
 from protodask.data import Dataset
 from protodask.pipeline import robust as robust_module
 from protodask.pipeline.steps import Formulation, RobustFitStep
-from protodask.robust import RobustConfig, RobustModel, UncertainRows, columns_of, fit_robust, load_robust_model
+from protodask.robust import (
+    RobustClassifier,
+    RobustConfig,
+    RobustModel,
+    UncertainRows,
+    columns_of,
+    fit_robust,
+    load_robust_model,
+)
 from protodask.robust.bundle import Pass
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums
@@ -84,7 +92,8 @@ def test_fit__is_that_of_the_dataset_and_says_how_it_went(measured: Measured) ->
     assert model.other_names == ("weight",)
     line = measured.fitted.stdout
     assert "has 1 plane in 3 features, by SBMV-I with eps 0.2; after" in line
-    assert f"{model.passes[0]} passes its objective is within {float(model.gap[0]):.2g} of the least" in line
+    per_cent = f"{100 * float(model.gap[0]):.2g} per cent"
+    assert f"{model.passes[0]} passes, no other has an objective smaller by more than {per_cent}." in line
     assert "pass 1  objective" in measured.fitted.stderr
     assert sorted(os.listdir(measured.model.parent)) == ["data.zarr", "model.zarr", "table.csv", "table.parquet"]
 
@@ -114,6 +123,15 @@ def test_fit__says_where_planes_are_of_no_use(call: Call, measured: Measured, tm
     assert done.exit_code == 0, done.output
     assert "The plane has no weights" in done.stdout
     assert "Try a larger --eps or --cost" in done.stdout
+
+
+def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measured: Measured, tmp_path: Path) -> None:
+    out = tmp_path / "m.zarr"
+    done = call("robust", "fit", measured.data, "--out", out, "--max-passes", 1, *FAST)
+    assert done.exit_code == 0, done.output
+    assert "Raise max_passes or gap" in done.stderr
+    assert "Note" not in done.stdout
+    assert "; 0.01 was asked for" in call("info", out).stdout
 
 
 def test_fit__says_where_no_column_has_bounds(call: Call, example: Any, tmp_path: Path) -> None:
@@ -184,6 +202,16 @@ def test_predict__as_parquet_is_a_table(call: Call, measured: Measured, tmp_path
     assert stored["predicted"].tolist() == labels.tolist()
     assert call(*arguments, "--drop", "extra").exit_code == 1
     assert call(*arguments, "--drop", "extra", "--overwrite").exit_code == 0
+
+
+def test_evaluate__knows_the_tables_of_a_classifier_in_memory(call: Call, measured: Measured, tmp_path: Path) -> None:
+    table = pd.read_csv(measured.csv).drop(columns=["weight"])
+    classifier = RobustClassifier("SBM").fit(table.drop(columns=["sick"]), table["sick"])
+    classifier.model_.save(tmp_path / "m.zarr")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = call("robust", "evaluate", tmp_path / "m.zarr", tmp_path / "t.csv", "--target", "sick", "--json")
+    expected = classifier.certified_error(table.drop(columns=["sick"]), table["sick"])
+    assert json.loads(done.stdout)["expected_certified_error"] == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -290,6 +318,14 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
     assert call(*command).exit_code == 0
     assert load_robust_model(out).weights.tobytes() == load_robust_model(measured.model).weights.tobytes()
     assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
+
+
+def test_info__of_the_run_of_a_classifier_says_that_it_ended(call: Call, measured: Measured, tmp_path: Path) -> None:
+    RobustClassifier("SBM", gap=1e-2, solver="bundle", run_dir=tmp_path).fit(measured.rows, measured.sick)
+    found = json.loads(call("info", tmp_path, "--json").stdout)
+    assert found["finished"]
+    assert found["planes"][0]["status"] == "converged"
+    assert "dataset" not in call("info", tmp_path).stdout
 
 
 def test_fit__that_was_killed_after_writing_ends_when_repeated(call: Call, measured: Measured, tmp_path: Path) -> None:
