@@ -144,7 +144,7 @@ def predict(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the predicted class of each row, and a bound of the probability that it is another one."""
+    """Write the predicted class of each row, and a bound of the probability that its true values would be classified otherwise."""
     with reported(debug):
         from protodask.pipeline.steps import RobustPredictStep
 

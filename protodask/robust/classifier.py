@@ -189,7 +189,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._map(rows, partial(_predicted, labels=self.classes_), None, self.classes_.dtype)
 
     def certified_eps(self, rows: Any, formulation: str | None = None) -> Any:
-        """A bound of the probability (N,) that a sample is not of the class that `predict` says, 1 where none is known.
+        """A bound of the probability (N,) that the sample's true values are classified otherwise than by `predict`.
+
+        1 where none is known. It bounds what not knowing the sample does, not how well planes tell the classes apart.
 
         By the brackets of `formulation`: by default the classifier's own, or "SBMV-I" for SVM and M, which know no
         spread. With more than two classes the bounds against each other class add up.

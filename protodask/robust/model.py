@@ -100,7 +100,10 @@ class RobustModel:
         return codes_of(self.decision(rows))
 
     def certified_eps(self, rows: UncertainRows, formulation: str | None = None) -> Floats:
-        """A bound of the probability (N,) that a row is not of the class that `predict` says, 1 where none is known.
+        """A bound of the probability (N,) that the row's true values are classified otherwise, 1 where none is known.
+
+        Otherwise than by `predict`, which goes by the middles: it bounds what not knowing the row does, not how well
+        planes tell the classes apart. Planes without weights are certified at 0.
 
         By the brackets of `formulation`, or of `certifying`. With more than two classes the bounds against each other
         class add up.
