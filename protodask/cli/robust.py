@@ -144,7 +144,7 @@ def predict(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the predicted class of each row, and a bound of the probability that its true values would be classified otherwise."""
+    """Write the predicted class of each row, and a bound of the probability that its true values have another one."""
     with reported(debug):
         from protodask.pipeline.steps import RobustPredictStep
 
