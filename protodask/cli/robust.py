@@ -23,7 +23,7 @@ Certifying = Annotated[
     typer.Option(
         "--formulation",
         show_default="that of the training; SBMV-I after SVM and M",
-        help="What the error of a row is bounded by.",
+        help="What the error of a row is bounded by: all but SVM and M.",
     ),
 ]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from protodask.cli.console import say, say_pairs, say_some, say_table
-from protodask.cli.wording import count, recorded_pairs, shorten, value_text
+from protodask.cli.wording import count, recorded_pairs, run_pairs, shorten, value_text
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -123,9 +123,7 @@ def show_robust_run(found: Mapping[str, Any]) -> None:
     """How far a robust fit has come, from its run directory."""
     say_pairs(
         [
-            ("run", shorten(found["path"])),
-            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            *([("dataset", value_text(found["dataset"]))] if found["dataset"] is not None else []),
+            *run_pairs(found),
             *recorded_pairs(found["last_recorded"]),
         ]
     )

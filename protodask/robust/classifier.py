@@ -25,17 +25,20 @@ from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory
 from protodask.robust.classifier_rows import (
     as_uncertain,
+    check_alone,
     checked_labels,
     checked_weights,
+    column_names,
     fingerprint_of,
     names_of,
+    one_label_each,
     source_of,
 )
 from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
 from protodask.robust.kept_terms import UncertainSource, keep_terms
-from protodask.robust.measures import certified_sums, evaluate_robust
+from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
 from protodask.robust.stored_terms import TermsForm
@@ -61,8 +64,8 @@ CONIC_NUMBERS = 20_000
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The hyperplane of largest margin for samples known only roughly: a training point within the margin is on its
-    side with a probability of at least `1 - eps`, whatever the distribution behind what is known.
+    """The hyperplane of largest margin for samples known only roughly: a training point without slack is on its side
+    with a probability of at least `1 - eps`, whatever the distribution behind what is known.
 
         min 1/2 |w|^2 + sum_i C_i xi_i   with   Prob(y_i (w.X_i - b) <= 1 - xi_i) <= eps
 
@@ -70,9 +73,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     formulation
         What is known and how it is used: "SVM", "M", "S", "MC", "SBMV", "SMV", "SBM", "SM", and the last four with
-        "-I", which use the support as well.
+        "-I", which use the support as well. "SVM" and "M" know no spread, and promise nothing.
     eps
-        The probability of error that training points within the margin keep to.
+        The probability of error of training points without slack, at most.
     C
         Cost of a unit of slack of each sample, multiplied by the sample's weight.
     gap
@@ -140,8 +143,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = self.config()
         with open_engine(self.engine) as engine:
             if isinstance(rows, Dataset):
-                if y is not None or sample_weight is not None:
-                    raise InputError("A dataset was given together with labels or weights.", "It has its own.")
+                check_alone(y, sample_weight)
                 self._fit_dataset(rows, config, engine, named=True)
             elif is_out_of_memory(rows):
                 from protodask.data.ingest import ingest_arrays
@@ -158,8 +160,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 data_in_memory = source_of(known, tuple(plain_label(label) for label in labels), codes, weights)
                 found = self._fit_rows(known, data_in_memory, codes, weights, config, engine)
                 model = make_model(found, config, data_in_memory)
-                if hasattr(rows, "columns"):  # so that a saved model knows such tables
-                    model = replace(model, columns=tuple(Column(str(name)) for name in rows.columns))
+                names = column_names(rows)
+                if names is not None:  # so that a saved model knows such tables
+                    model = replace(model, columns=tuple(Column(name) for name in names))
                 self._take(model, labels, known.feature_names)
                 warn_if_short(self.model_)
         return self
@@ -200,18 +203,23 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         formulation: str | None = None,
     ) -> float:
-        """The expected certified error: the mean of 1 where `predict` is wrong and of `certified_eps` elsewhere."""
+        """The expected certified error: the mean of 1 where `predict` is wrong and of `certified_eps` elsewhere.
+
+        A `Dataset` has its labels and weights.
+        """
         model = self._model()
         if isinstance(rows, Dataset):
+            check_alone(y, sample_weight)
             data = RowsOfColumns(self._columns(rows.feature_names))
             codes = codes_among(np.asarray(rows.classes), np.asarray(model.classes), np.arange(len(rows.classes)))
             return evaluate_robust(
                 model, rows, data, codes, self.engine, formulation=formulation
             ).expected_certified_error
-        right = np.asarray(self.predict(rows)) == np.asarray(y)
+        predicted = np.asarray(self.predict(rows))
+        right = predicted == one_label_each(y, len(predicted))
         weights = checked_weights(sample_weight, len(right))
         certified = np.asarray(self.certified_eps(rows, formulation))
-        return certified_sums(right, certified, self.eps, weights).expected_certified_error
+        return checked_sums(certified_sums(right, certified, self.eps, weights)).expected_certified_error
 
     def _take(self, model: RobustModel, labels: NDArray[Any], names: Sequence[str] | None) -> None:
         self.model_ = model

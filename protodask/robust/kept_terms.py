@@ -65,9 +65,9 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
         "tolerance": SPREAD_TOLERANCE,
     }
     layout = data.source.layout
-    found = _stored(where, wanted)
+    found = _stored_place(where, wanted)
     if found is not None:
-        return ArrayStore(found[0], layout, form.specs, found[1])
+        return ArrayStore(found.place, layout, form.specs, found.key)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
     record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "key": key}
@@ -77,18 +77,22 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
             store.create(seal(record, RECORD.name))
         engine.map(data.source, pack_block, data.rows_of, form, sink=store, label="terms")
     engine.forget(data.source)
+    # At a URL they lie in a generation below it.
     return ArrayStore(find_group(where)[0], layout, form.specs, key)
 
 
-def _stored(where: str, wanted: dict[str, Any]) -> tuple[str, str] | None:
-    """The group and the key of the terms at a place, None if there is nothing; others than wanted are refused."""
-    try:
-        group, attributes = find_group(where)
-    except StorageError:
-        if not is_url(where) and os.path.exists(where):
-            raise
+@dataclass(frozen=True)
+class _Stored:
+    place: str
+    key: str
+
+
+def _stored_place(where: str, wanted: dict[str, Any]) -> _Stored | None:
+    """The group of the terms at a place, None if there is nothing; others than those wanted are refused."""
+    if not is_url(where) and not os.path.exists(where):
         return None
-    if attributes is None and (is_url(where) or not os.path.exists(where)):
+    place, attributes = find_group(where)
+    if attributes is None and is_url(where):
         return None
     fields = recognize(attributes, RECORD, where)
     unseal(fields)
@@ -98,7 +102,7 @@ def _stored(where: str, wanted: dict[str, Any]) -> tuple[str, str] | None:
             f"The terms at {mask(where)} are of another fit: they differ in {', '.join(differing)}.",
             "Choose another place for the terms, or remove these.",
         )
-    return group, fields.text("key")
+    return _Stored(place, fields.text("key"))
 
 
 def _require_space(where: str, size: int) -> None:

@@ -12,15 +12,17 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+import typer
 import zarr
 from numpy.typing import NDArray
 
+from protodask.cli import app
 from protodask.cli.progress import LogReporter
 from protodask.cli.robust_progress import RobustTally
 from protodask.cli.show_robust import KNOWS
 from protodask.data import Dataset
 from protodask.pipeline import robust as robust_module
-from protodask.pipeline.steps import Formulation
+from protodask.pipeline.steps import Formulation, RobustFitStep
 from protodask.robust import (
     RobustClassifier,
     RobustConfig,
@@ -337,6 +339,23 @@ def test_fit__that_was_killed_after_writing_ends_when_repeated(call: Call, measu
     assert "exists already" in taken.stderr
 
 
+def test_fit__to_a_smaller_gap_asks_for_the_place_before_it_begins(
+    call: Call, measured: Measured, tmp_path: Path
+) -> None:
+    out, run = tmp_path / "m.zarr", tmp_path / "run"
+    command = ("robust", "fit", measured.data, "--out", out, "--run-dir", run, "--threads", 1)
+    assert call(*command, "--gap", 1e-1).exit_code == 0
+    (log,) = run.glob("batch-1-*.log")
+    size = log.stat().st_size
+    refused = call(*command, "--gap", 1e-6)
+    assert refused.exit_code == 1
+    assert "exists already" in refused.stderr
+    assert log.stat().st_size == size
+    assert call(*command, "--gap", 1e-6, "--overwrite").exit_code == 0
+    assert log.stat().st_size > size
+    assert load_robust_model(out).gap[0] <= 1e-6
+
+
 def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, tmp_path: Path) -> None:
     terms = tmp_path / "terms.zarr"
     arguments = ("robust", "fit", measured.data, "--terms", terms, *FAST)
@@ -367,6 +386,15 @@ def test_fit__of_settings_that_cannot_work_is_wrong_use(
     assert done.exit_code == 2
     assert said in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", [("evaluate",), ("predict", "--out", "p.zarr")])
+def test_certificates__by_what_knows_no_spread_are_wrong_use(
+    call: Call, measured: Measured, command: tuple[str, ...]
+) -> None:
+    done = call("robust", command[0], measured.model, measured.data, *command[1:], "--formulation", "M")
+    assert done.exit_code == 2
+    assert "such as SBMV-I" in done.stderr
 
 
 def test_evaluate__at_an_eps_that_is_none_is_wrong_use(call: Call, measured: Measured) -> None:
@@ -427,6 +455,15 @@ def test_run__has_the_steps(call: Call, measured: Measured, tmp_path: Path) -> N
 def test_formulations__are_those_that_there_are() -> None:
     assert get_args(Formulation) == FORMULATIONS
     assert {name.removesuffix("-I") for name in FORMULATIONS} == set(KNOWS)
+
+
+def test_fit__has_the_defaults_of_python() -> None:
+    step, config = RobustFitStep("data", "out"), RobustConfig()
+    assert robust_module.robust_config(step) == config
+    command: Any = typer.main.get_command(app)
+    options = {option.name: option for option in command.commands["robust"].commands["fit"].params}
+    for name in ("formulation", "eps", "cost", "gap", "max_passes", "weighted"):
+        assert options[name].default == getattr(step, name)
 
 
 def test_progress__tells_of_passes_and_planes(capsys: pytest.CaptureFixture[str]) -> None:
