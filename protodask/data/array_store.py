@@ -48,6 +48,8 @@ class ArrayStore:
     arrays: tuple[ArraySpec, ...]
     key: str
     """Another one for each writing: what one path holds over time is told apart by it."""
+    remedy: str = "Compute it again."
+    """What to do where it is damaged."""
 
     @property
     def resident(self) -> bool:
@@ -92,15 +94,17 @@ class ArrayStore:
                     values = np.asarray(stored[spec.name][start:stop])
                 except ValueError as error:  # a wrong checksum or length
                     raise self._damaged(spec, number) from error
-            first = values.reshape(-1)[0]
-            if np.isnan(first) if values.dtype.kind == "f" else first == -1:
+            # A chunk that is missing is read as the fill value.
+            step = spec.chunk_rows(self.layout.block_rows)
+            firsts = values.reshape(len(values), -1)[np.union1d(0, np.arange(-start % step, len(values), step)), 0]
+            if (np.isnan(firsts) if values.dtype.kind == "f" else firsts == -1).any():
                 raise self._damaged(spec, number)
             found[spec.name] = values
         return Block(number, start, found)
 
     def _damaged(self, spec: ArraySpec, number: int) -> FormatError:
         return FormatError(
-            f"The array {spec.name!r} in {self.path} is damaged or incomplete in block {number}.", "Compute it again."
+            f"The array {spec.name!r} in {self.path} is damaged or incomplete in block {number}.", self.remedy
         )
 
 

@@ -67,7 +67,13 @@ def _hash_text(text: str) -> str:
 
 def seal(record: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The record with its checksum; one that a reader would refuse for its size is not written either."""
-    text = _canonical(record)
+    try:
+        text = _canonical(record)
+    except ValueError as error:
+        raise InputError(
+            f"The description of the {what} has numbers that are not finite, as sums of very large ones are.",
+            "Bring features and weights to sizes that can be squared and added up.",
+        ) from error
     items = text.count(",") + text.count("[") + text.count("{")
     if items > MAX_JSON_ITEMS - HEAD or len(text) + INDENT_BYTES * items > MAX_JSON_BYTES - HEAD:
         raise InputError(

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from protodask.data import Dataset
 from protodask.data.storage import check_file_free, check_free, locate
 from protodask.engine import Engine
+from protodask.errors import InputError
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.published import published_model
 from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted, RobustResult
 from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import run_directory
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
+from protodask.places import mask
 from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import certifying, check_eps
@@ -21,7 +23,7 @@ from protodask.robust.model import RobustModel
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 from protodask.robust.training import PlanePass, RowsOfColumns, robustly_fitted
-from protodask.robust.uncertain_columns import uncertain_columns
+from protodask.robust.uncertain_columns import columns_of_table
 
 RobustStep = RobustFitStep | RobustPredictStep | RobustEvaluateStep
 RobustListener = Callable[[PlanePass], None]
@@ -32,12 +34,25 @@ def check_robust(step: RobustStep) -> None:
     match step:
         case RobustFitStep():
             robust_config(step)
-            run_directory(step.out, step.run_dir)
+            _check_places(step)
         case RobustPredictStep() | RobustEvaluateStep():
             if step.formulation is not None:
                 certifying(step.formulation)
             if isinstance(step, RobustEvaluateStep) and step.eps is not None:
                 check_eps(step.eps)
+
+
+def _check_places(step: RobustFitStep) -> None:
+    """Refuse a model or terms where others write: the fit would end with no room for its model."""
+    named = {"model": step.out, "run directory": run_directory(step.out, step.run_dir), "terms": step.terms}
+    places = {name: locate(place) for name, place in named.items() if place is not None}
+    # Terms may lie in a run directory, as they do by default.
+    for name, other in (("model", "run directory"), ("model", "terms"), ("run directory", "terms"), ("terms", "model")):
+        if name in places and other in places and f"{places[name]}/".startswith(f"{places[other]}/"):
+            raise InputError(
+                f"The {name} {mask(places[name])} would lie in the {other} {mask(places[other])}.",
+                "Choose places beside each other.",
+            )
 
 
 def robust_config(step: RobustFitStep) -> RobustConfig:
@@ -112,4 +127,4 @@ def _evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
 
 def rows_of_model(model: RobustModel) -> RowsOfColumns:
     """What the numbers of rows like those a model was trained on say of its features."""
-    return RowsOfColumns(uncertain_columns(model.feature_names))
+    return RowsOfColumns(columns_of_table(model.columns))

@@ -100,13 +100,25 @@ def _notes(model: RobustModel) -> Iterator[str]:
     if known_exactly(model) == model.n_features and model.config.formulation not in ("SVM", "M"):
         yield "All features count as known exactly, as no column has bounds; those of x are called x.low and x.high."
     planes = zip(describe_planes(model), model.weights, strict=True)
-    empty = [str(plane["class"]) for plane, weights in planes if not weights.any()]
-    if empty and model.converged:
-        which = "The plane has" if len(model.weights) == 1 else f"The planes of {some(empty)} have"
+    empty = [plane for plane, weights in planes if not weights.any()] if model.converged else []
+    free = [str(plane["class"]) for plane in empty if plane["passes"] == 0]
+    dear = [str(plane["class"]) for plane in empty if plane["passes"] > 0]
+    if free:
         yield (
-            f"{which} no weights, so that nothing is told apart: at eps {model.config.eps:g} a margin would cost more. "
-            "Try a larger --eps or --cost, or a formulation that uses more of what is known."
+            f"{_planes(model, free)} no weights, so that nothing is told apart: all rows on one side of it weigh "
+            "nothing. Train with --unweighted, or give weights to rows of every class."
         )
+    if dear:
+        yield (
+            f"{_planes(model, dear)} no weights, so that nothing is told apart: at eps {model.config.eps:g} any margin "
+            "would cost more. Try a larger --eps or --cost, or a formulation that uses more of what is known."
+        )
+
+
+def _planes(model: RobustModel, classes: Sequence[str]) -> str:
+    if len(model.weights) == 1:
+        return "The plane has"
+    return f"The plane of {classes[0]} has" if len(classes) == 1 else f"The planes of {some(classes)} have"
 
 
 def known_exactly(model: RobustModel) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,8 +30,8 @@ from protodask.robust.classifier_rows import (
     checked_weights,
     column_names,
     fingerprint_of,
+    labels_given,
     names_of,
-    one_label_each,
     source_of,
 )
 from protodask.robust.config import RobustConfig
@@ -54,7 +54,7 @@ from protodask.robust.training import (
     train_planes,
     warn_if_short,
 )
-from protodask.robust.uncertain_columns import UncertainColumns, uncertain_columns
+from protodask.robust.uncertain_columns import UncertainColumns, category_names, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 
 Solver = Literal["auto", "conic", "bundle"]
@@ -157,6 +157,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 known = as_uncertain(rows)
                 labels, codes = checked_labels(y, len(known))
                 weights = checked_weights(sample_weight, len(known))
+                config.check_total(float(weights.sum()))
                 data_in_memory = source_of(known, tuple(plain_label(label) for label in labels), codes, weights)
                 found = self._fit_rows(known, data_in_memory, codes, weights, config, engine)
                 model = make_model(found, config, data_in_memory)
@@ -212,13 +213,13 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model = self._model()
         if isinstance(rows, Dataset):
             check_alone(y, sample_weight)
-            data = RowsOfColumns(self._columns(rows.feature_names))
+            data = RowsOfColumns(self._columns(rows.feature_names, category_names(rows.columns)))
             codes = codes_among(np.asarray(rows.classes), np.asarray(model.classes), np.arange(len(rows.classes)))
             return evaluate_robust(
                 model, rows, data, codes, self.engine, formulation=formulation
             ).expected_certified_error
         predicted = np.asarray(self.predict(rows))
-        right = predicted == one_label_each(y, len(predicted))
+        right = predicted == labels_given(y, len(predicted))
         weights = checked_weights(sample_weight, len(right))
         certified = np.asarray(self.certified_eps(rows, formulation))
         return checked_sums(certified_sums(right, certified, self.eps, weights)).expected_certified_error
@@ -287,7 +288,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """A function of the model and rows, (N,) or (N, width), of rows given as to `fit`."""
         model = self._model()
         if isinstance(rows, Dataset):
-            return self._collect(rows, RowsOfColumns(self._columns(rows.feature_names)), function)
+            columns = self._columns(rows.feature_names, category_names(rows.columns))
+            return self._collect(rows, RowsOfColumns(columns), function)
         if is_lazy(rows):
             columns = self._columns(names_of(rows, model))
             values = map_rows(rows, partial(_of_values, columns, function, model), width or 1, dtype)
@@ -305,8 +307,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             engine.forget(source)
         return found[VALUES]
 
-    def _columns(self, names: Sequence[str]) -> UncertainColumns:
-        columns = uncertain_columns(names)
+    def _columns(self, names: Sequence[str], exactly: Collection[str] = ()) -> UncertainColumns:
+        columns = uncertain_columns(names, exactly)
         self._check_features(columns.features)
         return columns
 

@@ -34,11 +34,12 @@ def column_names(rows: Any) -> tuple[str, ...] | None:
 
 
 def _table_values(table: Any) -> NDArray[Any]:
-    values = np.asarray(table)
-    if values.dtype.kind not in "fiub":
-        wrong = [str(name) for name, kind in table.dtypes.items() if getattr(kind, "kind", "O") not in "fiub"]
+    wrong = [str(name) for name, kind in table.dtypes.items() if getattr(kind, "kind", "O") not in "fiub"]
+    if wrong:
         raise InputError(f"The columns {some(wrong)} are not numbers.", "Encode them, or leave them out.")
-    return values
+    values = np.asarray(table)
+    # Truth values beside numbers, and numbers that may be missing, come as objects.
+    return values if values.dtype.kind in "fiub" else table.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def names_of(rows: Any, model: RobustModel) -> tuple[str, ...]:
@@ -60,7 +61,7 @@ def source_of(
     """Rows in memory as a source."""
     names = known.feature_names or tuple(f"x{feature}" for feature in range(known.n_features))
     source = array_source(_arrays_of(known, codes, weights))
-    return UncertainSource(source, RowsOfArrays(known.feature_names), names, classes)
+    return UncertainSource(source, RowsOfArrays(known.feature_names, known.rounding), names, classes)
 
 
 def _arrays_of(known: UncertainRows, codes: NDArray[np.intp], weights: Floats) -> dict[str, NDArray[Any]]:
@@ -83,6 +84,7 @@ class RowsOfArrays:
     """Rows of a block that has an array for each of their bounds: a `RowsOfBlock`."""
 
     feature_names: tuple[str, ...] | None
+    rounding: float | None = None
 
     def __call__(self, block: Block) -> UncertainRows:
         return UncertainRows(
@@ -94,26 +96,27 @@ class RowsOfArrays:
             block.arrays.get("origin"),
             first_row=block.start,
             feature_names=self.feature_names,
+            rounding=self.rounding,
         )
 
 
 def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """The labels that there are, ascending, and which of them each sample has."""
-    given = one_label_each(y, n_rows)
-    check_classification_targets(given)
-    labels, codes = np.unique(given, return_inverse=True)
+    given = labels_given(y, n_rows)
+    if not n_rows:
+        raise InputError("There are no samples.", "Give samples of two classes or more.")
+    try:
+        with np.errstate(invalid="ignore"):  # it casts missing ones before it refuses them
+            check_classification_targets(given)
+        labels, codes = np.unique(given, return_inverse=True)
+    except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
+        raise InputError(
+            f"The labels are not those of classes ({str(error).rstrip('.')}).",
+            "Name all classes by text, or all by whole numbers.",
+        ) from None
     if len(labels) < 2:
         raise InputError("All samples have the same label.", "Give samples of two classes or more.")
     return labels, codes
-
-
-def one_label_each(y: Any, n_rows: int) -> NDArray[Any]:
-    """The labels (N,) of so many samples."""
-    given = np.asarray(y)
-    if given.shape != (n_rows,):
-        seen = "There are no labels" if y is None else f"There are labels of shape {given.shape}"
-        raise InputError(f"{seen} for {n_rows:,} samples.", "Give one label each.")
-    return given
 
 
 def check_alone(y: Any, sample_weight: Any) -> None:
@@ -122,11 +125,24 @@ def check_alone(y: Any, sample_weight: Any) -> None:
         raise InputError("A dataset was given together with labels or weights.", "Leave them out: it has its own.")
 
 
+def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
+    """A label for each sample (N,)."""
+    if y is None:
+        raise InputError("There are no labels.", "Give the class of each sample.")
+    given = np.asarray(y)
+    if given.shape != (n_rows,):
+        raise InputError(f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each.")
+    return given
+
+
 def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
     """Finite weights of 0 or more (N,), 1 where none are given."""
     if sample_weight is None:
         return np.ones(n_rows)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("The weights are no numbers.", "Give a number of 0 or more for each sample.") from None
     if weights.shape != (n_rows,):
         raise InputError(f"There are weights of shape {weights.shape} for {n_rows:,} samples.", "Give one weight each.")
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):

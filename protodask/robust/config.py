@@ -12,6 +12,9 @@ from protodask.robust.formulations import check_eps, named
 MOST_COST = 1e12
 """The objective at no weights is `C` times the samples: this size still squares safely."""
 
+LEAST_TOTAL, MOST_TOTAL = 1e-30, 1e30
+"""Of `C` times the weights of all samples: beyond, bounds of the objective are lost in rounding."""
+
 
 @dataclass(frozen=True)
 class RobustConfig:
@@ -44,6 +47,15 @@ class RobustConfig:
             object.__setattr__(self, name, float(getattr(self, name)))
         check_count("max_passes", self.max_passes, 1)
         check_flag("weighted", self.weighted)
+
+    def check_total(self, weight: float) -> None:
+        """Refuse samples of so large or small a weight together that no gap could be certified."""
+        total = self.C * weight
+        if weight > 0 and not LEAST_TOTAL <= total <= MOST_TOTAL:
+            raise InputError(
+                f"C times the weight of all samples is {total:.3g}.",
+                f"Scale C or the weights: between {LEAST_TOTAL:g} and {MOST_TOTAL:g} it can be computed with.",
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for files."""

@@ -138,12 +138,13 @@ def largest_deviation(rows: UncertainRows) -> Floats:
     """
     low, high, center = rows.mean_low, rows.mean_high, rows.center
     tried = [np.clip(center, low, high)]
-    if rows.second_moment is not None:
+    second = rows.largest_second_moment
+    if second is not None:
         origin = np.zeros_like(center) if rows.origin is None else rows.origin
         slope = 2 * (origin - center)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             # S2 + slope (m - c) - (o - c)^2 = s^2
-            meeting = center + (np.square(rows.half_width) - rows.second_moment + np.square(slope) / 4) / slope
+            meeting = center + (np.square(rows.half_width) - second + np.square(slope) / 4) / slope
         meeting = np.where(np.isfinite(meeting), meeting, low)
         tried += [low, high, np.clip(origin, low, high), np.clip(meeting, low, high)]
     largest = np.zeros_like(center)
@@ -169,7 +170,7 @@ def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:
         raise InputError(
             f"{name} asks for exact means, but in {rows.name(row, feature)} the mean is only known to lie between "
             f"{rows.mean_low[row, feature]:g} and {rows.mean_high[row, feature]:g}.",
-            f"Choose {name.replace('SM', 'SBM')}, which takes bounds, or take the middle for the mean with "
-            "`rows.exact_means()`.",
+            f"Choose {name.replace('SM', 'SBM')}, which takes bounds; or say the means by columns such as x.mean, in "
+            "Python by `rows.exact_means()`, which takes the middles.",
         )
     return rows

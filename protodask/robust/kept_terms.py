@@ -21,11 +21,11 @@ TERMS = Kind("terms", "protodask-robust-terms")
 TERMS_VERSION = 1
 
 RECORD = RecordKind(
-    "terms of a robust fit",
+    "store of the terms of a robust fit",
     TERMS.format,
     TERMS_VERSION,
     "Choose another place, or remove what is there.",
-    "Remove them: the fit computes them again.",
+    "Remove the whole store: the fit computes it again.",
 )
 
 
@@ -67,7 +67,7 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
     layout = data.source.layout
     found = _stored_place(where, wanted)
     if found is not None:
-        return ArrayStore(found.place, layout, form.specs, found.key)
+        return ArrayStore(found.place, layout, form.specs, found.key, RECORD.remedy)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
     record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "key": key}
@@ -78,7 +78,7 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
         engine.map(data.source, pack_block, data.rows_of, form, sink=store, label="terms")
     engine.forget(data.source)
     # At a URL they lie in a generation below it.
-    return ArrayStore(find_group(where)[0], layout, form.specs, key)
+    return ArrayStore(find_group(where)[0], layout, form.specs, key, RECORD.remedy)
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,6 @@ def _require_space(where: str, size: int) -> None:
     free = shutil.disk_usage(above).free
     if size > free:
         raise StorageError(
-            f"The terms of the fit take {size / 1e9:.1f} GB, and {above} has {free / 1e9:.1f} GB left.",
-            "Free some space, or have them elsewhere: name a run directory on another disk.",
+            f"The terms of the fit take {size / 1e9:.3g} GB, and {above} has {free / 1e9:.3g} GB left.",
+            "Free some space, or have them elsewhere: name a place for them or a run directory on another disk.",
         )

@@ -62,13 +62,14 @@ def certified_sums(
     """
     weight = np.ones(len(right)) if weights is None else weights
     error = np.where(right, certified, 1.0)
-    return CertifiedSums(
-        len(weight),
-        float(weight.sum()),
-        float(weight[~right].sum()),
-        float(np.sum(weight * error)),
-        float(weight[right & (certified <= eps)].sum()),
-    )
+    with np.errstate(over="ignore"):  # who divides them refuses sums that are not finite
+        return CertifiedSums(
+            len(weight),
+            float(weight.sum()),
+            float(weight[~right].sum()),
+            float(np.sum(weight * error)),
+            float(weight[right & (certified <= eps)].sum()),
+        )
 
 
 def merge_sums(left: CertifiedSums, right: CertifiedSums) -> CertifiedSums:

@@ -88,6 +88,11 @@ class RobustModel:
 
     def decision(self, rows: UncertainRows) -> Floats:
         """`w.m - b` at the middles of the bounds of the means, (N, P)."""
+        if not isinstance(rows, UncertainRows):
+            raise InputError(
+                f"The rows are {type(rows).__name__}.",
+                "Give UncertainRows; a RobustClassifier takes tables and arrays, too.",
+            )
         if rows.n_features != self.n_features:
             raise InputError(
                 f"The rows have {rows.n_features} features; the model was trained on {self.n_features}.",

@@ -16,6 +16,7 @@ from protodask.data.dataset import Dataset
 from protodask.data.schema import FEATURES, Column
 from protodask.data.unweighted import UnweightedSource
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
+from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory, environment
@@ -28,7 +29,7 @@ from protodask.robust.kept_terms import UncertainSource, keep_terms, store_terms
 from protodask.robust.model import RobustModel
 from protodask.robust.stored_terms import ClassAgainstRest, TermsForm
 from protodask.robust.terms import Floats
-from protodask.robust.uncertain_columns import UncertainColumns, uncertain_columns
+from protodask.robust.uncertain_columns import UncertainColumns, columns_of_table
 from protodask.robust.uncertain_rows import UncertainRows
 
 
@@ -132,6 +133,8 @@ def robustly_fitted(
     if settings.weighted:
         warn_of_large_weights(data.summary)
     known = uncertain_dataset(data, settings)
+    settings.check_total(data.summary.weight if settings.weighted else float(data.n_rows))
+    warn_of_coarse_bounds(data)
     form = TermsForm.of(settings.formulation, len(known.features), known.dtype)
     record = {"kind": "robust", "config": settings.problem(), "dataset": data.key}
     with (
@@ -157,10 +160,38 @@ def robustly_fitted(
         yield RobustRun(model, tuple(plane.history for plane in found))
 
 
+class CoarseBoundsWarning(UserWarning):
+    """The type of the numbers is too coarse for what is to be known of a feature."""
+
+
+COARSE = 1 / 16
+"""Share of the mean distance of two bounds that a step of their type may be: each is off by half a step."""
+
+
+def warn_of_coarse_bounds(data: Dataset) -> None:
+    """Warn where the bounds of a feature were rounded to steps that are not small beside their distance."""
+    if data.dtype != np.float32:
+        return
+    columns, summary = columns_of_table(data.columns), data.summary
+    lower, upper = columns.lower, columns.upper
+    size = np.maximum(np.abs(summary.minimum[lower]), np.abs(summary.maximum[upper]))
+    step = np.spacing(size.astype(np.float32)).astype(np.float64)
+    coarse = (lower != upper) & (step > COARSE * (summary.mean[upper] - summary.mean[lower]))
+    if coarse.any():
+        named = [name for name, rounded in zip(columns.features, coarse, strict=True) if rounded]
+        warnings.warn(
+            f"The dataset has float32 numbers, and the bounds of {some(named)} lie hardly further apart than their "
+            "steps, or not at all: what is promised does not hold for what was rounded away. Ingest the data with "
+            "--dtype float64, in Python dtype='float64', or take a constant from the feature.",
+            CoarseBoundsWarning,
+            stacklevel=3,
+        )
+
+
 def uncertain_dataset(data: Dataset, config: RobustConfig) -> UncertainSource:
     """A dataset as samples that are known roughly."""
     counted = config.weighted or not (data.has_weight or data.has_inclusion)
-    columns = uncertain_columns(data.feature_names)
+    columns = columns_of_table(data.columns)
     return UncertainSource(
         source=data if counted else UnweightedSource(data),
         rows_of=RowsOfColumns(columns),
@@ -226,11 +257,15 @@ def warn_if_short(model: RobustModel) -> None:
     """Warn where a gap is larger than was asked for."""
     if not model.converged:
         warnings.warn(
-            f"The gap is {model.gap.max():.1e} after {max(model.passes)} passes; {model.config.gap:.1e} was asked for. "
-            "Raise max_passes or gap, or bring the features to similar scales.",
+            f"The gap is {model.gap.max():.1e} after {_passes(max(model.passes))}; {model.config.gap:.1e} was asked "
+            "for. Raise max_passes or gap, or bring the features to similar scales.",
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def _passes(number: int) -> str:
+    return f"{number} pass" if number == 1 else f"{number} passes"
 
 
 def plane_summary(plane: PlaneFit) -> dict[str, Any]:

@@ -11,13 +11,14 @@ A feature `x` is either one column `x`, known exactly, or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.schema import Column
 from protodask.errors import InputError, some
 from protodask.robust.uncertain_rows import UncertainRows
 
@@ -65,16 +66,16 @@ class UncertainColumns:
         )
 
 
-def uncertain_columns(names: Sequence[str]) -> UncertainColumns:
+def uncertain_columns(names: Sequence[str], exactly: Collection[str] = ()) -> UncertainColumns:
     """What each of the columns of these names says, features in the order of their first column.
 
     Names that end in one of the parts above belong together by what comes before; all others are features known
-    exactly.
+    exactly, as are those named in `exactly`, whatever their names end in.
     """
     places: dict[str, dict[str, int]] = {}
     for place, name in enumerate(names):
         feature, dot, part = name.rpartition(".")
-        if not (dot and feature and part in PARTS):
+        if name in exactly or not (dot and feature and part in PARTS):
             feature, part = name, ""
         parts = places.setdefault(feature, {})
         if part in parts:
@@ -99,6 +100,17 @@ def uncertain_columns(names: Sequence[str]) -> UncertainColumns:
         origin=found("origin"),
         n_columns=len(names),
     )
+
+
+def columns_of_table(columns: Sequence[Column]) -> UncertainColumns:
+    """What the numbers say that come from the columns of a table: of categories which one it is, exactly."""
+    names = [name for column in columns for name in column.feature_names]
+    return uncertain_columns(names, category_names(columns))
+
+
+def category_names(columns: Sequence[Column]) -> frozenset[str]:
+    """Names of the numbers that say which category it is: they may end in anything."""
+    return frozenset(name for column in columns if column.kind == "nominal" for name in column.feature_names)
 
 
 def _check(feature: str, parts: dict[str, int]) -> None:

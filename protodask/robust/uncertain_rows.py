@@ -21,7 +21,8 @@ ROUNDING = 8
 """Statements may contradict each other by so many units of the last place of the coarsest type they were given in.
 
 A mean and a second moment are sums, squared and rounded on their own: of a feature that is known exactly, the square of
-the mean can exceed the second moment by a few units.
+the mean can exceed the second moment by a few units. As much may have been lost from a variance, which is their
+difference: far from the origin that is all of it.
 """
 
 LARGEST = 1e150
@@ -39,8 +40,8 @@ class UncertainRows:
     mended to the side that claims less.
 
     The `origin` (N, D), (D,) or one number is what the second moment is about. A second moment about a point far from
-    the mean says little of the variance: if the mean is not exact, it allows for the lesser means; and digits are lost.
-    The middle of the means, or of the support, is a better origin than 0.
+    the mean says little of the variance: if the mean is not exact, it allows for the lesser means; and digits are lost,
+    which the variances allow for. The middle of the means, or of the support, is a better origin than 0.
     """
 
     lower: Floats
@@ -54,6 +55,8 @@ class UncertainRows:
     """The number of the first sample, for errors."""
     feature_names: tuple[str, ...] | None
     """For errors, too."""
+    rounding: float
+    """What each of the numbers may be off by, relative to it."""
 
     def __init__(
         self,
@@ -66,7 +69,9 @@ class UncertainRows:
         *,
         first_row: int = 0,
         feature_names: tuple[str, ...] | None = None,
+        rounding: float | None = None,
     ) -> None:
+        """`rounding` is that of the coarsest type given, unless the numbers were of another type before."""
         arrays = {"lower": _numbers("lower", lower), "upper": _numbers("upper", upper)}
         for name, given in (("mean_low", mean_low), ("mean_high", mean_high), ("second_moment", second_moment)):
             if given is not None:
@@ -76,9 +81,11 @@ class UncertainRows:
             if second_moment is None:
                 raise InputError("There is an origin without a second moment.", "Give the second moment about it.")
             arrays["origin"] = _origin(origin, shape)
-        rounding = ROUNDING * max(_unit(values) for values in arrays.values())
+        if rounding is None:
+            rounding = ROUNDING * max(_unit(values) for values in arrays.values())
         floats = {name: np.asarray(values, dtype=np.float64) for name, values in arrays.items()}
-        self._set(first_row=int(first_row), feature_names=None if feature_names is None else tuple(feature_names))
+        names = None if feature_names is None else tuple(feature_names)
+        self._set(first_row=int(first_row), feature_names=names, rounding=float(rounding))
         if self.feature_names is not None and shape[1] != len(self.feature_names):
             raise InputError(
                 f"There are {len(self.feature_names)} feature names for {shape[1]} features.", "Give a name to each."
@@ -129,6 +136,23 @@ class UncertainRows:
     def __len__(self) -> int:
         return len(self.lower)
 
+    def __getitem__(self, key: Any) -> UncertainRows:
+        """Some of the samples, as `take` gives them: scikit-learn asks so for those of a fold, and of all features."""
+        rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis else key
+        if isinstance(rows, slice):
+            return self.take(rows)
+        wanted: NDArray[Any] = np.zeros(()) if isinstance(rows, tuple) else np.asarray(rows)
+        if wanted.ndim != 1 or wanted.dtype.kind not in "iub":
+            raise InputError(
+                f"{key!r} is no choice of samples.", "Give a slice, or numbers or truth values of samples."
+            )
+        return self.take(wanted)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(N, D)`."""
+        return len(self), self.n_features
+
     @property
     def n_features(self) -> int:
         return int(self.lower.shape[1])
@@ -169,14 +193,28 @@ class UncertainRows:
         """The same, with no more known of the second moments than the support implies."""
         return self._with(second_moment=None, origin=None)
 
+    @property
+    def largest_second_moment(self) -> Floats | None:
+        """The second moment about the origin, and what rounding may have taken from a variance made with it, (N, D).
+
+        It is off by itself; and a mean that is off by `d`, at most its rounding, changes `(m - o)^2` by `2 d |m - o|`.
+        """
+        if self.second_moment is None:
+            return None
+        origin = np.zeros(()) if self.origin is None else self.origin
+        size = np.maximum(np.abs(self.mean_low), np.abs(self.mean_high))
+        apart = np.maximum(np.abs(self.mean_low - origin), np.abs(self.mean_high - origin))
+        return np.asarray(self.second_moment + self.rounding * (self.second_moment + 2 * size * apart))
+
     def largest_square(self, mean: Floats) -> Floats:
         """The largest `E (X - c)^2` (N, D) at a mean: `S2 + 2 (o - c) (m - o) + (o - c)^2`, or `s^2`."""
         natural = np.square(self.half_width)
-        if self.second_moment is None:
+        second = self.largest_second_moment
+        if second is None:
             return natural
         # The same as S2 - (m - o)^2 + (m - c)^2, which would lose digits in squares of o - c.
         shift = (0.0 if self.origin is None else self.origin) - self.center
-        return np.minimum(natural, self.second_moment + shift * (2 * (mean - self.center) - shift))
+        return np.minimum(natural, second + shift * (2 * (mean - self.center) - shift))
 
     def normalised(self) -> tuple[Floats, Floats, Floats]:
         """`(mhat-, mhat+, sighat)`: the moments of `(X - c) / s`, each (N, D); 0 where `s` is 0.

@@ -134,6 +134,29 @@ def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measu
     assert "; 0.01 was asked for" in call("info", out).stdout
 
 
+def test_fit__says_where_a_class_weighs_nothing(call: Call, measured: Measured, tmp_path: Path) -> None:
+    table = pd.read_csv(measured.csv)
+    table["weight"] = np.where(table["sick"] == "yes", 0.0, 1.0)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    call("ingest", tmp_path / "t.csv", "--target", "sick", "--weight", "weight", "--out", tmp_path / "t.zarr")
+    done = call("robust", "fit", tmp_path / "t.zarr", "--out", tmp_path / "m.zarr", *FAST)
+    assert done.exit_code == 0, done.output
+    assert "all rows on one side of it weigh nothing. Train with --unweighted" in done.stdout
+    assert "--eps" not in done.stdout
+
+
+def test_fit__of_categories_that_are_called_like_bounds(call: Call, measured: Measured, tmp_path: Path) -> None:
+    table = pd.read_csv(measured.csv).drop(columns=["weight"])
+    table["site"] = np.array(["x.low", "x.high", "y.mean"])[np.arange(len(table)) % 3]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    call("ingest", tmp_path / "t.csv", "--target", "sick", "--categorical", "site", "--out", tmp_path / "t.zarr")
+    done = call("robust", "fit", tmp_path / "t.zarr", "--out", tmp_path / "m.zarr", *FAST)
+    assert done.exit_code == 0, done.output
+    measures = [call("robust", "evaluate", tmp_path / "m.zarr", tmp_path / name) for name in ("t.csv", "t.zarr")]
+    assert measures[0].exit_code == 0, measures[0].output
+    assert measures[0].stdout.replace("t.csv", "t.zarr") == measures[1].stdout
+
+
 def test_fit__says_where_no_column_has_bounds(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("robust", "fit", example.data, "--out", tmp_path / "m.zarr", *FAST)
     assert done.exit_code == 0, done.output
@@ -257,6 +280,16 @@ def test_evaluate__of_a_table_without_the_classes_names_the_option(
     assert call("robust", "evaluate", measured.model, tmp_path / "t.csv", "--target", "ill").exit_code == 0
 
 
+@pytest.mark.parametrize(("weight", "remedy"), [(0.0, "at least one row of positive weight"), (1.7e308, "Divide all")])
+def test_evaluate__of_weights_that_no_mean_can_be_of(
+    call: Call, measured: Measured, tmp_path: Path, weight: float, remedy: str
+) -> None:
+    pd.read_csv(measured.csv).assign(weight=weight).to_csv(tmp_path / "t.csv", index=False)
+    done = call("robust", "evaluate", measured.model, tmp_path / "t.csv", "--weight", "weight")
+    assert done.exit_code == 1
+    assert remedy in done.stderr
+
+
 def test_info__of_a_model_lists_its_features_by_weight(call: Call, measured: Measured) -> None:
     model = load_robust_model(measured.model)
     found = json.loads(call("info", measured.model, "--json").stdout)
@@ -377,12 +410,17 @@ def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, t
         (("--max-passes", 0), "whole number of at least 1"),
         (("--formulation", "SBVM"), "SBMV-I"),
         (("--out", "s3://bucket/m.zarr"), "--run-dir"),
+        (("--run-dir", "{out}"), "Choose places beside each other."),
+        (("--terms", "{out}"), "Choose places beside each other."),
+        (("--terms", "{out}/terms"), "Choose places beside each other."),
+        (("--terms", "{out}.run"), "Choose places beside each other."),
     ],
 )
 def test_fit__of_settings_that_cannot_work_is_wrong_use(
     call: Call, measured: Measured, tmp_path: Path, options: tuple[object, ...], said: str
 ) -> None:
-    done = call("robust", "fit", measured.data, "--out", tmp_path / "m.zarr", *options)
+    out = tmp_path / "m.zarr"
+    done = call("robust", "fit", measured.data, "--out", out, *(str(option).format(out=out) for option in options))
     assert done.exit_code == 2
     assert said in done.stderr
     assert os.listdir(tmp_path) == []

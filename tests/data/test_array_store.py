@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.metadata import MAX_CHUNK_BYTES
 from protodask.engine import Layout
 from protodask.errors import FormatError, StorageError
 
@@ -42,3 +43,16 @@ def test_write__does_not_bring_back_what_was_removed(opened_before: bool, tmp_pa
     with pytest.raises(StorageError, match="is gone .* Look for the error before this one"):
         store.write(1, 8, rows)
     assert os.listdir(tmp_path) == []
+
+
+def test_read__misses_any_chunk_of_a_block(tmp_path: Path) -> None:
+    width = MAX_CHUNK_BYTES // 8 // 2 + 1  # a row fills a chunk
+    store = ArrayStore(str(tmp_path / "s"), Layout(6, 4), (ArraySpec("score", "float64", width),), store_key())
+    store.create()
+    for number, rows in enumerate((4, 2)):
+        store.write(number, 4 * number, {"score": np.ones((rows, width))})
+        assert len(store.read(number)["score"]) == rows
+    for lost, number in (("2", 0), ("5", 1)):
+        shutil.rmtree(tmp_path / "s" / "score" / "c" / lost)
+        with pytest.raises(FormatError, match=f"in block {number}. Compute it again"):
+            store.read(number)

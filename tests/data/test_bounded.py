@@ -197,6 +197,8 @@ def test_seal__refuses_what_no_reader_would_take() -> None:
         seal({"values": [0] * MAX_JSON_ITEMS}, "dataset")
     with pytest.raises(InputError, match="Use fewer features"):
         seal({"text": "x" * MAX_JSON_BYTES}, "dataset")
+    with pytest.raises(InputError, match="Bring features and weights to sizes"):
+        seal({"squares": float("inf")}, "dataset")
 
 
 def test_seal__of_the_most_that_is_sealed_can_be_read(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.prediction import predict_robust
-from protodask.robust.training import PlanePass, RowsOfColumns, fit_robust
+from protodask.robust.training import CoarseBoundsWarning, PlanePass, RowsOfColumns, fit_robust
 from protodask.robust.uncertain_columns import uncertain_columns
 
 CONFIG = RobustConfig("SBMV-I", gap=1e-3)
@@ -167,7 +167,7 @@ def test_stored_terms__that_are_damaged_are_told(tmp_path: Path) -> None:
     content = bytearray(chunk.read_bytes())
     content[5] ^= 255
     chunk.write_bytes(content)
-    with pytest.raises(FormatError, match="Compute it again"):
+    with pytest.raises(FormatError, match="Remove the whole store"):
         fit_robust(data, RobustConfig("SBM"), terms=tmp_path / "terms.zarr")
 
 
@@ -231,3 +231,24 @@ def test_engine__is_not_closed_if_it_was_given(tmp_path: Path) -> None:
     engine = Engine()
     fit_robust(data, CONFIG, engine=engine)
     fit_robust(data, CONFIG, engine=engine)
+
+
+def test_bounds__that_float32_rounds_away_are_a_warning(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    columns["time.low"] = np.linspace(1e6, 1e6 + 1, 200)
+    columns["plain"] = np.linspace(1e6, 2e6, 200)
+    columns["time.high"] = columns["time.low"] + 1e-2
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    with pytest.warns(CoarseBoundsWarning, match="bounds of time lie hardly .* float64"):
+        fit_robust(data, CONFIG)
+
+
+def test_weights__too_large_to_compute_with_are_refused(tmp_path: Path) -> None:
+    columns, y, rows = drawn_columns(200, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr", np.full(200, 1e100))
+    with pytest.raises(InputError, match="Scale C or the weights"):
+        fit_robust(data, CONFIG)
+    fit_robust(data, replace(CONFIG, weighted=False))
+    for solver in ("conic", "bundle"):
+        with pytest.raises(InputError, match="Scale C or the weights"):
+            RobustClassifier("S", C=1e-40, solver=solver).fit(rows, y)

@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protodask.data.schema import Column
 from protodask.errors import InputError
 from protodask.robust.formulations import largest_deviation
-from protodask.robust.uncertain_columns import columns_of, uncertain_columns
+from protodask.robust.uncertain_columns import columns_of, columns_of_table, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 
 NAMES = ("a.high", "b", "a.low", "c.mean_low", "c.low", "c.high", "c.mean_high", "c.second", "a.mean", "c.origin")
@@ -108,3 +109,13 @@ def test_columns_of__an_infinite_second_moment_is_finite_in_a_table() -> None:
 def test_columns_of__refuses_names_that_would_be_read_otherwise(names: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match=r"(?i)give .*name|Rename|Add what is missing|Leave out"):
         columns_of(UncertainRows.point(np.zeros((2, 2))), names)
+
+
+def test_columns_of_table__categories_may_be_called_anything() -> None:
+    columns = (Column("a.low"), Column("kind", "nominal", ("x.low", "x.high", "b.mean")), Column("a.high"))
+    found = columns_of_table(columns)
+    assert found.features == ("a", "kind=x.low", "kind=x.high", "kind=b.mean")
+    rows = found.rows(np.array([[0.0, 1, 0, 0, 2], [0, 0, 0, 1, 3]]))
+    np.testing.assert_array_equal(rows.half_width, [[1, 0, 0, 0], [1.5, 0, 0, 0]])
+    with pytest.raises(InputError, match="but not a.high. Add what is missing"):
+        columns_of_table(columns[:2])

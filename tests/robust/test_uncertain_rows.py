@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
 from protodask.errors import InputError
+from protodask.robust.classifier import RobustClassifier
+from protodask.robust.formulations import largest_deviation
 from protodask.robust.uncertain_rows import UncertainRows
 
 
@@ -78,6 +81,21 @@ def test_normalised__origin_keeps_the_digits_of_large_numbers() -> None:
     assert float(rows.normalised()[2][0, 0]) == pytest.approx(1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float32, 300.0), (np.float32, -1e4), (np.float64, 1e6)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_normalised__variances_that_rounding_took_are_allowed_for(dtype: type, offset: float, exact: bool) -> None:
+    half = abs(offset) * 64 * float(np.finfo(dtype).eps)  # the support keeps its width, and the variance is lost
+    means = (offset + np.random.default_rng(0).random((500, 1)) * half).astype(dtype).astype(np.float64)
+    # Two values at the ends, as likely as each other.
+    given = [means - half, means + half, means, means, np.square(means) + half**2]
+    if not exact:
+        given[2:4] = [means - half / 4, means + half / 4]
+    rows = UncertainRows(*(values.astype(dtype) for values in given))
+    assert (np.asarray(rows.second_moment) <= np.square(means)).any()
+    assert (rows.normalised()[2] >= 1 - 1e-9).all()
+    assert (largest_deviation(rows) >= half * (1 - 1 / 8)).all()
+
+
 @given(st.integers(0, 2**32), st.sampled_from([np.float32, np.float64]))
 def test_uncertain_rows__rounded_statistics_are_no_contradiction(seed: int, dtype: type) -> None:
     rng = np.random.default_rng(seed)
@@ -140,7 +158,7 @@ def test_uncertain_rows__contradictions_name_sample_and_feature(changed: dict[st
     for name, value in changed.items():
         arrays[name][2, 1] = value
     with pytest.raises(InputError, match=f"In sample 12, feature b, {what}"):
-        UncertainRows(**arrays, first_row=10, feature_names=("a", "b"))
+        UncertainRows(**arrays, first_row=10, feature_names=("a", "b"))  # type: ignore[arg-type]
 
 
 def test_uncertain_rows__bounds_of_the_mean_beyond_the_support_are_cut() -> None:
@@ -170,3 +188,27 @@ def test_uncertain_rows__origins() -> None:
         UncertainRows([[0.0]], [[1.0]], second_moment=[[1.0]], origin=[1.0, 2.0])
     with pytest.raises(InputError, match="Give a name to each"):
         UncertainRows([[0.0]], [[1.0]], feature_names=("a", "b"))
+
+
+def test_getitem__chooses_samples_as_scikit_learn_does() -> None:
+    lower = np.random.default_rng(0).normal(size=(40, 2)) + 4 * (np.arange(40) % 2)[:, None]
+    rows, y = UncertainRows(lower, lower + 1), np.arange(40) % 2
+    assert rows.shape == (40, 2)
+    numbers = np.array([3, 1])
+    for chosen in (rows[numbers], rows[numbers, ...], rows[[3, 1]]):
+        np.testing.assert_array_equal(chosen.upper, lower[[3, 1]] + 1)
+    np.testing.assert_array_equal(rows[y == 1].lower, lower[1::2])
+    np.testing.assert_array_equal(rows[2:4].lower, lower[2:4])
+    scores = cross_val_score(RobustClassifier("S"), rows, y, cv=4)
+    by_hand = [
+        RobustClassifier("S").fit(rows.take(train), y[train]).score(rows.take(test), y[test])
+        for train, test in StratifiedKFold(4).split(lower, y)
+    ]
+    np.testing.assert_array_equal(scores, by_hand)
+    assert GridSearchCV(RobustClassifier("S"), {"C": [0.1, 1.0]}, cv=2).fit(rows, y).predict(rows).shape == (40,)
+
+
+@pytest.mark.parametrize("key", [3, (1, 2), (slice(2), 0), [[0, 1]], "a", 1.5, [0.5]])
+def test_getitem__of_anything_else_is_refused(key: Any) -> None:
+    with pytest.raises(InputError, match="Give a slice, or numbers or truth values of samples"):
+        UncertainRows(np.zeros((4, 2)), np.ones((4, 2)))[key]
