@@ -74,6 +74,9 @@ SMOOTHING = 0.3
 BEYOND_NEAR = 2.0
 """The widest band is at least so many times as wide as the near samples reach, where there are more than those."""
 
+MOST_NEAR_NUMBERS = 50_000
+"""Samples given one by one times features: each has four arrays of so many numbers in an answer, and in the log."""
+
 Status = Literal["converged", "pass limit", "one class", "no cost"]
 
 Evaluate = Callable[[Question], Answer]
@@ -175,7 +178,7 @@ class _Bundle:
         self.failed = 0
         """Passes since the center was found."""
         self.lowest = self.plane
-        self.n_near = 4 * (n_features + 1) + 100
+        self.n_near = near_samples(n_features)
         self.minorants = Minorants(first_cuts(survey, origin), self.n_near)
 
     @property
@@ -293,6 +296,12 @@ class _Bundle:
             # The samples next to those that the model has one by one meet their kinks in the step, too.
             allowed = max(allowed, BEYOND_NEAR * float(np.abs(near.hinge).max()))
         return float(np.clip(allowed, NARROWEST, WIDEST))
+
+
+def near_samples(n_features: int) -> int:
+    """How many samples a pass gives one by one: several times as many as there are kinks at the best plane, but for so
+    many features that the programs would take longer than the passes."""
+    return min(4 * (n_features + 1) + 100, max(100, MOST_NEAR_NUMBERS // n_features))
 
 
 def soft_of(band: float) -> float:
