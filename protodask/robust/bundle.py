@@ -299,8 +299,10 @@ class _Bundle:
 
 
 def near_samples(n_features: int) -> int:
-    """How many samples a pass gives one by one: several times as many as there are kinks at the best plane, but for so
-    many features that the programs would take longer than the passes."""
+    """How many samples a pass gives one by one.
+
+    Several times as many as there are kinks at the best plane, unless programs would then take longer than passes.
+    """
     return min(4 * (n_features + 1) + 100, max(100, MOST_NEAR_NUMBERS // n_features))
 
 
