@@ -23,7 +23,7 @@ Certifying = Annotated[
     typer.Option(
         "--formulation",
         show_default="that of the training; SBMV-I after SVM and M",
-        help="What the error of a row is bounded by.",
+        help="What the error of a row is bounded by: all but SVM and M.",
     ),
 ]
 
@@ -53,7 +53,7 @@ def fit(
         typer.Option(
             "--eps",
             metavar="P",
-            help="Probability of error that training rows within the margin keep to.",
+            help="Probability of error, at most, of training rows that keep the margin.",
             rich_help_panel=TRAINING,
         ),
     ] = 0.1,
@@ -94,7 +94,7 @@ def fit(
         str | None,
         typer.Option(
             "--terms",
-            metavar="DIR",
+            metavar="STORE",
             help="Keep here what follows from data and formulation: further fits with another --eps or --cost find it.",
             rich_help_panel=RUN,
         ),
@@ -106,8 +106,7 @@ def fit(
 ) -> None:
     """Train planes of largest margin on a dataset with columns x.low, x.high and, if known, x.mean, x.second and so on.
 
-    A column without such an ending is a feature that is known exactly. More than two classes get a plane each, against
-    the rest.
+    Other columns are features known exactly. More than two classes get a plane each, against the rest.
     """
     with reported(debug):
         from protodask.pipeline.steps import RobustFitStep
@@ -145,7 +144,7 @@ def predict(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the predicted class of each row, and a bound of the probability that it is another one."""
+    """Write the predicted class of each row, and a bound of the probability that its true values have another one."""
     with reported(debug):
         from protodask.pipeline.steps import RobustPredictStep
 

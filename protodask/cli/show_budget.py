@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from protodask.cli.console import MOST_LINES, say, say_pairs, say_some, say_table, show_json
-from protodask.cli.wording import count, recorded_pairs, shorten, value_text
+from protodask.cli.wording import count, recorded_pairs, run_pairs, shorten, value_text
 
 if TYPE_CHECKING:
     from protodask.pipeline.budget_queries import Answer, TableAnswered
@@ -166,9 +166,7 @@ def show_budget_run(found: Mapping[str, Any]) -> None:
     """How far the building of a budget has come, from its run directory."""
     say_pairs(
         [
-            ("run", shorten(found["path"])),
-            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", value_text(found["dataset"])),
+            *run_pairs(found),
             ("sets expanded", f"{found['expanded']:,}, {found['failed']:,} in vain"),
             ("models fitted", f"{found['models']:,}"),
             *recorded_pairs(found["last_recorded"]),

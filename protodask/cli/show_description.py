@@ -9,7 +9,7 @@ from protodask.cli.console import say, say_pairs, say_some, say_table, show_json
 from protodask.cli.show_budget import show_budget_folder, show_budget_run
 from protodask.cli.show_robust import show_robust_model, show_robust_predictions, show_robust_run
 from protodask.cli.show_search import show_search, show_search_run
-from protodask.cli.wording import count, number, progress_pairs, shorten, size, value_text
+from protodask.cli.wording import count, number, progress_pairs, run_pairs, shorten, size, value_text
 
 
 def show_description(description: Mapping[str, Any], as_json: bool) -> None:
@@ -101,9 +101,7 @@ def _calibration_text(found: Mapping[str, Any]) -> str:
 def _show_run(found: Mapping[str, Any]) -> None:
     say_pairs(
         [
-            ("run", shorten(found["path"])),
-            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", value_text(found["dataset"])),
+            *run_pairs(found),
             *([("start", value_text(found["start"]))] if found["start"] is not None else []),
             *progress_pairs(found["progress"]),
             *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from protodask.cli.console import say, say_pairs, say_some, say_table
-from protodask.cli.wording import count, recorded_pairs, shorten, value_text
+from protodask.cli.wording import count, recorded_pairs, run_pairs, shorten, value_text
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -63,11 +63,10 @@ def summarize_robust(result: RobustResult) -> str:
 def _summarize_fit(result: RobustFitted) -> str:
     model = result.model
     passes = count(sum(model.passes), "pass", "passes")
-    objectives = "its objective is" if len(model.weights) == 1 else "their objectives are"
     return (
         f"The robust model {shorten(result.path)} has {count(len(model.weights), 'plane')} in "
         f"{count(model.n_features, 'feature')}, by {model.config.formulation} with eps {model.config.eps:g}; after "
-        f"{passes} {objectives} within {_share(float(model.gap.max()))} of the least there is."
+        f"{passes}, no other has an objective smaller by more than {100 * float(model.gap.max()):.2g} per cent."
     )
 
 
@@ -90,10 +89,6 @@ def _known(formulation: str) -> str:
     return f"{formulation}: {KNOWS[formulation.removesuffix('-I')]}"
 
 
-def _share(gap: float) -> str:
-    return f"{gap:.2g}" if gap else "0"
-
-
 def show_robust_model(found: Mapping[str, Any]) -> None:
     """What a robust model is."""
     rows = found["provenance"].get("rows")
@@ -103,7 +98,10 @@ def show_robust_model(found: Mapping[str, Any]) -> None:
             ("formulation", _known(found["formulation"])),
             ("eps", value_text(found["eps"])),
             ("cost", value_text(found["cost"])),
-            ("gap", _share(found["gap"]) + ("" if found["converged"] else f", not {_share(found['gap_asked_for'])}")),
+            (
+                "gap",
+                f"{found['gap']:.2g}" + ("" if found["converged"] else f"; {found['gap_asked_for']:.2g} was asked for"),
+            ),
             ("features", f"{len(found['features']):,}, of which {found['known_exactly']:,} known exactly"),
             ("target", found["target"]),
             ("classes", ", ".join(map(str, found["classes"]))),
@@ -125,9 +123,7 @@ def show_robust_run(found: Mapping[str, Any]) -> None:
     """How far a robust fit has come, from its run directory."""
     say_pairs(
         [
-            ("run", shorten(found["path"])),
-            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", value_text(found["dataset"])),
+            *run_pairs(found),
             *recorded_pairs(found["last_recorded"]),
         ]
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from protodask.cli.console import say, say_pairs, say_some
 from protodask.cli.show_models import summarize_fit
-from protodask.cli.wording import count, progress_pairs, recorded_pairs, shorten, value_text
+from protodask.cli.wording import count, progress_pairs, recorded_pairs, run_pairs, shorten, value_text
 
 if TYPE_CHECKING:
     from protodask.pipeline.results import ModelTuned
@@ -55,9 +55,7 @@ def show_search_run(found: Mapping[str, Any]) -> None:
     final = found["final_fits"]
     say_pairs(
         [
-            ("run", shorten(found["path"])),
-            ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
-            ("dataset", value_text(found["dataset"])),
+            *run_pairs(found),
             ("fits", begun if found["fits"] else "none yet"),
             *recorded_pairs(found["last_recorded"]),
             *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),

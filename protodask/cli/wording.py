@@ -49,6 +49,15 @@ def shorten(path: str) -> str:
     return relative if len(relative) < len(path) and not relative.startswith("..") else path
 
 
+def run_pairs(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a run directory is of, and whether its run has ended."""
+    return [
+        ("run", shorten(found["path"])),
+        ("state", "finished" if found["finished"] else "not finished: the same command continues it"),
+        *([("dataset", value_text(found["dataset"]))] if found["dataset"] is not None else []),
+    ]
+
+
 def recorded_pairs(last_recorded: str | None) -> list[tuple[str, str]]:
     """When the last evaluation was recorded, if there is one."""
     if last_recorded is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -39,6 +40,18 @@ def check_rows(source: Source) -> Source:
     if source.layout.n_rows == 0:
         raise InputError("There are no rows to evaluate.", "Give at least one row.")
     return source
+
+
+def check_weight(weight: float) -> None:
+    """Refuse the sum of the weights of all rows unless sums over the rows can be divided by it."""
+    if weight > 0 and math.isfinite(weight):
+        return
+    if weight > 0:
+        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+    raise InputError(
+        f"There is nothing to evaluate: the weights of the rows add up to {weight:g}.",
+        "Give at least one row of positive weight.",
+    )
 
 
 def require(block: Block, fits: NDArray[np.bool_], seen: str, remedy: str) -> None:

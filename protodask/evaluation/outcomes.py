@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from protodask.data.schema import INCLUSION, TARGET, WEIGHT
 from protodask.engine import Block
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, merge_totals
-from protodask.evaluation.given_rows import require, usable_weights
+from protodask.evaluation.given_rows import check_weight, require, usable_weights
 
 Floats = NDArray[np.float64]
 
@@ -174,11 +173,5 @@ def merge_outcomes(left: OutcomeSums, right: OutcomeSums) -> OutcomeSums:
 
 def check_outcomes(sums: OutcomeSums) -> OutcomeSums:
     """The sums, if there is any weight to divide them by."""
-    if sums.weight > 0 and math.isfinite(sums.weight):
-        return sums
-    if sums.weight > 0:
-        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
-    raise InputError(
-        f"There is nothing to evaluate: the weights of the rows add up to {sums.weight:g}.",
-        "Give at least one row of positive weight.",
-    )
+    check_weight(sums.weight)
+    return sums

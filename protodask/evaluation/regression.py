@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.errors import InputError
-from protodask.evaluation.given_rows import check_rows, require, source_of, usable_weights
+from protodask.evaluation.given_rows import check_rows, check_weight, require, source_of, usable_weights
 
 PREDICTION = "prediction"
 """Name of the array (N,) that holds a model's predictions."""
@@ -81,14 +80,8 @@ def merge_errors(left: ErrorSums, right: ErrorSums) -> ErrorSums:
 
 def finish_error(sums: ErrorSums) -> float:
     """The mean squared error that the sums amount to; infinite where it is too large for a float64."""
-    if sums.weight > 0 and math.isfinite(sums.weight):
-        return sums.squares / sums.weight
-    if sums.weight > 0:
-        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
-    raise InputError(
-        f"There is nothing to evaluate: the weights of the rows add up to {sums.weight:g}.",
-        "Give at least one row of positive weight.",
-    )
+    check_weight(sums.weight)
+    return sums.squares / sums.weight
 
 
 SQUARED_ERROR: Reduction[ErrorSums, float] = Reduction(error_sums, merge_errors, finish_error)

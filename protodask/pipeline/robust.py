@@ -17,6 +17,7 @@ from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPr
 from protodask.places import mask
 from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.config import RobustConfig
+from protodask.robust.formulations import certifying, check_eps
 from protodask.robust.measures import evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
@@ -34,11 +35,11 @@ def check_robust(step: RobustStep) -> None:
         case RobustFitStep():
             robust_config(step)
             _check_places(step)
-        case RobustEvaluateStep():
-            if step.eps is not None and not 0 < step.eps < 1:
-                raise InputError(f"eps is {step.eps}.", "Give a probability of error above 0 and below 1.")
-        case RobustPredictStep():
-            pass
+        case RobustPredictStep() | RobustEvaluateStep():
+            if step.formulation is not None:
+                certifying(step.formulation)
+            if isinstance(step, RobustEvaluateStep) and step.eps is not None:
+                check_eps(step.eps)
 
 
 def _check_places(step: RobustFitStep) -> None:
@@ -83,6 +84,9 @@ def _fit(step: RobustFitStep, engine: Engine, listen: RobustListener | None) -> 
     where = locate(step.out)
     run_dir = locate(run_directory(where, step.run_dir))
     published = published_model(where, run_dir, step.overwrite, ROBUST_MODEL, _fingerprint_at)
+    if published is not None and load_robust_model(where).config != config:
+        # The run may go on to a smaller gap; but its model would not take the place of this one.
+        check_free(where, step.overwrite, ROBUST_MODEL)
     data = Dataset.open(step.data)
     keep = step.run_dir is not None
     with robustly_fitted(data, config, run_dir, engine, listen, step.terms, keep) as run:
@@ -100,7 +104,7 @@ def _predict(step: RobustPredictStep, engine: Engine) -> RobustPredicted:
     where = locate(step.out)
     check_free(where, step.overwrite, ROBUST_PREDICTIONS)
     source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
-    name = step.formulation or model.certifying
+    name = model.certifying(step.formulation)
     rows = predict_robust(
         model, source, rows_of_model(model), where, engine, formulation=name, overwrite=step.overwrite
     )
@@ -112,7 +116,7 @@ def _evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     source, codes = rows_of_step(model, step, engine)
-    name = step.formulation or model.certifying
+    name = model.certifying(step.formulation)
     eps = model.config.eps if step.eps is None else step.eps
     sums = evaluate_robust(model, source, rows_of_model(model), codes, engine, formulation=name, eps=eps)
     result = RobustEvaluated(step.model, step.data, sums, name, eps, step.out)

@@ -100,7 +100,7 @@ def _notes(model: RobustModel) -> Iterator[str]:
     if known_exactly(model) == model.n_features and model.config.formulation not in ("SVM", "M"):
         yield "All features count as known exactly, as no column has bounds; those of x are called x.low and x.high."
     planes = zip(describe_planes(model), model.weights, strict=True)
-    empty = [plane for plane, weights in planes if not weights.any()]
+    empty = [plane for plane, weights in planes if not weights.any()] if model.converged else []
     free = [str(plane["class"]) for plane in empty if plane["passes"] == 0]
     dear = [str(plane["class"]) for plane in empty if plane["passes"] > 0]
     if free:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from protodask.errors import InputError
+from protodask.prototypes.setting_checks import check_count, check_flag, check_range, is_number, unwrap_numbers
 from protodask.prototypes.tiles import Precision
 
 LARGEST_PENALTY = 1e12
@@ -43,16 +43,13 @@ class FitConfig:
     """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, np.generic):
-                object.__setattr__(self, entry.name, value.item())  # so that settings can go into files
-        _check_integer("n_batches", self.n_batches, 0)
-        _check_integer("n_candidates", self.n_candidates, 1)
-        _check_integer("max_iterations", self.max_iterations, 1)
-        _check_integer("seed", self.seed, 0)
+        unwrap_numbers(self)
+        check_count("n_batches", self.n_batches, 0)
+        check_count("n_candidates", self.n_candidates, 1)
+        check_count("max_iterations", self.max_iterations, 1)
+        check_count("seed", self.seed, 0)
         for name in ("lambda_v", "lambda_w"):
-            _check_range(
+            check_range(
                 name,
                 getattr(self, name),
                 0.0,
@@ -60,13 +57,12 @@ class FitConfig:
                 f"Penalties must be finite and not negative. Above {LARGEST_PENALTY:.0e} no model is left.",
             )
         for name in ("alpha_v", "alpha_w"):
-            _check_range(name, getattr(self, name), 0.0, 1.0, "Give the share of the l2 part, from 0 to 1.")
-        _check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
-        if not _is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
+            check_range(name, getattr(self, name), 0.0, 1.0, "Give the share of the l2 part, from 0 to 1.")
+        check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
+        if not is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
             raise InputError(f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1.")
         for name in ("standardize", "weighted"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {getattr(self, name)!r}.", "Give True or False.")
+            check_flag(name, getattr(self, name))
         if self.precision not in ("float32", "float64"):
             raise InputError(f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
@@ -80,17 +76,3 @@ class FitConfig:
         if self.weighted:
             del record["weighted"]
         return record
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
-
-
-def _check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
-    if not _is_number(value) or not low <= value <= high or math.isinf(value):
-        raise InputError(f"{name} is {value!r}.", remedy)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

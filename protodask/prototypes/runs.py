@@ -119,8 +119,12 @@ class RunDirectory:
 
     @property
     def untouched(self) -> bool:
-        """Whether no evaluation was recorded, here or in a run inside: then nothing is lost with the directory."""
-        return not any(name.endswith(".log") for _, _, names in os.walk(self.path) for name in names)
+        """Whether no evaluation was recorded and no store kept, here or in a run inside: then nothing is lost with the
+        directory.
+        """
+        return not any(
+            name.endswith((".log", ".zarr")) for _, folders, files in os.walk(self.path) for name in (*folders, *files)
+        )
 
     def finish(self, history: list[dict[str, Any]]) -> None:
         """Write down how the batches went."""

@@ -24,6 +24,8 @@ is reported is exact to rounding, and is checked by `upper_bounds`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,20 +55,46 @@ def bracket(terms: Terms, y: NDArray[np.generic], weights: Floats) -> tuple[Floa
 
 def extreme_points(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Floats:
     """The point of each sample's set that lies furthest against its label, (N, D)."""
+    return extremes(terms, y, weights).points
+
+
+@dataclass(frozen=True, eq=False)
+class Extremes:
+    """The points of the samples' sets that lie furthest against their labels, and how they got there, each (N, D)."""
+
+    points: Floats
+    spent: Floats
+    """How far each feature is beyond the bounds of its mean, `r x`."""
+    free: NDArray[np.bool_] | None
+    """Where it is short of the end of the support; None if there is none."""
+
+
+def extremes(terms: Terms, y: NDArray[np.generic], weights: Floats, soft: float = 0.0) -> Extremes:
+    """The extreme points of all samples at a hyperplane.
+
+    With `soft` they are those of a softened norm, `sqrt(|g|^2 + soft^2)`: points of the sets as well, which move
+    smoothly with the weights and are means where there are none. It is one more feature, of gain `soft`.
+    """
     sign = np.asarray(y, dtype=np.float64)
-    points = np.empty_like(terms.mean_low)
+    points, spent = np.empty_like(terms.mean_low), np.empty_like(terms.mean_low)
+    free = np.empty(points.shape, dtype=np.bool_) if terms.intersected else None
     step = max(1, TILE // max(1, len(weights)))
     for start in range(0, len(points), step):
         rows = slice(start, start + step)
         part = rows_of_terms(terms, rows)
         direction = -sign[rows, None] * np.sign(weights)
-        points[rows] = _towards(part, direction)
-        points[rows] += direction * part.spread * _fractions(part, direction, weights)
+        limits = _limits(part, direction) if terms.intersected else None
+        fractions = _fractions(part, weights, limits, soft)
+        if free is not None and limits is not None:
+            np.less(fractions, limits, out=free[rows])
+        np.multiply(fractions, part.spread, out=spent[rows])
+        np.multiply(direction, spent[rows], out=points[rows])
+        points[rows] += _towards(part, direction)
         if part.lower is not None and part.upper is not None:
             # Rounding must not lead out of the support; where a mean is past its end by rounding, the mean counts.
-            np.clip(points[rows], np.minimum(part.lower, part.mean_low), None, out=points[rows])
-            np.clip(points[rows], None, np.maximum(part.upper, part.mean_high), out=points[rows])
-    return points
+            np.maximum(points[rows], np.minimum(part.lower, part.mean_low), out=points[rows])
+            np.minimum(points[rows], np.maximum(part.upper, part.mean_high), out=points[rows])
+    return Extremes(points, spent, free)
 
 
 def rows_of_terms(terms: Terms, rows: slice | NDArray[np.generic]) -> Terms:
@@ -101,8 +129,8 @@ def upper_bounds(terms: Terms, y: NDArray[np.generic], weights: Floats) -> Float
     if terms.lower is None:
         bound += np.linalg.norm(gain, axis=1)
         return bound
-    fractions = _fractions(terms, direction, weights)
     limits = _limits(terms, direction)
+    fractions = _fractions(terms, weights, limits)
     moving = gain > NEGLIGIBLE * gain.max(axis=1, keepdims=True)
     free = moving & (fractions < limits)
     # tau from the features short of the support; without any of them the multiplier of the ball is 0.
@@ -138,17 +166,21 @@ def _limits(terms: Terms, direction: Floats) -> Floats:
     return np.divide(space, terms.spread, out=limits, where=space < terms.spread)
 
 
-def _fractions(terms: Terms, direction: Floats, weights: Floats) -> Floats:
+def _fractions(terms: Terms, weights: Floats, limits: Floats | None, soft: float = 0.0) -> Floats:
     """`x` (N, D): the deviations as shares of the spread, all at least 0."""
     gain = terms.spread * np.abs(weights)
-    largest = gain.max(axis=1, initial=0.0, keepdims=True)
-    gain /= np.where(largest > 0, largest, 1.0)
-    if terms.lower is None:
-        length = np.linalg.norm(gain, axis=1, keepdims=True)
+    largest = np.maximum(gain.max(axis=1, initial=0.0, keepdims=True), soft)
+    unit = np.where(largest > 0, largest, 1.0)
+    gain /= unit
+    if limits is None:
+        length = np.hypot(np.sqrt(np.einsum("nd,nd->n", gain, gain))[:, None], soft / unit)
         gain /= np.where(length > 0, length, 1.0)
         return gain
     gain[gain < NEGLIGIBLE] = 0.0
-    return clipped_to_ball(gain, _limits(terms, direction))
+    if soft == 0:
+        return clipped_to_ball(gain, limits)
+    beside = np.ones((len(gain), 1))
+    return clipped_to_ball(np.hstack([gain, soft / unit]), np.hstack([limits, beside]))[:, :-1]
 
 
 def clipped_to_ball(gain: Floats, limits: Floats) -> Floats:

@@ -7,6 +7,7 @@ are packed as such; the solver is a function of the answers alone, so replaying 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,31 +45,37 @@ def recorded_passes(directory: RunDirectory, problem: int = 1) -> Callable[[Eval
     return recorded
 
 
-def _cut_length(n_features: int) -> int:
+N_CUTS = 2 * (1 + len(LADDER))
+"""Cuts of an answer."""
+
+
+def _line_length(n_features: int) -> int:
     return 2 * n_features + 2
 
 
 def _near_length(n_features: int) -> int:
-    return 3 + _cut_length(n_features) + 2 * n_features
+    return 3 + _line_length(n_features) + 2 * n_features
 
 
 def _length(n_near: int, n_features: int) -> int:
     """Numbers of an answer."""
-    cuts = (1 + len(LADDER)) * _cut_length(n_features)
-    return 1 + cuts + (n_features + 1) ** 2 + n_near * _near_length(n_features)
+    cuts = N_CUTS * (_line_length(n_features) + n_features) + _line_length(n_features)
+    return 1 + cuts + (n_features + 1) ** 2 + n_features**2 + n_near * _near_length(n_features)
 
 
 def _pack_question(question: Question, n_features: int) -> Floats:
-    asked = np.concatenate([question.weights, [question.intercept, question.n_near], question.bands])
+    asked = np.concatenate([question.weights, [question.intercept, question.n_near, question.soft], question.bands])
     packed = np.zeros(_length(question.n_near, n_features))
     packed[: len(asked)] = asked
     return packed
 
 
 def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
-    near = answer.near
-    each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _cut_rows(near.cuts), near.spread, near.spent]
-    parts = [np.array([float(len(near.row))]), _cut_rows(answer.cuts).ravel(), answer.curvature.ravel()]
+    near, cuts = answer.near, answer.cuts
+    each = [near.hinge[:, None], near.row[:, None], near.cost[:, None], _line_rows(near.cuts), near.spread, near.spent]
+    parts = [np.array([float(len(near.row))]), _line_rows(cuts).ravel(), cuts.round.ravel()]
+    parts += [_line_rows(answer.rest).ravel()]
+    parts += [answer.across.ravel(), answer.within.ravel()]
     found = np.concatenate([*parts, np.column_stack(each).ravel()])
     packed = np.zeros(_length(n_near, n_features))
     packed[: len(found)] = found
@@ -76,34 +83,39 @@ def _pack_answer(answer: Answer, n_near: int, n_features: int) -> Floats:
 
 
 def _unpack_answer(risk: float, packed: Floats, n_near: int, n_features: int) -> Answer:
-    count, place = int(packed[0]), 1
-    n_cuts, cut = 1 + len(LADDER), _cut_length(n_features)
-    cuts = _cuts_of(packed[place : place + n_cuts * cut].reshape(n_cuts, cut))
-    place += n_cuts * cut
-    square = (n_features + 1) ** 2
-    curvature = packed[place : place + square].reshape(n_features + 1, n_features + 1)
-    place += square
-    each = _near_length(n_features)
-    rows = packed[place : place + count * each].reshape(count, each)
+    place = 1
+
+    def table(n_rows: int, n_columns: int) -> Floats:
+        nonlocal place
+        first, place = place, place + n_rows * n_columns
+        return packed[first:place].reshape(n_rows, n_columns)
+
+    count, line = int(packed[0]), _line_length(n_features)
+    cuts = replace(_lines_of(table(N_CUTS, line)), round=table(N_CUTS, n_features).copy())
+    rest = _lines_of(table(1, line))
+    across = table(n_features + 1, n_features + 1).copy()
+    within = table(n_features, n_features).copy()
+    rows = table(count, _near_length(n_features))
     near = Near(
         rows[:, 0].copy(),
         rows[:, 1].copy(),
         rows[:, 2].copy(),
-        _cuts_of(rows[:, 3 : 3 + cut]),
-        rows[:, 3 + cut : 3 + cut + n_features].copy(),
-        rows[:, 3 + cut + n_features :].copy(),
+        _lines_of(rows[:, 3 : 3 + line]),
+        rows[:, 3 + line : 3 + line + n_features].copy(),
+        rows[:, 3 + line + n_features :].copy(),
         n_near,
     )
-    return Answer(risk, cuts, curvature.copy(), near)
+    return Answer(risk, cuts, rest, across, within, near)
 
 
-def _cut_rows(cuts: Cuts) -> Floats:
+def _line_rows(cuts: Cuts) -> Floats:
+    """Cuts but for their norms."""
     return np.column_stack([cuts.value, cuts.center, cuts.width, cuts.slope])
 
 
-def _cuts_of(rows: Floats) -> Cuts:
+def _lines_of(rows: Floats) -> Cuts:
     n_features = (rows.shape[1] - 2) // 2
     # Copies: sums over arrays of another memory layout may round otherwise than those of a run without a log.
-    return Cuts(
+    return Cuts.boxes(
         rows[:, 0].copy(), rows[:, 1 : 1 + n_features].copy(), rows[:, 1 + n_features : -1].copy(), rows[:, -1].copy()
     )

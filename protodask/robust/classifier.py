@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -14,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from protodask.data.dataset import Dataset
+from protodask.data.schema import Column
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
@@ -23,8 +25,10 @@ from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory
 from protodask.robust.classifier_rows import (
     as_uncertain,
+    check_alone,
     checked_labels,
     checked_weights,
+    column_names,
     fingerprint_of,
     labels_given,
     names_of,
@@ -34,7 +38,7 @@ from protodask.robust.config import RobustConfig
 from protodask.robust.conic import solve_conic
 from protodask.robust.formulations import make_terms
 from protodask.robust.kept_terms import UncertainSource, keep_terms
-from protodask.robust.measures import certified_sums, evaluate_robust
+from protodask.robust.measures import certified_sums, checked_sums, evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
 from protodask.robust.stored_terms import TermsForm
@@ -45,6 +49,7 @@ from protodask.robust.training import (
     RowsOfColumns,
     fit_robust,
     make_model,
+    plane_summary,
     positive_codes,
     train_planes,
     warn_if_short,
@@ -59,8 +64,8 @@ CONIC_NUMBERS = 20_000
 
 
 class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The hyperplane of largest margin for samples known only roughly: a training point within the margin is on its
-    side with a probability of at least `1 - eps`, whatever the distribution behind what is known.
+    """The hyperplane of largest margin for samples known only roughly: a training point without slack is on its side
+    with a probability of at least `1 - eps`, whatever the distribution behind what is known.
 
         min 1/2 |w|^2 + sum_i C_i xi_i   with   Prob(y_i (w.X_i - b) <= 1 - xi_i) <= eps
 
@@ -68,9 +73,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     formulation
         What is known and how it is used: "SVM", "M", "S", "MC", "SBMV", "SMV", "SBM", "SM", and the last four with
-        "-I", which use the support as well.
+        "-I", which use the support as well. "SVM" and "M" know no spread, and promise nothing.
     eps
-        The probability of error that training points within the margin keep to.
+        The probability of error of training points without slack, at most.
     C
         Cost of a unit of slack of each sample, multiplied by the sample's weight.
     gap
@@ -138,8 +143,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = self.config()
         with open_engine(self.engine) as engine:
             if isinstance(rows, Dataset):
-                if y is not None or sample_weight is not None:
-                    raise InputError("A dataset was given together with labels or weights.", "It has its own.")
+                check_alone(y, sample_weight)
                 self._fit_dataset(rows, config, engine, named=True)
             elif is_out_of_memory(rows):
                 from protodask.data.ingest import ingest_arrays
@@ -156,7 +160,11 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 config.check_total(float(weights.sum()))
                 data_in_memory = source_of(known, tuple(plain_label(label) for label in labels), codes, weights)
                 found = self._fit_rows(known, data_in_memory, codes, weights, config, engine)
-                self._take(make_model(found, config, data_in_memory), labels, known.feature_names)
+                model = make_model(found, config, data_in_memory)
+                names = column_names(rows)
+                if names is not None:  # so that a saved model knows such tables
+                    model = replace(model, columns=tuple(Column(name) for name in names))
+                self._take(model, labels, known.feature_names)
                 warn_if_short(self.model_)
         return self
 
@@ -182,7 +190,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._map(rows, partial(_predicted, labels=self.classes_), None, self.classes_.dtype)
 
     def certified_eps(self, rows: Any, formulation: str | None = None) -> Any:
-        """A bound of the probability (N,) that a sample is not of the class that `predict` says, 1 where none is known.
+        """A bound of the probability (N,) that the sample's true values are classified otherwise than by `predict`.
+
+        1 where none is known. It bounds what not knowing the sample does, not how well planes tell the classes apart.
 
         By the brackets of `formulation`: by default the classifier's own, or "SBMV-I" for SVM and M, which know no
         spread. With more than two classes the bounds against each other class add up.
@@ -196,11 +206,13 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         formulation: str | None = None,
     ) -> float:
-        """The expected certified error: the mean of 1 where `predict` is wrong and of `certified_eps` elsewhere."""
+        """The expected certified error: the mean of 1 where `predict` is wrong and of `certified_eps` elsewhere.
+
+        A `Dataset` has its labels and weights.
+        """
         model = self._model()
         if isinstance(rows, Dataset):
-            if y is not None or sample_weight is not None:
-                raise InputError("A dataset was given together with labels or weights.", "It has its own.")
+            check_alone(y, sample_weight)
             data = RowsOfColumns(self._columns(rows.feature_names, category_names(rows.columns)))
             codes = codes_among(np.asarray(rows.classes), np.asarray(model.classes), np.arange(len(rows.classes)))
             return evaluate_robust(
@@ -210,7 +222,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         right = predicted == labels_given(y, len(predicted))
         weights = checked_weights(sample_weight, len(right))
         certified = np.asarray(self.certified_eps(rows, formulation))
-        return certified_sums(right, certified, self.eps, weights).expected_certified_error
+        return checked_sums(certified_sums(right, certified, self.eps, weights)).expected_certified_error
 
     def _take(self, model: RobustModel, labels: NDArray[Any], names: Sequence[str] | None) -> None:
         self.model_ = model
@@ -257,6 +269,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             terms = keep_terms(data, form, engine, "")
             found = train_planes(terms, form, len(data.classes), config, engine, directory, self.on_pass)
             engine.forget(terms)
+            if directory is not None:
+                directory.finish([plane_summary(plane) for plane in found])
         return found
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
+from protodask.data.model_arrays import digest_arrays
 from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block, array_source
 from protodask.errors import InputError, some
@@ -24,9 +24,13 @@ def as_uncertain(rows: Any) -> UncertainRows:
     """`UncertainRows` as they are, tables by the names of their columns, anything else as points known exactly."""
     if isinstance(rows, UncertainRows):
         return rows
-    if hasattr(rows, "columns"):
-        return uncertain_columns([str(name) for name in rows.columns]).rows(_table_values(rows))
-    return UncertainRows.point(rows)
+    names = column_names(rows)
+    return UncertainRows.point(rows) if names is None else uncertain_columns(names).rows(_table_values(rows))
+
+
+def column_names(rows: Any) -> tuple[str, ...] | None:
+    """The names of the columns of a table, None for anything else."""
+    return tuple(str(name) for name in rows.columns) if hasattr(rows, "columns") else None
 
 
 def _table_values(table: Any) -> NDArray[Any]:
@@ -40,8 +44,9 @@ def _table_values(table: Any) -> NDArray[Any]:
 
 def names_of(rows: Any, model: RobustModel) -> tuple[str, ...]:
     """The names of the columns of a collection; points without names are those of the features."""
-    if hasattr(rows, "columns"):
-        return tuple(str(name) for name in rows.columns)
+    names = column_names(rows)
+    if names is not None:
+        return names
     if len(rows.shape) != 2 or rows.shape[1] != model.n_features:
         raise InputError(
             f"The rows are of shape {rows.shape}; the classifier was trained on {model.n_features} features.",
@@ -54,6 +59,13 @@ def source_of(
     known: UncertainRows, classes: tuple[Any, ...], codes: NDArray[np.intp], weights: Floats
 ) -> UncertainSource:
     """Rows in memory as a source."""
+    names = known.feature_names or tuple(f"x{feature}" for feature in range(known.n_features))
+    source = array_source(_arrays_of(known, codes, weights))
+    return UncertainSource(source, RowsOfArrays(known.feature_names, known.rounding), names, classes)
+
+
+def _arrays_of(known: UncertainRows, codes: NDArray[np.intp], weights: Floats) -> dict[str, NDArray[Any]]:
+    """What `RowsOfArrays` reads, with the class and the weight of each row."""
     given: dict[str, NDArray[Any]] = {
         "lower": known.lower,
         "upper": known.upper,
@@ -64,10 +76,7 @@ def source_of(
         given["second_moment"] = known.second_moment
     if known.origin is not None:
         given["origin"] = known.origin
-    given |= {TARGET.name: codes.astype(np.int32), WEIGHT.name: weights}
-    names = known.feature_names or tuple(f"x{feature}" for feature in range(known.n_features))
-    rows_of = RowsOfArrays(known.feature_names, known.rounding)
-    return UncertainSource(array_source(given), rows_of, names, classes)
+    return given | {TARGET.name: codes.astype(np.int32), WEIGHT.name: weights}
 
 
 @dataclass(frozen=True)
@@ -110,6 +119,12 @@ def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]
     return labels, codes
 
 
+def check_alone(y: Any, sample_weight: Any) -> None:
+    """Refuse labels and weights beside a dataset."""
+    if y is not None or sample_weight is not None:
+        raise InputError("A dataset was given together with labels or weights.", "Leave them out: it has its own.")
+
+
 def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     """A label for each sample (N,)."""
     if y is None:
@@ -137,11 +152,5 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
 
 def fingerprint_of(known: UncertainRows, codes: NDArray[np.intp], weights: Floats) -> str:
     """Tells rows with their labels and weights from others."""
-    digest = hashlib.sha256()
-    arrays = [known.lower, known.upper, known.mean_low, known.mean_high, codes.astype(np.int64), weights]
-    for array in (*arrays, known.second_moment, known.origin):
-        if array is None:
-            digest.update(b"none")
-            continue
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    arrays = _arrays_of(known, codes, weights)
+    return digest_arrays((name, values, values.dtype.str) for name, values in arrays.items())

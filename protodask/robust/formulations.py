@@ -20,6 +20,7 @@ smaller one, by far where an end of the support is many standard deviations away
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, assert_never, get_args
@@ -45,6 +46,13 @@ TILE = 1 << 16
 FORMULATIONS: tuple[Formulation, ...] = get_args(Formulation)
 
 
+WITHOUT_SPREAD: tuple[Formulation, ...] = ("SVM", "M")
+"""What these know of a sample is a point."""
+
+DEFAULT_CERTIFYING: Formulation = "SBMV-I"
+"""Bounds probabilities where the formulation of the training does not: it uses all that may be known."""
+
+
 def named(formulation: str) -> Formulation:
     """The formulation of that name, with or without the "MM-" of the literature."""
     bare = str(formulation).removeprefix("MM-")
@@ -52,6 +60,17 @@ def named(formulation: str) -> Formulation:
         if bare == name:
             return name
     raise InputError(f"There is no formulation {formulation!r}.", f"Choose one of {', '.join(FORMULATIONS)}.")
+
+
+def certifying(formulation: str) -> Formulation:
+    """The formulation of that name, if it bounds probabilities: SVM and M, which know no spread, are refused."""
+    name = named(formulation)
+    if name in WITHOUT_SPREAD:
+        raise InputError(
+            f"{name} knows nothing of the spread of features, so that it certifies nothing.",
+            f"Choose another formulation, such as {DEFAULT_CERTIFYING}.",
+        )
+    return name
 
 
 def make_terms(rows: UncertainRows, formulation: str, eps: float, tolerance: float = SPREAD_TOLERANCE) -> Terms:
@@ -101,9 +120,14 @@ def spread_multiple(formulation: str, eps: float) -> float:
 
     `kappa = sqrt(2 log(1 / eps))` by Bernstein's bound, `sqrt((1 - eps) / eps)` by Chebyshev's (MC).
     """
-    if not 0 < eps < 1:
-        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
+    check_eps(eps)
     return math.sqrt((1 - eps) / eps) if named(formulation) == "MC" else math.sqrt(-2 * math.log(eps))
+
+
+def check_eps(eps: float) -> None:
+    """Refuse what is no probability of error; the reciprocals of still smaller numbers are not finite."""
+    if not sys.float_info.min <= eps < 1:
+        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
 
 
 def largest_deviation(rows: UncertainRows) -> Floats:

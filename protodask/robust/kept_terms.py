@@ -10,7 +10,7 @@ from typing import Any
 from protodask.data.array_store import ArrayStore, store_key
 from protodask.data.records import RecordKind, recognize, seal, unseal
 from protodask.data.schema import Label
-from protodask.data.storage import Kind, is_url, locate, published, read_attributes, storage_errors
+from protodask.data.storage import Kind, find_group, is_url, locate, published, storage_errors
 from protodask.engine import Engine, Source, array_source
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
@@ -64,10 +64,10 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
         "dtype": form.dtype,
         "tolerance": SPREAD_TOLERANCE,
     }
-    found = _stored_key(where, wanted)
     layout = data.source.layout
+    found = _stored_place(where, wanted)
     if found is not None:
-        return ArrayStore(where, layout, form.specs, found, RECORD.remedy)
+        return ArrayStore(found.place, layout, form.specs, found.key, RECORD.remedy)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
     record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "key": key}
@@ -77,18 +77,22 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
             store.create(seal(record, RECORD.name))
         engine.map(data.source, pack_block, data.rows_of, form, sink=store, label="terms")
     engine.forget(data.source)
-    return ArrayStore(where, layout, form.specs, key, RECORD.remedy)
+    # At a URL they lie in a generation below it.
+    return ArrayStore(find_group(where)[0], layout, form.specs, key, RECORD.remedy)
 
 
-def _stored_key(where: str, wanted: dict[str, Any]) -> str | None:
-    """The key of the terms at a place, None if there is nothing; others than those wanted are refused."""
-    try:
-        attributes = read_attributes(where)
-    except StorageError:
-        if not is_url(where) and os.path.exists(where):
-            raise
+@dataclass(frozen=True)
+class _Stored:
+    place: str
+    key: str
+
+
+def _stored_place(where: str, wanted: dict[str, Any]) -> _Stored | None:
+    """The group of the terms at a place, None if there is nothing; others than those wanted are refused."""
+    if not is_url(where) and not os.path.exists(where):
         return None
-    if attributes is None and (is_url(where) or not os.path.exists(where)):
+    place, attributes = find_group(where)
+    if attributes is None and is_url(where):
         return None
     fields = recognize(attributes, RECORD, where)
     unseal(fields)
@@ -98,7 +102,7 @@ def _stored_key(where: str, wanted: dict[str, Any]) -> str | None:
             f"The terms at {mask(where)} are of another fit: they differ in {', '.join(differing)}.",
             "Choose another place for the terms, or remove these.",
         )
-    return fields.text("key")
+    return _Stored(place, fields.text("key"))
 
 
 def _require_space(where: str, size: int) -> None:

@@ -1,64 +1,60 @@
 """The model of the risk in the driver, its best plane, and what no plane can be below.
 
-The model is the largest of its minorants: cuts, and for a few planes a cut of most samples with the hinges of the
-others one by one,
+The model is the largest of its minorants: cuts `k`, and for a few planes `e` a cut of most samples with the hinges of
+the others one by one,
 
-    1/2 |w|^2 + max( cut_k(w, b),  rest_d(w, b) + sum_i C_i max(0, hinge_di(w, b)) )
+    1/2 |w|^2 + max( cut_k(w, b),  rest_e(w, b) + sum of C_i xi_i over near_e ),     xi_i = max( 0, line_l(w, b) )
 
-A quadratic program, which Clarabel solves. Nothing it says is taken for true: its plane is only a place to evaluate
-next, and its multipliers, made feasible here, give the bound of weak duality in closed form, each entry of
+with the lines `l` of sample `i` from any pass. A quadratic program, with a cone for each cut that has a norm, which
+Clarabel solves. Nothing it says is taken for true: its plane is only a place to evaluate next, and its multipliers,
+made feasible here, give the bound of weak duality in closed form. With shares `lambda_k` and `delta_e` that add up to 1
+and `mu_l >= 0`, those of a sample adding up to at most `C_i` times the `delta_e` of the planes it is near at,
 
-    sum value - 1/2 |max(|center| - width, 0)|^2 - box |slope|
+    sum lambda_k cut_k + sum delta_e rest_e + sum mu_l line_l
 
-being that of the combination of minorants they stand for, and `box` a bound of the best intercept.
+is a minorant `value + center.w + width.|w| + slope b` of the risk, whose least sum with `1/2 |w|^2` is
+
+    value - 1/2 |max(|center| - width, 0)|^2 - box |slope|,
+
+`box` being a bound of the best intercept. For the norm of a cut, times its share, stands the linear
+`(round_k * q_k).w <= lambda_k |diag(round_k) w|` of any `|q_k| <= lambda_k`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from protodask.robust.clarabel_library import load_clarabel
-from protodask.robust.passes import Answer, Cuts
+from protodask.robust.passes import Cuts
 from protodask.robust.terms import Floats
 
-ROUNDING = 1e-13
-"""Of the sum of the sizes of its parts, by which a lower bound is lowered: some hundred units of the last place."""
+ULP = float(np.finfo(np.float64).eps)
+
+ROUNDING = 64 * ULP
+"""Of what sums are made of, by which they may be off: pairwise sums of all samples, then of all minorants."""
 
 
 @dataclass(frozen=True, eq=False)
-class Detail:
-    """A minorant in two parts: the cut of most samples, and the hinges of some."""
+class Hinges:
+    """The hinges of some samples, each the largest of 0 and of its lines."""
 
-    rest: Cuts
-    """One cut."""
     cost: Floats
-    """(m,)."""
-    hinges: Cuts
-    """(m,), without their costs."""
+    """(H,)."""
+    lines: Cuts
+    """(L,), without the costs."""
+    sample: NDArray[np.intp]
+    """Whose hinge a line is of, (L,)."""
 
-    def at(self, weights: Floats, intercept: float) -> float:
-        """Its value at a plane."""
-        hinges = np.maximum(self.hinges.at(weights, intercept), 0.0)
-        return float(self.rest.at(weights, intercept)[0] + self.cost @ hinges)
-
-
-def detail_of(answer: Answer) -> Detail:
-    """The near samples of an answer, and the cut of the hinge itself without them."""
-    near = answer.near
-    own = np.where(near.hinge > 0, near.cost, 0.0)
-    whole, hinges = answer.cuts.take(slice(0, 1)), near.cuts
-    rest = Cuts(
-        whole.value - own.sum(),
-        whole.center - own @ hinges.center,
-        # Rounding must not make a width negative.
-        np.maximum(whole.width - own @ hinges.width, 0.0),
-        whole.slope - own @ hinges.slope,
-    )
-    return Detail(rest, near.cost, hinges)
+    def at(self, weights: Floats, intercept: float) -> Floats:
+        """Lower bounds of the hinges at a plane, without the costs, (H,)."""
+        found = np.zeros(len(self.cost))
+        np.maximum.at(found, self.sample, self.lines.at(weights, intercept))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +62,17 @@ class Model:
     """Minorants of the risk."""
 
     cuts: Cuts
-    details: tuple[Detail, ...] = ()
+    rests: Cuts
+    """Of the minorants that have samples one by one, the details, (E,)."""
+    near: NDArray[np.bool_]
+    """Whose hinges it has besides its rest, (E, H)."""
+    hinges: Hinges
 
     def at(self, weights: Floats, intercept: float) -> float:
         """A lower bound of the objective at a plane."""
+        hinges = self.near @ (self.hinges.cost * self.hinges.at(weights, intercept))
         values = [float(self.cuts.at(weights, intercept).max())]
-        values += [detail.at(weights, intercept) for detail in self.details]
+        values += list(self.rests.at(weights, intercept) + hinges)
         return float(weights @ weights) / 2 + max(values)
 
 
@@ -92,9 +93,11 @@ class Multipliers:
     cuts: Floats
     """(M,)."""
     details: Floats
-    """(number of details,)."""
-    hinges: tuple[Floats, ...] = field(default=())
-    """Of the hinges of each detail, with the costs in them."""
+    """(E,)."""
+    lines: Floats
+    """With the costs in them, (L,)."""
+    pulls: Floats
+    """`q` of each cut, (M, D)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,45 +117,46 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     """
     clarabel = load_clarabel()
     n_features = model.cuts.center.shape[1]
-    kinks = np.flatnonzero(
-        model.cuts.width.any(axis=0)
-        | np.any([d.rest.width.any(axis=0) | d.hinges.width.any(axis=0) for d in model.details], axis=0)
-    )
-    sizes = [len(detail.cost) for detail in model.details]
-    # The variables: w, b, |w| where it matters, the model's value, the hinges of the details.
+    hinges = model.hinges
+    widths = (model.cuts.width, model.rests.width, hinges.lines.width)
+    kinks = np.flatnonzero(np.any([width.any(axis=0) for width in widths], axis=0))
+    # The variables: w, b, |w| where it matters, the model's value, the hinges and the norms in units of the scale.
     n_planes = n_features + 1
     value = n_planes + len(kinks)
-    n_variables = value + 1 + sum(sizes)
+    n_hinges = len(hinges.cost)
+    rounded = model.cuts.rounded
+    norms = value + 1 + n_hinges
+    n_variables = norms + len(rounded)
 
     def rows_of(cuts: Cuts) -> Any:
         return np.column_stack([cuts.center, cuts.slope, cuts.width[:, kinks]])
 
-    parts: list[Any] = []
-    limits: list[Floats] = []
-    lowered = -np.ones((len(model.cuts), 1))
-    tail = sparse.csc_matrix((len(model.cuts), sum(sizes)))
-    parts.append(_beside(rows_of(model.cuts) / scale, lowered, tail))
-    limits.append(-model.cuts.value / scale)
-    before = 0
-    for detail, size in zip(model.details, sizes, strict=True):
-        after = sum(sizes) - before - size
-        # Hinges are counted with their costs in units of the scale: u_i C_i / scale <= xi_i.
-        priced = np.concatenate([np.zeros(before), np.ones(size), np.zeros(after)])[None, :]
-        parts.append(sparse.csc_matrix(np.hstack([rows_of(detail.rest) / scale, [[-1.0]], priced])))
-        limits.append(-detail.rest.value / scale)
-        price = detail.cost / scale
-        own = [sparse.csc_matrix((size, before)), -sparse.eye_array(size), sparse.csc_matrix((size, after))]
-        parts.append(_beside(rows_of(detail.hinges) * price[:, None], np.zeros((size, 1)), *own))
-        limits.append(-detail.hinges.value * price)
-        parts.append(_beside(sparse.csc_matrix((size, value + 1)), *own))
-        limits.append(np.zeros(size))
-        before += size
+    price = hinges.cost[hinges.sample] / scale
+    own = sparse.csc_matrix((-np.ones(len(price)), (np.arange(len(price)), hinges.sample)), (len(price), n_hinges))
+    cut_norms = sparse.csc_matrix(
+        (np.ones(len(rounded)), (rounded, np.arange(len(rounded)))), (len(model.cuts), len(rounded))
+    )
+    parts: list[Any] = [
+        _beside(rows_of(model.cuts) / scale, -np.ones((len(model.cuts), 1)), n_hinges, cut_norms),
+        _beside(rows_of(model.rests) / scale, -np.ones((len(model.rests), 1)), model.near.astype(float), len(rounded)),
+        # u_i C_i / scale <= xi_i
+        _beside(rows_of(hinges.lines) * price[:, None], 1, own, len(rounded)),
+        _beside(sparse.csc_matrix((n_hinges, value + 1)), -sparse.eye_array(n_hinges), len(rounded)),
+    ]
+    limits = [-model.cuts.value / scale, -model.rests.value / scale, -hinges.lines.value * price, np.zeros(n_hinges)]
     for sign in (1.0, -1.0):
         rows = np.zeros((len(kinks), n_variables))
         rows[np.arange(len(kinks)), kinks] = sign
         rows[np.arange(len(kinks)), n_planes + np.arange(len(kinks))] = -1.0
         parts.append(sparse.csc_matrix(rows))
         limits.append(np.zeros(len(kinks)))
+    cones = [clarabel.NonnegativeConeT(sum(part.shape[0] for part in parts))]
+    for place, row in enumerate(rounded, norms):
+        # |round * w| / scale is at most the norm.
+        length = sparse.csc_matrix(([-1.0], ([0], [place])), (1, n_variables))
+        parts += [length, _beside(np.diag(-model.cuts.round[row] / scale), n_variables - n_features)]
+        limits.append(np.zeros(1 + n_features))
+        cones.append(clarabel.SecondOrderConeT(1 + n_features))
     quadratic = np.zeros((n_planes, n_planes))
     quadratic[np.arange(n_features), np.arange(n_features)] = 1.0 / scale
     linear = np.zeros(n_variables)
@@ -165,40 +169,49 @@ def minimize_model(model: Model, scale: float, center: Center | None = None) -> 
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1
-    cone = clarabel.NonnegativeConeT(constraints.shape[0])
-    solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), [cone], settings).solve()
+    # Chosen by itself it is `faer` where programs are large, which takes twice as long.
+    settings.direct_solve_method = "qdldl"
+    solution = clarabel.DefaultSolver(whole, linear, constraints, np.concatenate(limits), cones, settings).solve()
     found, dual = np.array(solution.x), np.array(solution.z)
     return Step(found[:n_planes], _multipliers(model, dual), str(solution.status))
 
 
-def _beside(*parts: Any) -> Any:
-    return sparse.hstack([sparse.csc_matrix(part) for part in parts])
+def _beside(first: Any, *others: Any) -> Any:
+    """Columns side by side; a number stands for so many that are empty."""
+    n_rows = first.shape[0]
+    parts = [sparse.csc_matrix((n_rows, part) if isinstance(part, int) else part) for part in (first, *others)]
+    return sparse.hstack(parts)
 
 
 def _multipliers(model: Model, dual: Floats) -> Multipliers:
-    place = len(model.cuts)
-    details, hinges = [], []
-    for detail in model.details:
-        size = len(detail.cost)
-        details.append(dual[place])
-        hinges.append(dual[place + 1 : place + 1 + size] * detail.cost)
-        place += 1 + 2 * size
-    return Multipliers(dual[: len(model.cuts)], np.array(details), tuple(hinges))
+    details, lines = len(model.cuts), len(model.cuts) + len(model.rests)
+    priced = dual[lines : lines + len(model.hinges.lines)] * model.hinges.cost[model.hinges.sample]
+    pulls, rounded = np.zeros_like(model.cuts.round), model.cuts.rounded
+    if len(rounded):
+        size = 1 + pulls.shape[1]
+        pulls[rounded] = -dual[-len(rounded) * size :].reshape(-1, size)[:, 1:]
+    return Multipliers(dual[:details], dual[details:lines], priced, pulls)
 
 
-def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[float, Floats]:
-    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts, (M,)."""
-    shares = _positive(multipliers.cuts)
-    details = _positive(multipliers.details)
+def lower_bound(model: Model, multipliers: Multipliers, reach: Floats, box: float) -> tuple[float, Floats]:
+    """What no plane has less than, if its intercept is at most `box` in size; and the shares of the cuts, (M,).
+
+    No sample has a feature of a size above `reach` (D,). With weights `alpha_i` of the samples the combination of
+    minorants has the value `sum alpha_i` and the center `-sum alpha_i y_i c_i`, whose rounding errors are shares of
+    `sum alpha_i` and `reach sum alpha_i`, however much of them cancels; and the bound changes by `|free|` times that.
+    """
+    shares, details, hinges = _positive(multipliers.cuts), _positive(multipliers.details), model.hinges
     total = shares.sum() + details.sum()
     if not total > 0:
         return -np.inf, shares
-    shares, details = shares / total, details / total
-    parts = [_weighted(model.cuts, shares)]
-    for detail, share, hinge in zip(model.details, details, multipliers.hinges, strict=True):
-        parts.append(_weighted(detail.rest, np.array([share])))
-        parts.append(_weighted(detail.hinges, np.minimum(_positive(hinge) / total, share * detail.cost)))
+    shares, details, lines = shares / total, details / total, _positive(multipliers.lines) / total
+    # The lines of a hinge together count at most as often as the details that have it.
+    most = hinges.cost * (details @ model.near)
+    asked = np.bincount(hinges.sample, lines, minlength=len(most))
+    lines = lines * np.divide(most, asked, out=np.ones(len(most)), where=asked > most)[hinges.sample]
+    parts = [_weighted(model.cuts, shares), _weighted(model.rests, details), _weighted(hinges.lines, lines)]
     value, center, width, slope = (sum(entries) for entries in zip(*parts, strict=True))
+    center = center + np.einsum("md,md->d", model.cuts.round, _within(multipliers.pulls / total, shares))
     # A free intercept wants no slope; the steepest cut of the other sign takes away what the solver left.
     steepest = int(np.argmin(model.cuts.slope) if slope > 0 else np.argmax(model.cuts.slope))
     against = float(model.cuts.slope[steepest])
@@ -213,7 +226,14 @@ def lower_bound(model: Model, multipliers: Multipliers, box: float) -> tuple[flo
     free = np.maximum(np.abs(center) - width, 0.0)
     square = float(free @ free) / 2
     bound = float(value) - square - box * abs(float(slope))
-    return bound - ROUNDING * (abs(float(value)) + square + float(np.abs(center) @ free)), shares
+    return bound - ROUNDING * float(value) * (1.0 + float(reach @ free)) - 8 * ULP * square, shares
+
+
+def _within(pulls: Floats, lengths: Floats) -> Floats:
+    """Vectors (M, D) no longer than so much each, (M,)."""
+    sound = np.where(np.isfinite(pulls), pulls, 0.0)
+    found = np.linalg.norm(sound, axis=1)
+    return np.asarray(sound * np.divide(lengths, found, out=np.ones(len(found)), where=found > lengths)[:, None])
 
 
 def _positive(values: Floats) -> Floats:

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import TARGET
-from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
-from protodask.errors import InputError
-from protodask.evaluation.given_rows import check_rows, usable_weights
-from protodask.robust.formulations import named
+from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
+from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
+from protodask.robust.formulations import check_eps
 from protodask.robust.model import RobustModel
 from protodask.robust.passes import tiles
 from protodask.robust.stored_terms import RowsOfBlock
@@ -84,6 +83,12 @@ def merge_sums(left: CertifiedSums, right: CertifiedSums) -> CertifiedSums:
     )
 
 
+def checked_sums(sums: CertifiedSums) -> CertifiedSums:
+    """The sums, if there is any weight to divide them by."""
+    check_weight(sums.weight)
+    return sums
+
+
 def _of_block(
     block: Block, model: RobustModel, rows_of: RowsOfBlock, codes: NDArray[np.int64], formulation: str, eps: float
 ) -> CertifiedSums:
@@ -96,7 +101,7 @@ def _of_block(
     return sums
 
 
-CERTIFIED_SUMS: Reduction[CertifiedSums, CertifiedSums] = Reduction(_of_block, merge_sums, identity)
+CERTIFIED_SUMS: Reduction[CertifiedSums, CertifiedSums] = Reduction(_of_block, merge_sums, checked_sums)
 """The sums over a source. Arguments: the model, a `RowsOfBlock`, the model's class of each target code, the name of a
 formulation, and eps."""
 
@@ -113,10 +118,12 @@ def evaluate_robust(
 ) -> CertifiedSums:
     """The measures over a source whose targets stand for the classes `codes` of the model.
 
-    Certified by the brackets of `formulation`, by default `model.certifying`; the fraction is of those certified at
+    Certified by the brackets of `formulation`, see `RobustModel.certifying`; the fraction is of those certified at
     `eps`, by default the one of training.
     """
-    name = named(model.certifying if formulation is None else formulation)
+    name = model.certifying(formulation)
+    asked = model.config.eps if eps is None else eps
+    check_eps(asked)
     with open_engine(engine) as opened:
         sums = opened.reduce(
             check_rows(source),
@@ -125,13 +132,8 @@ def evaluate_robust(
             rows_of,
             codes,
             name,
-            model.config.eps if eps is None else eps,
+            asked,
             label="evaluate",
         )
         opened.forget(source)
-    if not 0 < sums.weight < np.inf:
-        raise InputError(
-            f"The weights of the rows add up to {sums.weight:g}.",
-            "Give weights of which some are above 0 and none is huge.",
-        )
     return sums

@@ -17,9 +17,9 @@ from protodask.data.schema import Column, Label
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import rows_of_terms
-from protodask.robust.certified import Tail, certify
+from protodask.robust.certified import Tail, eps_of_kappa, largest_kappa
 from protodask.robust.config import RobustConfig
-from protodask.robust.formulations import named, unit_terms
+from protodask.robust.formulations import DEFAULT_CERTIFYING, WITHOUT_SPREAD, Formulation, certifying, named, unit_terms
 from protodask.robust.terms import Floats
 from protodask.robust.uncertain_rows import UncertainRows
 from protodask.robust.weak_duality import relative_gap
@@ -76,10 +76,15 @@ class RobustModel:
         """Whether every gap is as small as asked for."""
         return bool((self.gap <= self.config.gap).all())
 
-    @property
-    def certifying(self) -> str:
-        """The formulation that certifies by default: its own; "SBMV-I" for SVM and M, which know no spread."""
-        return "SBMV-I" if self.config.formulation in ("SVM", "M") else self.config.formulation
+    def certifying(self, formulation: str | None = None) -> Formulation:
+        """The formulation that certifies: the one asked for, else its own, or "SBMV-I" after SVM and M.
+
+        SVM and M know no spread, and cannot be asked for.
+        """
+        if formulation is not None:
+            return certifying(formulation)
+        own = named(self.config.formulation)
+        return DEFAULT_CERTIFYING if own in WITHOUT_SPREAD else own
 
     def decision(self, rows: UncertainRows) -> Floats:
         """`w.m - b` at the middles of the bounds of the means, (N, P)."""
@@ -100,26 +105,31 @@ class RobustModel:
         return codes_of(self.decision(rows))
 
     def certified_eps(self, rows: UncertainRows, formulation: str | None = None) -> Floats:
-        """A bound of the probability (N,) that a row is not of the class that `predict` says, 1 where none is known.
+        """A bound of the probability (N,) that the row's true values are classified otherwise, 1 where none is known.
+
+        Otherwise than by `predict`, which goes by the middles: it bounds what not knowing the row does, not how well
+        planes tell the classes apart. Planes without weights are certified at 0.
 
         By the brackets of `formulation`, or of `certifying`. With more than two classes the bounds against each other
         class add up.
         """
         predicted = self.predict(rows)
-        name = named(self.certifying if formulation is None else formulation)
+        name = self.certifying(formulation)
         tail: Tail = "chebyshev" if name == "MC" else "bernstein"
         terms = unit_terms(rows, name)
+        # For the side that was predicted: on the plane itself, rounding may see a middle on the other one.
         if self.n_classes == 2:
-            return certify(terms, self.weights[0], float(self.intercept[0]), tail).eps
+            side = np.where(predicted == 1, 1.0, -1.0)
+            return eps_of_kappa(largest_kappa(terms, side, self.weights[0], float(self.intercept[0])), tail)
         found = np.zeros(len(rows))
         for code in np.unique(predicted):
             own = np.flatnonzero(predicted == code)
-            some = rows_of_terms(terms, own)
+            some, side = rows_of_terms(terms, own), np.ones(len(own))
             for other in range(self.n_classes):
                 if other != code:
                     weights = self.weights[code] - self.weights[other]
                     intercept = float(self.intercept[code] - self.intercept[other])
-                    found[own] += certify(some, weights, intercept, tail).eps
+                    found[own] += eps_of_kappa(largest_kappa(some, side, weights, intercept), tail)
         return np.minimum(found, 1.0)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:

@@ -11,19 +11,30 @@ its features once the ball of the spread is shared out among them as at the plan
 there and keeps the kinks at `w_j = 0`. The weights are those of the hinge and of hinges smoothed over bands of several
 widths, `alpha_i = C_i clip(u_i / band + 1/2, 0, 1)`: where few samples decide they are given one by one instead.
 
+Where what is unknown outweighs what is known the best weights are 0 or nearly so, and there the norms of the brackets
+have their kink, which no few boxes describe. Two things are for that:
+
+- Round cuts keep a norm: with `c_i - k_i <= z <= c_i + k_i` the bounds of the means, and `s_i <= r_i` the semi-axes of
+  an ellipsoid beside them that is in the support, too, by Minkowski's inequality
+
+      R(w, b) >= sum_i alpha_i (1 + y_i b - y_i c_i.w + k_i.|w|) + |diag(sum_i alpha_i s_i) w|
+
+- The boxes of the smoothed hinges, and the curvature, are of softened norms `sqrt(|diag(r_i) w|^2 + soft^2)`, whose
+  points are in the samples' sets: they do not turn about as weights pass by 0, and the curvature stays bounded.
+
 `N` samples, `D` features, `M` cuts, `m` near samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
 from protodask.engine import Block, Reduction, identity
-from protodask.robust.brackets import bracket
+from protodask.robust.brackets import Extremes, extremes
 from protodask.robust.terms import Floats, Terms
 
 TILE_ROWS = 4096
@@ -55,6 +66,8 @@ class Survey:
     """`sum C_i c_i` with `c` the middle of the bounds of the mean, (2, D)."""
     width: Floats
     """`sum C_i k_i` with `k` half their distance, (2, D)."""
+    round: Floats
+    """`sum C_i s_i` with `s` the semi-axes of round cuts, (2, D)."""
     reach: Floats
     """The largest size of each feature in any sample, spread included, (D,)."""
 
@@ -83,7 +96,7 @@ def _survey_tile(samples: Samples) -> Survey:
     half = (terms.mean_high - terms.mean_low) / 2
     sides = np.stack([np.where(samples.y < 0, samples.cost, 0.0), np.where(samples.y > 0, samples.cost, 0.0)])
     reach = np.max(np.maximum(np.abs(terms.mean_low), np.abs(terms.mean_high)) + terms.spread, axis=0, initial=0.0)
-    return Survey(sides.sum(axis=1), sides @ middle, sides @ half, reach)
+    return Survey(sides.sum(axis=1), sides @ middle, sides @ half, sides @ _inner_axes(terms), reach)
 
 
 def _merge_surveys(left: Survey, right: Survey) -> Survey:
@@ -91,6 +104,7 @@ def _merge_surveys(left: Survey, right: Survey) -> Survey:
         left.cost + right.cost,
         left.center + right.center,
         left.width + right.width,
+        left.round + right.round,
         np.maximum(left.reach, right.reach),
     )
 
@@ -101,7 +115,7 @@ SURVEY: Reduction[Survey, Survey] = Reduction(_survey_block, _merge_surveys, ide
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Minorants `value + center.w + width.|w| + slope b` of the risk."""
+    """Minorants `value + center.w + width.|w| + |diag(round) w| + slope b` of the risk."""
 
     value: Floats
     """(M,)."""
@@ -111,6 +125,18 @@ class Cuts:
     """(M, D), at least 0."""
     slope: Floats
     """(M,)."""
+    round: Floats
+    """(M, D), at least 0; 0 for all but round cuts."""
+
+    @classmethod
+    def boxes(cls, value: Floats, center: Floats, width: Floats, slope: Floats) -> Cuts:
+        """Those without a norm."""
+        return cls(value, center, width, slope, np.zeros_like(center))
+
+    @property
+    def rounded(self) -> np.typing.NDArray[np.intp]:
+        """Which of them have a norm."""
+        return np.flatnonzero(self.round.any(axis=1))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -121,14 +147,17 @@ class Cuts:
             np.concatenate([self.center, other.center]),
             np.concatenate([self.width, other.width]),
             np.concatenate([self.slope, other.slope]),
+            np.concatenate([self.round, other.round]),
         )
 
     def take(self, rows: np.typing.NDArray[np.intp] | slice) -> Cuts:
-        return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows])
+        return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows], self.round[rows])
 
     def at(self, weights: Floats, intercept: float) -> Floats:
         """Their values at a plane, (M,)."""
-        return np.asarray(self.value + self.center @ weights + self.width @ np.abs(weights) + self.slope * intercept)
+        norms = np.linalg.norm(self.round * weights, axis=1)
+        linear = self.value + self.center @ weights + self.slope * intercept
+        return np.asarray(linear + self.width @ np.abs(weights) + norms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +205,8 @@ class Question:
     """Widths of the bands of the smoothed hinges, (M - 1,); the first is the one the curvature is of."""
     n_near: int
     """Samples to give one by one, at most."""
+    soft: float
+    """What the norms of brackets are softened by, in units of the margin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,9 +215,13 @@ class Answer:
 
     risk: float
     cuts: Cuts
-    """Of the hinge itself, then of the smoothed ones."""
-    curvature: Floats
-    """Second derivatives of the risk smoothed over the first band, in `(w, b)`, (D + 1, D + 1)."""
+    """Of the hinge itself, then of the smoothed ones; then round ones of the same."""
+    rest: Cuts
+    """Of the hinges of the samples that are not near, one cut; no difference, which at high costs is but rounding."""
+    across: Floats
+    """Second derivatives in `(w, b)` of the hinges smoothed over the first band, brackets as planes, (D + 1, D + 1)."""
+    within: Floats
+    """Second derivatives in `w` of the softened brackets whose hinges are above 0, times their costs, (D, D)."""
     near: Near
 
 
@@ -198,38 +233,85 @@ def _evaluate_block(block: Block, samples_of: SamplesOfBlock, origin: Floats, qu
 def _evaluate_tile(samples: Samples, first_row: int, origin: Floats, question: Question) -> Answer:
     terms, sign, cost = samples.terms, samples.y, samples.cost
     weights = question.weights
-    _, subgradient = bracket(terms, sign, weights)
-    points = -sign[:, None] * subgradient
-    low, high = terms.mean_low, terms.mean_high
-    spent = np.maximum(np.maximum(low - points, points - high), 0.0)
-    box_low, box_high = low - spent, high + spent
-    if terms.lower is not None and terms.upper is not None:
-        box_low = np.maximum(box_low, np.minimum(terms.lower, low))
-        box_high = np.minimum(box_high, np.maximum(terms.upper, high))
-    center = -sign[:, None] * (box_low + (box_high - box_low) / 2 - origin)
-    width = (box_high - box_low) / 2
-    hinge = 1.0 + sign * question.intercept - sign * ((points - origin) @ weights)
+    found = extremes(terms, sign, weights)
+    points = found.points
+    points -= origin
+    hinge = 1.0 + sign * question.intercept - sign * (points @ weights)
+    softened = extremes(terms, sign, weights, question.soft)
+    center, width = _boxes(terms, sign, origin, found.spent if weights.any() else _shared_out(terms))
+    near = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
     kept = np.where(hinge > 0, cost, 0.0)
-    alpha = np.stack([kept, *(cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands)])
-    cuts = Cuts(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
-    gradient = np.column_stack([-sign[:, None] * (points - origin), sign])
-    spread = terms.spread
-    if terms.lower is not None and terms.upper is not None:
-        free = (points > terms.lower) & (points < terms.upper)
-        spread, spent = np.where(free, spread, 0.0), np.where(free, spent, 0.0)
-    curvature = hinge_curvature(gradient, hinge, cost, float(question.bands[0]))
-    curvature[:-1, :-1] += spread_curvature(spread, spent, alpha[1], weights)
-    nearest = _nearest(np.abs(hinge), np.arange(len(hinge)), np.flatnonzero(cost > 0), question.n_near)
-    near = Near(
-        hinge[nearest],
-        (first_row + nearest).astype(np.float64),
-        cost[nearest],
-        Cuts(np.ones(len(nearest)), center[nearest], width[nearest], sign[nearest]),
-        spread[nearest],
-        spent[nearest],
-        question.n_near,
+    rest = kept.copy()
+    rest[near] = 0.0
+    smoothed = [cost * np.clip(hinge / band + 0.5, 0.0, 1.0) for band in question.bands]
+    alpha = np.stack([kept, *smoothed])
+    cuts = _combined(alpha[:1], sign, center, width)
+    cuts = cuts.joined(_combined(alpha[1:], sign, *_boxes(terms, sign, origin, softened.spent)))
+    means = _boxes(terms, sign, origin, np.zeros_like(points))
+    cuts = cuts.joined(replace(_combined(alpha, sign, *means), round=alpha @ _inner_axes(terms)))
+    band = float(question.bands[0])
+    inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
+    gradient = np.column_stack([points[inside] * -sign[inside, None], sign[inside]])
+    wrong = np.flatnonzero(kept)
+    return Answer(
+        float(kept @ hinge),
+        cuts,
+        _combined(rest[None, :], sign, center, width),
+        hinge_curvature(gradient, hinge[inside], cost[inside], band),
+        spread_curvature(*_curved(terms, softened, wrong), kept[wrong], weights, question.soft),
+        Near(
+            hinge[near],
+            (first_row + near).astype(np.float64),
+            cost[near],
+            Cuts.boxes(np.ones(len(near)), center[near], width[near], sign[near]),
+            *_curved(terms, softened, near),
+            question.n_near,
+        ),
     )
-    return Answer(float(kept @ hinge), cuts, curvature, near)
+
+
+def _combined(alpha: Floats, sign: Floats, center: Floats, width: Floats) -> Cuts:
+    """The cuts of boxes, one for each row of multipliers (M, N)."""
+    return Cuts.boxes(alpha.sum(axis=1), alpha @ center, alpha @ width, alpha @ sign)
+
+
+def _inner_axes(terms: Terms) -> Floats:
+    """Semi-axes (N, D) of an ellipsoid which, added to the bounds of the means, is in the samples' sets."""
+    if terms.lower is None or terms.upper is None:
+        return terms.spread
+    room = np.minimum(terms.mean_low - terms.lower, terms.upper - terms.mean_high)
+    return np.minimum(terms.spread, np.maximum(room, 0.0))
+
+
+def _boxes(terms: Terms, sign: Floats, origin: Floats, spent: Floats) -> tuple[Floats, Floats]:
+    """`-y_i (c_i - origin)` and `k_i` of the boxes of the samples, each (N, D)."""
+    low, high = terms.mean_low - spent, terms.mean_high + spent
+    if terms.lower is not None and terms.upper is not None:
+        # Where a mean is past the end of the support by rounding, the mean counts.
+        np.maximum(low, np.minimum(terms.lower, terms.mean_low), out=low)
+        np.minimum(high, np.maximum(terms.upper, terms.mean_high), out=high)
+    high -= low
+    high /= 2
+    low += high
+    low -= origin
+    low *= -sign[:, None]
+    return low, high
+
+
+def _shared_out(terms: Terms) -> Floats:
+    """The spread with the ball shared out evenly, what stands for it where there are no weights to share it by."""
+    count = np.count_nonzero(terms.spread, axis=1)
+    return np.asarray(terms.spread / np.sqrt(np.maximum(count, 1))[:, None])
+
+
+def _curved(terms: Terms, found: Extremes, rows: np.typing.NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Spread of some samples and what is spent of it, 0 where a feature is stopped by the support."""
+    spread, spent = terms.spread[rows], found.spent[rows]
+    if found.free is not None:
+        stopped = ~found.free[rows]
+        spread[stopped] = 0.0
+        spent[stopped] = 0.0
+    return spread, spent
 
 
 def _nearest(
@@ -242,42 +324,61 @@ def _nearest(
 def hinge_curvature(gradient: Floats, hinge: Floats, cost: Floats, band: float) -> Floats:
     """`sum C_i / band g_i g_i^T` over the samples inside the band, `g` the gradient of a hinge, (D + 1, D + 1)."""
     inside = np.flatnonzero((np.abs(hinge) < band / 2) & (cost > 0))
-    rows = gradient[inside]
-    return np.asarray((rows * (cost[inside] / band)[:, None]).T @ rows)
+    rows = gradient[inside] * np.sqrt(cost[inside] / band)[:, None]
+    return np.asarray(rows.T @ rows)
 
 
-def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats) -> Floats:
-    """`sum alpha_i` times the second derivatives of the norms, of the features short of the support, (D, D).
+def spread_curvature(spread: Floats, spent: Floats, alpha: Floats, weights: Floats, soft: float) -> Floats:
+    """`sum alpha_i` times the second derivatives of the softened norms, of the features short of the support, (D, D).
 
-    With `g_j = r_j |w_j|` of those, and the share of the ball that is theirs, `e = spent.|w| / |g|`, it is
-    `e / |g| (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
+    With `g_j = r_j |w_j|` of those, `S^2 = |g|^2 + soft^2` and the share `e` of the ball that is theirs, so that
+    `spent_j = e r_j^2 |w_j| / S`, it is `e / S (diag(r^2) - spent spent^T / e^2)` with the signs of `w`.
     """
     size = np.abs(weights)
-    length, value = np.linalg.norm(spread * size, axis=1), spent @ size
-    sound = (length > 0) & (value > 0)
-    length, value = np.where(sound, length, 1.0), np.where(sound, value, 1.0)
-    share = np.where(sound, alpha * value / np.square(length), 0.0)
-    across = np.where(sound, alpha / value, 0.0)
+    square, value = np.square(spread) @ np.square(size), spent @ size
+    sound = (square > 0) & (value > 0)
+    square, value = np.where(sound, square, 1.0), np.where(sound, value, 1.0)
+    # e / S = value / |g|^2 and 1 / (e S) = |g|^2 / (value S^2); with no weights the ball is theirs, and S is soft.
+    still = 1.0 / soft if soft > 0 else 0.0
+    share = alpha * np.where(sound, value / square, still)
+    across = np.where(sound, alpha * square / (value * (square + soft * soft)), 0.0)
+    # Of multipliers that are taken away, too.
     signed = spent * np.sign(weights)
     return np.asarray(np.diag(share @ np.square(spread)) - (signed * across[:, None]).T @ signed)
 
 
 def merge_answers(left: Answer, right: Answer) -> Answer:
     """The answer of two sets of samples together."""
+    near, others = _merge_near(left.near, right.near)
     return Answer(
         left.risk + right.risk,
-        Cuts(
-            left.cuts.value + right.cuts.value,
-            left.cuts.center + right.cuts.center,
-            left.cuts.width + right.cuts.width,
-            left.cuts.slope + right.cuts.slope,
-        ),
-        left.curvature + right.curvature,
-        _merge_near(left.near, right.near),
+        _sum(left.cuts, right.cuts),
+        _sum(_sum(left.rest, right.rest), _cut_of(others)),
+        left.across + right.across,
+        left.within + right.within,
+        near,
     )
 
 
-def _merge_near(left: Near, right: Near) -> Near:
+def _sum(left: Cuts, right: Cuts) -> Cuts:
+    return Cuts(
+        left.value + right.value,
+        left.center + right.center,
+        left.width + right.width,
+        left.slope + right.slope,
+        left.round + right.round,
+    )
+
+
+def _cut_of(near: Near) -> Cuts:
+    """The cut of the hinges of some samples together."""
+    own = np.where(near.hinge > 0, near.cost, 0.0)[None, :]
+    cuts = near.cuts
+    return Cuts.boxes(own @ cuts.value, own @ cuts.center, own @ cuts.width, own @ cuts.slope)
+
+
+def _merge_near(left: Near, right: Near) -> tuple[Near, Near]:
+    """Those that stay near, and the others."""
     both = Near(
         np.concatenate([left.hinge, right.hinge]),
         np.concatenate([left.row, right.row]),
@@ -287,7 +388,8 @@ def _merge_near(left: Near, right: Near) -> Near:
         np.concatenate([left.spent, right.spent]),
         left.most,
     )
-    return both.take(_nearest(np.abs(both.hinge), both.row, np.arange(len(both.row)), both.most))
+    order = np.lexsort((both.row, np.abs(both.hinge)))
+    return both.take(order[: both.most]), both.take(order[both.most :])
 
 
 EVALUATE: Reduction[Answer, Answer] = Reduction(_evaluate_block, merge_answers, identity)

@@ -15,7 +15,6 @@ from protodask.data.records import RecordKind, seal
 from protodask.data.schema import Label
 from protodask.data.storage import Kind, locate, published
 from protodask.engine import Arrays, Block, EngineLike, Sink, Source, open_engine
-from protodask.robust.formulations import named
 from protodask.robust.model import RobustModel, codes_of
 from protodask.robust.passes import tiles
 from protodask.robust.persistence import robust_fingerprint
@@ -68,7 +67,7 @@ def predict_robust(
     with the arrays `predicted` (N,), indices into the attribute `classes`, `decision` (N, P) and `certified_eps` (N,).
     Either appears whole or not at all.
     """
-    name = named(model.certifying if formulation is None else formulation)
+    name = model.certifying(formulation)
     where = locate(out)
     record = seal(
         {

@@ -67,8 +67,8 @@ def from_replicates(
     mean_above = np.add.reduceat(above, starts) / n
     squares = np.add.reduceat(np.square(above - np.repeat(mean_above, counts, axis=0)), starts)
     mean = np.clip(least + mean_above, least, most)
-    half = stats.t.ppf((1 + confidence) / 2, n - 1) * np.sqrt(squares / (n - 1) / n)
-    second = squares / stats.chi2.ppf(1 - confidence, n - 1) + np.square(half)
+    half = stats.t.isf((1 - confidence) / 2, n - 1) * np.sqrt(squares / (n - 1) / n)
+    second = squares / stats.chi2.isf(confidence, n - 1) + np.square(half)
     wider = (most - least) / (n - 1) if support == "widened" else 0.0
     low = least - wider if lower is None else _given_ends("lower", lower, least, names)
     high = most + wider if upper is None else _given_ends("upper", upper, most, names)

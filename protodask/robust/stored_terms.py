@@ -1,8 +1,9 @@
 """The brackets of a source's samples, computed once and kept: a pass reads them, and nothing else.
 
 The spread takes far longer to find than a pass over the terms does. What is kept is that of one unit, so that it serves
-any `eps`, in the precision of the data and rounded outward: a bracket may grow by rounding and never shrinks. Arrays
-that a formulation has no use for are not there.
+any `eps`, in the precision of the data and rounded outward: a bracket may grow by rounding and never shrinks. A single
+number for the mean is rounded to the nearest, which only changes the middles of SVM and M: an exact mean is a number of
+the data. Arrays that a formulation has no use for are not there.
 
 `N` samples, `D` features.
 """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from protodask.errors import InputError
+from protodask.prototypes.setting_checks import check_count, check_range, unwrap_numbers
 from protodask.selection.choice import Rule
 from protodask.selection.folds import MAX_FOLDS
 from protodask.selection.results import Strategy
@@ -70,20 +71,17 @@ class SearchConfig:
     all rows. By default 5 for up to 10,000 rows, where much of a model's quality is the luck of its draw, else 1."""
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if isinstance(value, np.generic):
-                object.__setattr__(self, entry.name, value.item())  # so that settings can go into files
+        unwrap_numbers(self)
         _check_choice("strategy", self.strategy, get_args(Strategy))
         _check_choice("method", self.method, get_args(Method))
         _check_choice("rule", self.rule, get_args(Rule))
         if self.n_trials is not None:
-            _check_count("n_trials", self.n_trials, 1, MAX_SETTINGS)
+            check_count("n_trials", self.n_trials, 1, MAX_SETTINGS)
         if self.n_draws is not None:
-            _check_count("n_draws", self.n_draws, 1)
-        _check_count("max_batches", self.max_batches, 1)
-        _check_count("patience", self.patience, 1)
-        _check_count("n_folds", self.n_folds, 2, MAX_FOLDS)
+            check_count("n_draws", self.n_draws, 1)
+        check_count("max_batches", self.max_batches, 1)
+        check_count("patience", self.patience, 1)
+        check_count("n_folds", self.n_folds, 2, MAX_FOLDS)
         for name in ("lambda_v", "lambda_w"):
             limits = getattr(self, name)
             if isinstance(limits, Iterable):
@@ -91,8 +89,8 @@ class SearchConfig:
         space = Space(self.lambda_v, self.lambda_w)  # refuses what is no range
         object.__setattr__(self, "lambda_v", space.lambda_v)
         object.__setattr__(self, "lambda_w", space.lambda_w)
-        _check_number("least_gain", self.least_gain, math.inf, "Give a number that is not negative.")
-        _check_number("tolerance", self.tolerance, 1.0, "Give a relative change of the objective from 0 to 1.")
+        check_range("least_gain", self.least_gain, 0.0, math.inf, "Give a number that is not negative.")
+        check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
 
     @property
     def trials(self) -> int:
@@ -131,15 +129,3 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         known = ", ".join(repr(choice) for choice in choices)
         raise InputError(f"{name} is {value!r}.", f"Choose one of {known}.")
-
-
-def _check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
-    if most is not None and value > most:
-        raise InputError(f"{name} is {value!r}.", f"Give at most {most}.")
-
-
-def _check_number(name: str, value: Any, most: float, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise InputError(f"{name} is {value!r}.", remedy)

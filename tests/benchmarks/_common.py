@@ -26,7 +26,8 @@ GIB = 2**30
 MIB = 2**20
 
 VERSIONS = (
-    "protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "proset", "xgboost", "xcolumns",
+    "protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "clarabel", "proset", "xgboost",
+    "xcolumns",
 )  # fmt: skip
 
 

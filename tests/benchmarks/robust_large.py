@@ -18,6 +18,7 @@ import sys
 import time
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
     from protodask.engine import Engine
     from protodask.robust import UncertainRows
+    from protodask.robust.classifier import Solver
 else:
     import _common as common
 
 PARTS = ("low", "high", "mean_low", "mean_high", "second")
 MODES = ("threads", "1 worker", "2 workers")
+SOLVERS: tuple[Solver, ...] = ("conic", "bundle")
 WANTED_SECONDS = 600
 CHUNK_ROWS = 2**14
 
@@ -211,11 +214,26 @@ def rows_in_memory(rows: int, settings: argparse.Namespace) -> tuple[UncertainRo
     return UncertainRows(*(bounds[part] for part in PARTS)), y
 
 
-def against_the_whole(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """The cone program of all rows beside the passes."""
+def fit_in_memory(
+    settings: argparse.Namespace,
+    known: UncertainRows,
+    y: NDArray[np.int32],
+    solver: Solver,
+    objective: dict[str, float],
+) -> None:
+    """Train on arrays, and note the objective."""
     from protodask.engine import thread_engine
     from protodask.robust import RobustClassifier
 
+    with thread_engine(2) as engine:
+        model = RobustClassifier(
+            settings.formulation, settings.eps, settings.cost, settings.gap, solver=solver, engine=engine
+        )
+        objective[solver] = model.fit(known, y).objective_
+
+
+def against_the_whole(settings: argparse.Namespace) -> list[dict[str, Any]]:
+    """The cone program of all rows beside the passes."""
     table = common.Table(
         "one cone program of all rows (Clarabel, one thread) and passes (two threads), arrays in memory",
         ("rows", "whole s", "passes s", "ratio", "objectives differ by"),
@@ -223,19 +241,10 @@ def against_the_whole(settings: argparse.Namespace) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for rows in settings.whole:
         known, y = rows_in_memory(rows, settings)
-        seconds: dict[str, float] = {}
         objective: dict[str, float] = {}
-        for solver in ("conic", "bundle"):
-            taken: list[float] = []
-            for _ in range(settings.repeats):
-                with thread_engine(2) as engine:
-                    model = RobustClassifier(
-                        settings.formulation, settings.eps, settings.cost, settings.gap, solver=solver, engine=engine
-                    )
-                    began = time.perf_counter()
-                    model.fit(known, y)
-                    taken.append(time.perf_counter() - began)
-            seconds[solver], objective[solver] = common.median(taken), model.objective_
+        fits = [partial(fit_in_memory, settings, known, y, solver, objective) for solver in SOLVERS]
+        taken = common.alternate(fits, settings.repeats)
+        seconds = dict(zip(SOLVERS, map(common.median, taken), strict=True))
         apart = objective["bundle"] / objective["conic"] - 1
         table.row(str(rows), seconds["conic"], seconds["bundle"], seconds["conic"] / seconds["bundle"], apart)
         found.append({"rows": rows, "seconds": seconds, "objective": objective})

@@ -40,7 +40,6 @@ import argparse
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -303,8 +302,6 @@ def main() -> None:
         settings.epsilons, settings.sizes = settings.epsilons[:1], [0.2, 0.5]
         settings.seeds, settings.splits, settings.draws = 1, 1, 200
     measured_on = common.start("robust_study")
-    measured_on["versions"]["clarabel"] = metadata.version("clarabel")
-    print(f"clarabel {measured_on['versions']['clarabel']}")
     found, covered = methods.study_all(
         cases_of(settings), settings.epsilons, settings.costs, settings.draws, settings.processes
     )

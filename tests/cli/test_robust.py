@@ -12,16 +12,26 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+import typer
 import zarr
 from numpy.typing import NDArray
 
+from protodask.cli import app
 from protodask.cli.progress import LogReporter
 from protodask.cli.robust_progress import RobustTally
 from protodask.cli.show_robust import KNOWS
 from protodask.data import Dataset
 from protodask.pipeline import robust as robust_module
-from protodask.pipeline.steps import Formulation
-from protodask.robust import RobustConfig, RobustModel, UncertainRows, columns_of, fit_robust, load_robust_model
+from protodask.pipeline.steps import Formulation, RobustFitStep
+from protodask.robust import (
+    RobustClassifier,
+    RobustConfig,
+    RobustModel,
+    UncertainRows,
+    columns_of,
+    fit_robust,
+    load_robust_model,
+)
 from protodask.robust.bundle import Pass
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums
@@ -82,7 +92,8 @@ def test_fit__is_that_of_the_dataset_and_says_how_it_went(measured: Measured) ->
     assert model.other_names == ("weight",)
     line = measured.fitted.stdout
     assert "has 1 plane in 3 features, by SBMV-I with eps 0.2; after" in line
-    assert f"{model.passes[0]} passes its objective is within {float(model.gap[0]):.2g} of the least" in line
+    per_cent = f"{100 * float(model.gap[0]):.2g} per cent"
+    assert f"{model.passes[0]} passes, no other has an objective smaller by more than {per_cent}." in line
     assert "pass 1  objective" in measured.fitted.stderr
     assert sorted(os.listdir(measured.model.parent)) == ["data.zarr", "model.zarr", "table.csv", "table.parquet"]
 
@@ -112,6 +123,15 @@ def test_fit__says_where_planes_are_of_no_use(call: Call, measured: Measured, tm
     assert done.exit_code == 0, done.output
     assert "The plane has no weights" in done.stdout
     assert "Try a larger --eps or --cost" in done.stdout
+
+
+def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measured: Measured, tmp_path: Path) -> None:
+    out = tmp_path / "m.zarr"
+    done = call("robust", "fit", measured.data, "--out", out, "--max-passes", 1, *FAST)
+    assert done.exit_code == 0, done.output
+    assert "Raise max_passes or gap" in done.stderr
+    assert "Note" not in done.stdout
+    assert "; 0.01 was asked for" in call("info", out).stdout
 
 
 def test_fit__says_where_a_class_weighs_nothing(call: Call, measured: Measured, tmp_path: Path) -> None:
@@ -207,6 +227,16 @@ def test_predict__as_parquet_is_a_table(call: Call, measured: Measured, tmp_path
     assert call(*arguments, "--drop", "extra", "--overwrite").exit_code == 0
 
 
+def test_evaluate__knows_the_tables_of_a_classifier_in_memory(call: Call, measured: Measured, tmp_path: Path) -> None:
+    table = pd.read_csv(measured.csv).drop(columns=["weight"])
+    classifier = RobustClassifier("SBM").fit(table.drop(columns=["sick"]), table["sick"])
+    classifier.model_.save(tmp_path / "m.zarr")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    done = call("robust", "evaluate", tmp_path / "m.zarr", tmp_path / "t.csv", "--target", "sick", "--json")
+    expected = classifier.certified_error(table.drop(columns=["sick"]), table["sick"])
+    assert json.loads(done.stdout)["expected_certified_error"] == pytest.approx(expected, abs=1e-9)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_evaluate__gives_the_measures_of_the_rows(
     call: Call, measured: Measured, tmp_path: Path, weighted: bool
@@ -250,14 +280,14 @@ def test_evaluate__of_a_table_without_the_classes_names_the_option(
     assert call("robust", "evaluate", measured.model, tmp_path / "t.csv", "--target", "ill").exit_code == 0
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.7e308])
+@pytest.mark.parametrize(("weight", "remedy"), [(0.0, "at least one row of positive weight"), (1.7e308, "Divide all")])
 def test_evaluate__of_weights_that_no_mean_can_be_of(
-    call: Call, measured: Measured, tmp_path: Path, weight: float
+    call: Call, measured: Measured, tmp_path: Path, weight: float, remedy: str
 ) -> None:
     pd.read_csv(measured.csv).assign(weight=weight).to_csv(tmp_path / "t.csv", index=False)
     done = call("robust", "evaluate", measured.model, tmp_path / "t.csv", "--weight", "weight")
     assert done.exit_code == 1
-    assert "Give weights of which some are above 0" in done.stderr
+    assert remedy in done.stderr
 
 
 def test_info__of_a_model_lists_its_features_by_weight(call: Call, measured: Measured) -> None:
@@ -323,6 +353,14 @@ def test_fit__that_was_interrupted_goes_on_and_says_how_far_it_is(
     assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
 
 
+def test_info__of_the_run_of_a_classifier_says_that_it_ended(call: Call, measured: Measured, tmp_path: Path) -> None:
+    RobustClassifier("SBM", gap=1e-2, solver="bundle", run_dir=tmp_path).fit(measured.rows, measured.sick)
+    found = json.loads(call("info", tmp_path, "--json").stdout)
+    assert found["finished"]
+    assert found["planes"][0]["status"] == "converged"
+    assert "dataset" not in call("info", tmp_path).stdout
+
+
 def test_fit__that_was_killed_after_writing_ends_when_repeated(call: Call, measured: Measured, tmp_path: Path) -> None:
     out, run = tmp_path / "m.zarr", tmp_path / "run"
     command = ("robust", "fit", measured.data, "--out", out, "--run-dir", run, *FAST)
@@ -332,6 +370,23 @@ def test_fit__that_was_killed_after_writing_ends_when_repeated(call: Call, measu
     taken = call(*command)
     assert taken.exit_code == 1
     assert "exists already" in taken.stderr
+
+
+def test_fit__to_a_smaller_gap_asks_for_the_place_before_it_begins(
+    call: Call, measured: Measured, tmp_path: Path
+) -> None:
+    out, run = tmp_path / "m.zarr", tmp_path / "run"
+    command = ("robust", "fit", measured.data, "--out", out, "--run-dir", run, "--threads", 1)
+    assert call(*command, "--gap", 1e-1).exit_code == 0
+    (log,) = run.glob("batch-1-*.log")
+    size = log.stat().st_size
+    refused = call(*command, "--gap", 1e-6)
+    assert refused.exit_code == 1
+    assert "exists already" in refused.stderr
+    assert log.stat().st_size == size
+    assert call(*command, "--gap", 1e-6, "--overwrite").exit_code == 0
+    assert log.stat().st_size > size
+    assert load_robust_model(out).gap[0] <= 1e-6
 
 
 def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, tmp_path: Path) -> None:
@@ -369,6 +424,15 @@ def test_fit__of_settings_that_cannot_work_is_wrong_use(
     assert done.exit_code == 2
     assert said in done.stderr
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("command", [("evaluate",), ("predict", "--out", "p.zarr")])
+def test_certificates__by_what_knows_no_spread_are_wrong_use(
+    call: Call, measured: Measured, command: tuple[str, ...]
+) -> None:
+    done = call("robust", command[0], measured.model, measured.data, *command[1:], "--formulation", "M")
+    assert done.exit_code == 2
+    assert "such as SBMV-I" in done.stderr
 
 
 def test_evaluate__at_an_eps_that_is_none_is_wrong_use(call: Call, measured: Measured) -> None:
@@ -429,6 +493,15 @@ def test_run__has_the_steps(call: Call, measured: Measured, tmp_path: Path) -> N
 def test_formulations__are_those_that_there_are() -> None:
     assert get_args(Formulation) == FORMULATIONS
     assert {name.removesuffix("-I") for name in FORMULATIONS} == set(KNOWS)
+
+
+def test_fit__has_the_defaults_of_python() -> None:
+    step, config = RobustFitStep("data", "out"), RobustConfig()
+    assert robust_module.robust_config(step) == config
+    command: Any = typer.main.get_command(app)
+    options = {option.name: option for option in command.commands["robust"].commands["fit"].params}
+    for name in ("formulation", "eps", "cost", "gap", "max_passes", "weighted"):
+        assert options[name].default == getattr(step, name)
 
 
 def test_progress__tells_of_passes_and_planes(capsys: pytest.CaptureFixture[str]) -> None:

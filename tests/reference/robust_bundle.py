@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import ArraySource, Block, array_source
+from protodask.robust.formulations import Formulation, make_terms
 from protodask.robust.passes import Samples
 from protodask.robust.terms import Terms
+from protodask.robust.uncertain_rows import UncertainRows
 
 Floats = NDArray[np.float64]
 
@@ -82,3 +84,45 @@ def naive_objective(problem: Problem, weights: Floats, intercept: float) -> floa
     for row, (y, cost) in enumerate(zip(problem.y, problem.cost, strict=True)):
         total += cost * max(0.0, 1 + y * intercept + naive_bracket(problem.terms, y, row, weights))
     return total
+
+
+def drawn_by_formulation(seed: int, formulation: Formulation) -> Problem:
+    """Samples that are known in part, the same ones for every formulation, as it sees them.
+
+    Sizes, scales, the distance of the labels, eps and the cost are drawn over decades; some features are points, some
+    means at an end of the support, some second moments as small as they can be, some samples there twice or at no cost.
+    """
+    random = np.random.default_rng(seed)
+    n_features = int(random.integers(1, 51))
+    # A program of more numbers takes either solver seconds.
+    n_rows = min(int(np.exp(random.uniform(np.log(3), np.log(300)))), 4000 // n_features)
+    shape = (n_rows, n_features)
+    y = np.where(random.random(n_rows) < random.choice([0.1, 0.3, 0.5]), 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    scale = np.exp(random.normal(size=n_features) * random.choice([0.0, 1.0]))
+    direction = random.normal(size=n_features) * (random.random(n_features) < random.choice([0.2, 1.0]))
+    center = random.normal(size=shape) + y[:, None] * direction * random.choice([0.0, 0.3, 1.0, 4.0])
+    center = scale * center + random.choice([0.0, 0.0, 10.0]) * random.normal(size=n_features)
+    half = random.exponential(size=shape) * scale * random.choice([0.05, 0.3, 1.0])
+    half[random.random(shape) < 0.2] = 0.0
+    half[:, random.random(n_features) < 0.1] = 0.0
+    ends = np.sort(random.uniform(-1, 1, size=(2, *shape)), axis=0)
+    ends[1] = np.where(random.random(shape) < 0.3, ends[0], ends[1])
+    ends[0] = np.where(random.random(shape) < 0.1, -1.0, ends[0])
+    ends[1] = np.where(random.random(shape) < 0.1, 1.0, ends[1])
+    ends[:, random.random(shape) < 0.1] = random.choice([-1.0, 1.0])
+    if formulation in ("SMV", "SMV-I", "SM", "SM-I"):
+        ends[1] = ends[0]
+    # Of (X - c) / s: at least the least square of a mean, at most 1.
+    least = np.square(np.clip(0.0, ends[0], ends[1]))
+    square = least + (1 - least) * random.random(shape) ** 2 * (random.random(shape) < 0.8)
+    again = random.random(n_rows) < random.choice([0.0, 0.0, 0.3])
+    copied = np.where(again, random.integers(n_rows, size=n_rows), np.arange(n_rows))
+    lower, upper = center - half, center + half
+    low, high = np.clip(center + half * ends[0], lower, upper), np.clip(center + half * ends[1], lower, upper)
+    second = np.square(half) * square * (1 + 1e-12)
+    rows = UncertainRows(lower, upper, low, np.maximum(low, high), second, origin=center).take(copied)
+    eps, cost = 10.0 ** random.uniform(-4, -0.3), 10.0 ** random.uniform(-3, 2)
+    costs = cost * (0.5 + random.random(n_rows)) * (random.random(n_rows) > random.choice([0.0, 0.0, 0.2]))
+    costs[:2] = cost
+    return Problem(make_terms(rows, formulation, eps), y, costs)

@@ -7,7 +7,7 @@ from reference import brackets as reference
 from reference.robust_terms import Drawn, draw, sample_of
 
 from protodask.robust import brackets
-from protodask.robust.brackets import bracket, clipped_to_ball, extreme_points, rows_of_terms, upper_bounds
+from protodask.robust.brackets import bracket, clipped_to_ball, extreme_points, extremes, rows_of_terms, upper_bounds
 from protodask.robust.terms import Floats, Terms
 
 SEEDS = st.integers(0, 10**6)
@@ -48,9 +48,10 @@ def test_bracket__bounds_from_both_sides_meet(seed: int, shape: tuple[int, int],
 @given(SEEDS, SHAPES, st.booleans())
 def test_extreme_points__are_possible(seed: int, shape: tuple[int, int], intersected: bool) -> None:
     drawn = draw(seed, *shape, intersected)
-    points = extreme_points(drawn.terms, drawn.y, plane(seed + 1, shape[1]))
-    for row, point in enumerate(points):
-        assert reference.is_possible(sample_of(drawn.terms, row), point.tolist())
+    weights = plane(seed + 1, shape[1])
+    for soft in (0.0, 1e-3, 1.0):
+        for row, point in enumerate(extremes(drawn.terms, drawn.y, weights, soft).points):
+            assert reference.is_possible(sample_of(drawn.terms, row), point.tolist())
 
 
 @given(SEEDS, SHAPES, st.booleans())

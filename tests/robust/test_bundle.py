@@ -9,9 +9,12 @@ from scipy.optimize import minimize
 from sklearn.svm import SVC
 
 from protodask.engine import Engine, thread_engine
-from protodask.robust.bundle import BundleSolution, solve_bundle
+from protodask.robust.bundle import FEWEST_TIMES, BundleSolution, best_multiple, solve_bundle
 from protodask.robust.conic import solve_conic
+from protodask.robust.formulations import make_terms
+from protodask.robust.passes import EVALUATE, Question
 from protodask.robust.terms import Terms
+from protodask.robust.uncertain_rows import UncertainRows
 
 
 def solve(problem: Problem, gap: float = 1e-5, block_rows: int | None = None) -> BundleSolution:
@@ -132,6 +135,28 @@ def test_units_of_the_features__are_no_trouble(scale: float) -> None:
     assert found.status == "converged"
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 10**6), st.integers(5, 300), st.sampled_from([0.3, 3.0, 6.0]), st.sampled_from([0.01, 1.0, 100.0])
+)
+def test_best_multiple__has_the_objective_it_is_said_to_have(
+    seed: int, n_rows: int, distance: float, cost: float
+) -> None:
+    problem = drawn_problem(seed, n_rows, 3, distance=distance, cost=cost)
+    random = np.random.default_rng(seed)
+    plane = np.append(random.exponential(size=3), 0.3 * random.normal())
+    question = Question(plane[:-1], float(plane[-1]), np.array([1.0]), 40, 0.0)
+    answer = Engine().reduce(problem.source(64), EVALUATE, samples_of, np.zeros(3), question)
+    times, objective = best_multiple(answer, plane)
+    assert naive_objective(problem, times * plane[:-1], times * plane[-1]) == pytest.approx(objective, rel=1e-9)
+    # Next to it, and where it may look, none is better.
+    reach = np.inf if n_rows <= 40 else float(np.abs(answer.near.hinge).max())
+    for other in np.linspace(
+        max(FEWEST_TIMES, 1 / (1 + reach)), min(1 / FEWEST_TIMES, 1 / max(1 - reach, FEWEST_TIMES)), 30
+    ):
+        assert objective <= naive_objective(problem, other * plane[:-1], other * plane[-1]) * (1 + 1e-9)
+
+
 def test_one_class__costs_nothing() -> None:
     problem = drawn_problem(15, 20, 3)
     one = Problem(problem.terms, np.ones(20), problem.cost)
@@ -166,3 +191,18 @@ def test_a_pass_limit__is_said() -> None:
     found = solve_bundle(drawn_problem(16, 500, 8).source(), samples_of, Engine(), gap=1e-9, max_passes=2)
     assert (found.status, found.passes) == ("pass limit", 2)
     assert found.relative_gap > 1e-9
+
+
+@pytest.mark.parametrize("formulation", ["SBMV", "SBMV-I", "MC", "S"])
+@pytest.mark.parametrize("signal", [0.5, 1.4, 1.7, 3.0])
+def test_noise_that_outweighs_the_classes__takes_few_passes(formulation: str, signal: float) -> None:
+    # Best is no weight or little of it, at the kink of the norms, which takes boxes hundreds of passes to describe.
+    random = np.random.default_rng(0)
+    y = random.choice([-1.0, 1.0], 500)
+    mean = random.normal(size=(500, 20)) + signal * y[:, None] / np.sqrt(20)
+    half = random.uniform(0.1, 1.0, size=mean.shape)
+    second = np.square(np.abs(mean) + 0.1 * half) + 0.1 * half**2
+    rows = UncertainRows(mean - half, mean + half, mean - 0.1 * half, mean + 0.1 * half, second)
+    found = solve(Problem(make_terms(rows, formulation, 0.1), y, np.ones(500)), gap=1e-3)
+    assert found.status == "converged"
+    assert found.passes <= 15

@@ -6,14 +6,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from reference.uncertain_tables import dataset_of, drawn_columns
 from sklearn.base import clone
 from sklearn.svm import SVC
 
 from protodask.errors import InputError
+from protodask.pipeline.describe import describe_place
 from protodask.prototypes.training import ConvergenceWarning
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import FORMULATIONS
-from protodask.robust.uncertain_columns import columns_of
+from protodask.robust.persistence import load_robust_model
+from protodask.robust.uncertain_columns import columns_of, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 
 
@@ -104,6 +107,7 @@ def test_run_directory__is_taken_up(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.coef_, first.coef_)
     with pytest.raises(InputError, match="choose another run directory"):
         RobustClassifier("SBM-I", C=2.0, run_dir=tmp_path / "run").fit(rows, y)
+    assert describe_place(str(tmp_path / "run"))["finished"]
 
 
 def test_too_few_passes__are_a_warning() -> None:
@@ -146,6 +150,34 @@ def test_data__that_do_not_fit_are_refused() -> None:
     fitted = RobustClassifier("SVM").fit(rows, y)
     with pytest.raises(InputError, match="trained on"):
         fitted.predict(rows.lower[:, :2])
+
+
+def test_certified_error__of_labels_that_do_not_fit_is_refused(tmp_path: Path) -> None:
+    rows, y = drawn()
+    fitted = RobustClassifier("SBM").fit(rows, y)
+    with pytest.raises(InputError, match="one label each"):
+        fitted.certified_error(rows, y[:, None])
+    with pytest.raises(InputError, match="at least one row"):
+        fitted.certified_error(rows.take(slice(0, 0)), y[:0])
+    columns, codes, _ = drawn_columns(50, 3)
+    data = dataset_of(columns, codes, tmp_path / "data.zarr")
+    of_data = RobustClassifier("SBM", gap=1e-2).fit(data)
+    assert 0 < of_data.certified_error(data) < 1
+    for given in ({"y": codes}, {"sample_weight": np.ones(50)}):
+        with pytest.raises(InputError, match="Leave them out"):
+            of_data.certified_error(data, **given)
+
+
+def test_model__of_a_table_in_memory_has_its_columns(tmp_path: Path) -> None:
+    # So that, saved, it scores tables like the one it was trained on.
+    columns, y, _ = drawn_columns(60, 3)
+    table = pd.DataFrame(columns)
+    fitted = RobustClassifier("SBM", gap=1e-2).fit(table, y)
+    assert fitted.model_.feature_names == tuple(columns)
+    fitted.model_.save(tmp_path / "m.zarr")
+    model = load_robust_model(tmp_path / "m.zarr")
+    rows = uncertain_columns(model.feature_names).rows(table.to_numpy())
+    np.testing.assert_array_equal(model.certified_eps(rows), fitted.certified_eps(table))
 
 
 def test_data__of_mixed_types_are_numbers() -> None:

@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_named__unknown(name: str) -> None:
         named(name)
 
 
-@pytest.mark.parametrize("eps", [0.0, 1.0, -0.1, np.nan])
+@pytest.mark.parametrize("eps", [0.0, 5e-324, 1.0, -0.1, np.nan])
 def test_make_terms__no_probability(eps: float) -> None:
     with pytest.raises(InputError, match="above 0 and below 1"):
         make_terms(UncertainRows.point([[1.0]]), "S", eps)
@@ -127,6 +128,7 @@ def test_unit_terms__tile_by_tile(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_spread_multiple__by_hand() -> None:
     assert spread_multiple("MC", 0.1) == pytest.approx(3.0)
     assert spread_multiple("SBM-I", np.exp(-2)) == pytest.approx(2.0)
+    assert np.isfinite(spread_multiple("MC", sys.float_info.min))
 
 
 @given(st.integers(0, 2**32))

@@ -8,25 +8,25 @@ from reference.robust_bundle import Floats, drawn_problem, naive_objective, samp
 from scipy.optimize import minimize
 
 from protodask.engine import Engine
-from protodask.robust.bundle import first_cuts
-from protodask.robust.master import Center, Model, Multipliers, detail_of, lower_bound, minimize_model
+from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bound, minimize_model
+from protodask.robust.minorants import Minorants, first_cuts
 from protodask.robust.passes import EVALUATE, SURVEY, Cuts, Question
+
+REACH = np.full(3, 10.0)
 
 
 def drawn_model(seed: int, n_features: int = 3) -> Model:
     """The minorants of a few planes of a drawn problem."""
     problem = drawn_problem(seed, 25, n_features)
     random = np.random.default_rng(seed)
-    cuts, details = None, []
-    for _ in range(4):
-        question = Question(random.normal(size=n_features), float(random.normal()), np.array([1.0, 0.2]), 10)
-        answer = Engine().reduce(problem.source(), EVALUATE, samples_of, np.zeros(n_features), question)
-        cuts = answer.cuts if cuts is None else cuts.joined(answer.cuts)
-        details.append(detail_of(answer))
-    assert cuts is not None
     # Without cuts of either slope the intercept could run away.
     sides = first_cuts(Engine().reduce(problem.source(), SURVEY, samples_of), np.zeros(n_features))
-    return Model(cuts.joined(sides), tuple(details[:2]))
+    minorants = Minorants(sides, n_near=10)
+    for number in range(1, 5):
+        question = Question(random.normal(size=n_features), float(random.normal()), np.array([1.0, 0.2]), 10, 0.1)
+        answer = Engine().reduce(problem.source(), EVALUATE, samples_of, np.zeros(n_features), question)
+        minorants.add(answer, number, is_center=number == 1)
+    return minorants.model
 
 
 @settings(deadline=None, max_examples=10)
@@ -45,7 +45,7 @@ def test_model__is_nowhere_above_the_objective(seed: int) -> None:
 def test_lower_bound__meets_the_model_at_its_lowest_plane(seed: int) -> None:
     model = drawn_model(seed)
     step = minimize_model(model, 1.0)
-    bound, shares = lower_bound(model, step.multipliers, box=100.0)
+    bound, shares = lower_bound(model, step.multipliers, REACH, box=100.0)
     lowest = model.at(step.plane[:-1], float(step.plane[-1]))
     assert bound == pytest.approx(lowest, rel=1e-6, abs=1e-8)
     assert bound <= lowest + 1e-9 * abs(lowest)
@@ -58,9 +58,12 @@ def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
     model = drawn_model(seed)
     random = np.random.default_rng(seed)
     wild = Multipliers(
-        random.normal(size=len(model.cuts)), random.normal(size=2), tuple(random.normal(size=(2, 10)) * 5)
+        random.normal(size=len(model.cuts)),
+        random.normal(size=len(model.rests)),
+        random.normal(size=len(model.hinges.lines)) * 5,
+        random.normal(size=model.cuts.round.shape) * 5,
     )
-    bound, _ = lower_bound(model, wild, box=4.0)
+    bound, _ = lower_bound(model, wild, REACH, box=4.0)
     for _ in range(20):
         weights, intercept = random.normal(size=3) * random.choice([0.01, 1, 5]), float(random.uniform(-4, 4))
         assert bound <= model.at(weights, intercept) + 1e-12
@@ -68,8 +71,13 @@ def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
 
 def test_lower_bound__of_numbers_that_are_not_finite_says_nothing() -> None:
     model = drawn_model(1)
-    broken = Multipliers(np.full(len(model.cuts), np.nan), np.full(2, np.inf), (np.zeros(10), np.zeros(10)))
-    assert lower_bound(model, broken, box=4.0)[0] == -np.inf
+    broken = Multipliers(
+        np.full(len(model.cuts), np.nan),
+        np.full(len(model.rests), np.inf),
+        np.zeros(len(model.hinges.lines)),
+        np.full(model.cuts.round.shape, np.nan),
+    )
+    assert lower_bound(model, broken, REACH, box=4.0)[0] == -np.inf
 
 
 def test_minimize_model__with_a_center__agrees_with_a_search() -> None:
@@ -85,12 +93,20 @@ def test_minimize_model__with_a_center__agrees_with_a_search() -> None:
     assert charged(found) <= searched.fun + 1e-6
 
 
+def of_cuts(cuts: Cuts) -> Model:
+    """A model without samples of its own."""
+    none = cuts.take(slice(0, 0))
+    return Model(cuts, none, np.zeros((0, 0), dtype=bool), Hinges(np.zeros(0), none, np.zeros(0, dtype=np.intp)))
+
+
 def test_cut_without_kinks__has_the_bound_of_its_formula() -> None:
     # 3 + 2 w: the least of 1/2 w^2 + 3 + 2 w is 1, at w = -2.
-    cuts = Cuts(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]))
-    step = minimize_model(Model(cuts), 1.0)
+    cuts = Cuts.boxes(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]))
+    step = minimize_model(of_cuts(cuts), 1.0)
     assert step.plane[0] == pytest.approx(-2.0)
-    assert lower_bound(Model(cuts), step.multipliers, 1.0)[0] == pytest.approx(1.0)
+    assert lower_bound(of_cuts(cuts), step.multipliers, np.array([3.0]), 1.0)[0] == pytest.approx(1.0)
     # With 2 |w| beside it the weight is not worth its kink.
-    kinked = Cuts(cuts.value, cuts.center, np.array([[2.0]]), cuts.slope)
-    assert lower_bound(Model(kinked), minimize_model(Model(kinked), 1.0).multipliers, 1.0)[0] == pytest.approx(3.0)
+    kinked = Cuts.boxes(cuts.value, cuts.center, np.array([[2.0]]), cuts.slope)
+    assert lower_bound(of_cuts(kinked), minimize_model(of_cuts(kinked), 1.0).multipliers, np.array([3.0]), 1.0)[
+        0
+    ] == pytest.approx(3.0)

@@ -96,5 +96,20 @@ def test_evaluate_robust__of_no_rows_is_refused() -> None:
         evaluate_robust(some_model(2), source, RowsOfArrays(None), np.arange(2))
 
 
+def test_evaluate_robust__of_rows_without_weight_is_refused() -> None:
+    rows = {name: np.zeros((4, 3)) for name in ("lower", "upper", "mean_low", "mean_high")}
+    source = array_source({**rows, TARGET.name: np.zeros(4, dtype=np.int32), WEIGHT.name: np.zeros(4)})
+    with pytest.raises(InputError, match="Give at least one row of positive weight"):
+        evaluate_robust(some_model(2), source, RowsOfArrays(None), np.arange(2))
+
+
+@pytest.mark.parametrize("eps", [0.0, 1.0, -1.0, np.nan])
+def test_evaluate_robust__at_no_probability_is_refused(eps: float) -> None:
+    rows = {name: np.zeros((4, 3)) for name in ("lower", "upper", "mean_low", "mean_high")}
+    source = array_source({**rows, TARGET.name: np.zeros(4, dtype=np.int32)})
+    with pytest.raises(InputError, match="above 0 and below 1"):
+        evaluate_robust(some_model(2), source, RowsOfArrays(None), np.arange(2), eps=eps)
+
+
 def test_certified_sums__of_no_points_is_nothing() -> None:
     assert certified_sums(np.empty(0, dtype=bool), np.empty(0), 0.1) == NOTHING

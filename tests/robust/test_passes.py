@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +9,12 @@ from hypothesis import strategies as st
 from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
-from protodask.robust.brackets import bracket
+from protodask.robust.brackets import bracket, extremes
 from protodask.robust.passes import EVALUATE, SURVEY, Answer, Question
+from protodask.robust.terms import Terms
 
 BANDS = np.array([2.0, 0.1])
+SOFT = 0.5
 
 
 def ask(
@@ -23,7 +27,7 @@ def ask(
     n_near: int = 7,
     engine: Engine | None = None,
 ) -> Answer:
-    question = Question(weights, intercept, BANDS, n_near)
+    question = Question(weights, intercept, BANDS, n_near, SOFT)
     origin = np.zeros(len(weights)) if origin is None else origin
     engine = Engine() if engine is None else engine
     return engine.reduce(problem.source(block_rows), EVALUATE, samples_of, origin, question)
@@ -65,6 +69,25 @@ def test_first_cut__is_exact_at_its_plane() -> None:
     assert answer.cuts.at(weights, -0.2)[0] == pytest.approx(answer.risk, rel=1e-13)
 
 
+@pytest.mark.parametrize("block_rows", [None, 8])
+def test_rest__with_the_near_samples_is_the_first_cut(block_rows: int | None) -> None:
+    problem = drawn_problem(3, 50, 5, intersected=True)
+    answer = ask(problem, np.array([1.0, -0.5, 0.0, 2.0, 0.1]), -0.2, block_rows=block_rows)
+    near, rest = answer.near, answer.rest
+    own = np.where(near.hinge > 0, near.cost, 0.0)
+    np.testing.assert_allclose(rest.value + own.sum(), answer.cuts.value[:1])
+    np.testing.assert_allclose(rest.center[0] + own @ near.cuts.center, answer.cuts.center[0])
+    np.testing.assert_allclose(rest.width[0] + own @ near.cuts.width, answer.cuts.width[0])
+    np.testing.assert_allclose(rest.slope + own @ near.cuts.slope, answer.cuts.slope[:1])
+
+
+def test_rest__of_nobody_is_0_without_rounding() -> None:
+    problem = drawn_problem(3, 50, 5)
+    problem.cost[:] *= 1e9
+    rest = ask(problem, np.ones(5), -0.2, block_rows=8, n_near=50).rest
+    assert not np.concatenate([rest.value, rest.slope, rest.center[0], rest.width[0]]).any()
+
+
 def test_origin__moves_the_intercept_and_nothing_else() -> None:
     problem = drawn_problem(4, 50, 3)
     weights, origin = np.array([1.0, -0.5, 0.7]), np.array([3.0, -2.0, 1.0])
@@ -88,26 +111,60 @@ def test_samples_of_no_cost__are_never_near() -> None:
     assert set(ask(problem, np.ones(3), 0.1, n_near=50).near.row) == {15, 16, 17, 18, 19}
 
 
-def test_curvature__is_that_of_the_smoothed_risk() -> None:
+def by_differences(gradient: Callable[[Floats], Floats], plane: Floats) -> Floats:
+    step = 1e-6
+    return np.stack(
+        [(gradient(plane + step * unit) - gradient(plane - step * unit)) / (2 * step) for unit in np.eye(len(plane))]
+    )
+
+
+@pytest.mark.parametrize("intersected", [False, True])
+def test_curvature_within__is_that_of_the_brackets_above_0(intersected: bool) -> None:
+    problem = drawn_problem(6, 60, 3, intersected=intersected)
+    plane = np.array([0.4, -0.3, 0.5, 0.1])
+    values, _ = bracket(problem.terms, problem.y, plane[:3])
+    costs = np.where(1 + problem.y * plane[3] + values > 0, problem.cost, 0.0)
+
+    def gradient(weights: Floats) -> Floats:
+        points = extremes(problem.terms, problem.y, weights, SOFT).points
+        return np.asarray(costs @ (-problem.y[:, None] * points))
+
+    expected = by_differences(gradient, plane[:3])
+    found = ask(problem, plane[:3], plane[3]).within
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    assert np.linalg.eigvalsh(found).min() > -1e-12
+
+
+def test_curvature_without_weights__is_that_of_the_softened_norm() -> None:
+    problem = drawn_problem(6, 60, 3)
+    costs = np.where(1 - 0.2 * problem.y > 0, problem.cost, 0.0)
+    found = ask(problem, np.zeros(3), -0.2).within
+    np.testing.assert_allclose(found, np.diag(costs @ np.square(problem.terms.spread)) / SOFT, rtol=1e-12)
+
+
+def test_curvature_across__is_that_of_smoothed_hinges_of_planes() -> None:
     problem = drawn_problem(6, 60, 3)
     plane = np.array([0.4, -0.3, 0.5, 0.1])
+    _, subgradients = bracket(problem.terms, problem.y, plane[:3])
+    rows = np.column_stack([subgradients, problem.y])
 
-    def smoothed_gradient(plane: Floats) -> Floats:
-        # Of the smoothed risk: alpha_i times the gradient of the hinge, itself by differences.
-        values, subgradients = bracket(problem.terms, problem.y, plane[:3])
-        hinges = 1 + problem.y * plane[3] + values
-        alpha = problem.cost * np.clip(hinges / BANDS[0] + 0.5, 0, 1)
-        return np.asarray(alpha @ np.column_stack([subgradients, problem.y]))
+    def gradient(plane: Floats) -> Floats:
+        return np.asarray(problem.cost * np.clip((1 + rows @ plane) / BANDS[0] + 0.5, 0, 1) @ rows)
 
-    step = 1e-6
-    expected = np.stack(
-        [
-            (smoothed_gradient(plane + step * unit) - smoothed_gradient(plane - step * unit)) / (2 * step)
-            for unit in np.eye(4)
-        ]
-    )
-    found = ask(problem, plane[:3], plane[3]).curvature
+    expected = by_differences(gradient, plane)
+    found = ask(problem, plane[:3], plane[3]).across
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_cuts_without_weights__share_the_ball_out() -> None:
+    # A ball of radius 2 in two features: at no weights nothing says where it is reached, yet its cut has a width.
+    terms = Terms(np.zeros((2, 2)), np.zeros((2, 2)), np.full((2, 2), 2.0))
+    answer = ask(Problem(terms, np.array([-1.0, 1.0]), np.ones(2)), np.zeros(2), 0.0)
+    np.testing.assert_allclose(answer.cuts.width[0], 2 * 2 / np.sqrt(2))
+    np.testing.assert_allclose(answer.near.cuts.width, 2 / np.sqrt(2))
+    # The round ones have the ball itself, for the hinge and each band.
+    np.testing.assert_allclose(answer.cuts.round[3], 4.0)
+    assert list(answer.cuts.rounded) == [3, 4, 5]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -119,7 +176,8 @@ def test_answers__have_the_same_bits_for_any_threads(threads: int) -> None:
         found = ask(problem, weights, 0.1, block_rows=64, engine=engine)
     assert found.risk == expected.risk
     np.testing.assert_array_equal(found.cuts.center, expected.cuts.center)
-    np.testing.assert_array_equal(found.curvature, expected.curvature)
+    np.testing.assert_array_equal(found.across, expected.across)
+    np.testing.assert_array_equal(found.within, expected.within)
     np.testing.assert_array_equal(found.near.cuts.center, expected.near.cuts.center)
 
 

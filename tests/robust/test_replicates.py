@@ -64,6 +64,17 @@ def test_from_replicates__bad_ends(ends: dict[str, ArrayLike], remedy: str) -> N
         from_replicates(values, ["a", "a", "b", "b"], **ends)  # type: ignore[arg-type]
 
 
+def test_from_replicates__at_the_ends_of_confidence() -> None:
+    values = np.array([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
+    nothing, _ = from_replicates(values, [0, 0, 0], 1e-12)
+    np.testing.assert_allclose(nothing.mean_low, nothing.mean_high)
+    sure, _ = from_replicates(values, [0, 0, 0], float(np.nextafter(1.0, 0.0)))
+    np.testing.assert_array_equal(sure.mean_low, sure.lower)
+    np.testing.assert_array_equal(sure.mean_high, sure.upper)
+    assert sure.second_moment is not None
+    np.testing.assert_array_equal(np.isfinite(sure.second_moment), True)
+
+
 def test_from_replicates__range() -> None:
     rows, _ = from_replicates([[10.0], [14.0], [12.0]], [1, 1, 1], support="range")
     assert (rows.lower[0, 0], rows.upper[0, 0]) == (10, 14)

@@ -13,7 +13,7 @@ from reference.uncertain_tables import dataset_of, drawn_columns
 from protodask.engine import Engine, open_engine, thread_engine
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.training import ConvergenceWarning
-from protodask.robust import RobustClassifier
+from protodask.robust import RobustClassifier, training
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums, evaluate_robust
@@ -113,6 +113,37 @@ def test_fit_robust__keeps_terms_of_many_rows_in_the_run_directory(tmp_path: Pat
         found = fit_robust(data, config, run_dir=tmp_path / "run", engine=engine).model
     assert (tmp_path / "run" / "terms.zarr").is_dir()
     assert same(fit_robust(data, config).model, found)
+
+
+def test_fit_robust__that_was_interrupted_before_its_first_pass_keeps_the_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns, y, _ = drawn_columns(3000, 6)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    config, terms = RobustConfig("SBM", gap=1e-2), tmp_path / "run" / "terms.zarr"
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with thread_engine(2, LITTLE) as engine:
+        with monkeypatch.context() as patched:
+            patched.setattr(training, "solve_bundle", killed)
+            with pytest.raises(KeyboardInterrupt):
+                fit_robust(data, config, run_dir=tmp_path / "run", engine=engine)
+        written = (terms / "zarr.json").stat().st_mtime_ns
+        fit_robust(data, config, run_dir=tmp_path / "run", engine=engine)
+    assert (terms / "zarr.json").stat().st_mtime_ns == written
+
+
+def test_stored_terms__may_lie_at_a_url(tmp_path: Path) -> None:
+    columns, y, _ = drawn_columns(200, 3)
+    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    config, place = RobustConfig("SBM"), "memory://robust/terms.zarr"
+    first = fit_robust(data, config, terms=place).model
+    assert same(first, fit_robust(data, config).model)
+    assert same(first, fit_robust(data, config, terms=place).model)
+    with pytest.raises(InputError, match="differ in formulation"):
+        fit_robust(data, RobustConfig("SBMV"), terms=place)
 
 
 def test_stored_terms__of_something_else_are_refused(tmp_path: Path) -> None:

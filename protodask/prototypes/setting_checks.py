@@ -1,0 +1,46 @@
+"""Checks of settings, as the records that hold them make when they are built."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from protodask.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def unwrap_numbers(settings: DataclassInstance) -> None:
+    """Replace NumPy's numbers in a frozen record by Python's, so that settings can go into files."""
+    for entry in fields(settings):
+        value = getattr(settings, entry.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(settings, entry.name, value.item())
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number, which True and False are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Refuse what is no whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+    if most is not None and value > most:
+        raise InputError(f"{name} is {value!r}.", f"Give at most {most}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {value!r}.", "Give True or False.")
+
+
+def check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
+    """Refuse what is no number from `low` to `high`."""
+    if not is_number(value) or not low <= value <= high:
+        raise InputError(f"{name} is {value!r}.", remedy)
