@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--gap", type=float, default=1e-3, help="relative gap")
     parser.add_argument("--limit", type=common.byte_count, default=10**9, help="memory limit of each process")
     parser.add_argument("--modes", type=common.choices(MODES), default=list(MODES), help="how to run")
-    parser.add_argument("--whole", type=common.numbers, default=[500, 2000, 8000], help="rows of the second table")
+    parser.add_argument("--whole", type=common.numbers, default=[200, 500, 1000], help="rows of the second table")
     parser.add_argument("--repeats", type=common.positive, default=3, help="runs of each in the second table")
     parser.add_argument("--folder", help="where the dataset is made, and removed afterwards")
     parser.add_argument("--measured", action="store_true", help=argparse.SUPPRESS)
