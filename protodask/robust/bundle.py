@@ -68,6 +68,10 @@ SOFTNESS, LEAST_SOFT = 0.25, 1e-3
 Half or twice as much does as well; but norms as sharp as narrow bands would hold short planes where they are.
 """
 
+ROUNDED_ABOVE = 0.05
+"""Share of the objective without weights below which cuts need no norms: the kink at no weights is far away, and cones
+cost the digits that high costs leave."""
+
 SMOOTHING = 0.3
 """Share of the gap that the smoothing of the widest band may take, or nearly so."""
 
@@ -158,7 +162,9 @@ class _Bundle:
     def __init__(self, survey: Survey, origin: Floats) -> None:
         n_features = len(origin)
         self.cost = float(survey.cost.sum())
-        self.best = 2.0 * float(survey.cost.min())
+        self.still = 2.0 * float(survey.cost.min())
+        """The least objective there is without weights."""
+        self.best = self.still
         self.plane = np.append(np.zeros(n_features), 1.0 if survey.cost[0] >= survey.cost[1] else -1.0)
         # b is best at a kink: |b| <= 1 + |B_i(w)| <= 1 + |points| |w|, and 1/2 |w|^2 <= F at no weights.
         self.reach = survey.reach + np.abs(origin)
@@ -234,7 +240,8 @@ class _Bundle:
             self.failed += 1
         if objective < self.best:
             self.best, self.plane = objective, plane
-        self.minorants.add(answer, number, is_center=self.center is answer)
+        rounded = self.best > ROUNDED_ABOVE * self.still
+        self.minorants.add(answer, number, is_center=self.center is answer, rounded=rounded)
         return objective
 
     def raise_bound(self, number: int) -> None:

@@ -117,11 +117,16 @@ class Minorants:
         """Of the model's lines among all."""
         self._center = 0
 
-    def add(self, answer: Answer, number: int, *, is_center: bool) -> None:
-        """What a pass said; of the center, which is what steps start from, all lines stay."""
+    def add(self, answer: Answer, number: int, *, is_center: bool, rounded: bool = True) -> None:
+        """What a pass said; of the center, which is what steps start from, all lines stay.
+
+        Unless `rounded`, the norms of cuts are left out for good, those of earlier passes too.
+        """
         near = answer.near
         self._cuts = self._cuts.joined(answer.cuts)
         self._used = np.append(self._used, np.full(len(answer.cuts), number))
+        if not rounded:
+            self._cuts = self._cuts.without_norms()
         if is_center:
             self._center = number
         self._details.append(_Detail(answer.rest, near.row, number, number))

@@ -150,6 +150,10 @@ class Cuts:
             np.concatenate([self.round, other.round]),
         )
 
+    def without_norms(self) -> Cuts:
+        """Lower ones."""
+        return replace(self, round=np.zeros_like(self.round))
+
     def take(self, rows: np.typing.NDArray[np.intp] | slice) -> Cuts:
         return Cuts(self.value[rows], self.center[rows], self.width[rows], self.slope[rows], self.round[rows])
 
