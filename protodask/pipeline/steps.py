@@ -28,7 +28,11 @@ class SampleDataStep:
 
 @dataclass(frozen=True)
 class IngestStep:
-    """Make a dataset from tables or arrays, or add their rows to one."""
+    """Make a dataset from tables or arrays, or add their rows to one.
+
+    With `new`, only sources whose rows the dataset does not have yet are read; with `unless_in`, those that another
+    dataset does not have. Files that changed within the last `settle` seconds are left for the next time.
+    """
 
     sources: tuple[str, ...]
     out: str
@@ -41,6 +45,21 @@ class IngestStep:
     drop: tuple[str, ...] = ()
     dtype: Literal["float32", "float64"] = "float32"
     append: bool = False
+    new: bool = False
+    unless_in: str | None = None
+    settle: float = 0.0
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class SplitStep:
+    """Divide a dataset's rows into those to train on, `out`, and those held out, by row number or by group."""
+
+    data: str
+    out: str
+    held_out: str
+    share: float = 0.2
+    seed: int = 0
     overwrite: bool = False
 
 
@@ -140,13 +159,86 @@ class CalibrateStep:
 
 @dataclass(frozen=True)
 class PredictStep:
-    """Write a model's predictions for a dataset or for raw tables."""
+    """Write a model's predictions for a dataset or for raw tables. Columns to `keep` are written beside them.
+
+    With `each_file`, every file of the raw tables is scored once, by whichever run finds it first, into a part of its
+    own of the folder `out`. Files that changed within the last `settle` seconds are left for the next time.
+    """
 
     model: str
     data: str
     out: str
     batches: int | None = None
     calibrated: bool = False
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    each_file: bool = False
+    settle: float = 0.0
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class PublishStep:
+    """Add a model to a registry as a new version, with its metrics and further files, and let an alias name it.
+
+    A model that the alias names already is not added again. `retain` is the number of versions that are kept.
+    """
+
+    model: str
+    registry: str
+    alias: str = "champion"
+    metrics: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    note: str | None = None
+    retain: int | None = None
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure must keep to."""
+
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class GateStep:
+    """Say yes or no: to the figures of a file of results, or to a model beside the one it would replace.
+
+    `limits` are for figures by their path in the file `results`, such as `drift.largest`. A `model` passes if its
+    `metric` on `data` is better than that of the `champion` by more than `margin`, with this `confidence`; without a
+    champion it passes. After a no the run fails or stops here; with `accept`, a no is noted and the run goes on.
+    """
+
+    results: str | None = None
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    model: str | None = None
+    champion: str | None = None
+    data: str | None = None
+    metric: Literal["log-loss", "error", "brier"] = "log-loss"
+    margin: float = 0.0
+    confidence: float = 0.95
+    draws: int = 1000
+    seed: int = 0
+    newest: int | None = None
+    if_no: Literal["fail", "stop"] = "fail"
+    accept: bool = False
+    out: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class MonitorStep:
+    """Describe rows as a model sees them, and compare them with an earlier such description, the `reference`."""
+
+    model: str
+    data: str
+    out: str
+    reference: str | None = None
+    batches: int | None = None
+    target: str | None = None
+    weight: str | None = None
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
     overwrite: bool = False
