@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from protodask.errors import InputError, StorageError
@@ -296,7 +297,7 @@ def _object_version(details: dict[str, Any]) -> str:
 def _modified_ns(details: dict[str, Any]) -> int:
     for key in ("LastModified", "last_modified", "mtime", "updated", "created"):
         value = details.get(key)
-        if hasattr(value, "timestamp"):
+        if isinstance(value, datetime):
             return int(value.timestamp() * 1e9)
         if isinstance(value, float):
             return int(value * 1e9)
