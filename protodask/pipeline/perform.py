@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protodask.data import Dataset, ingest, sample_data
+from protodask.data import Dataset, sample_data
+from protodask.data.ingest import ingest
 from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.decisions.stored import check_per_row

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from protodask.data import ingest
+from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError
 from protodask.pipeline.definition import read_pipeline
