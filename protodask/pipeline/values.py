@@ -94,8 +94,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         if len(found) < len(value):
             raise _wrong(value, where, "Give each name once: written as text or as a number it is the same.")
         return found
-    if dataclasses.is_dataclass(hint):
-        return parse_record(hint, value, where)  # type: ignore[arg-type]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return parse_record(hint, value, where)
     return _convert_plain(value, hint, where)
 
 
