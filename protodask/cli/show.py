@@ -18,7 +18,6 @@ from protodask.cli.show_subsample import show_subsample, summarize_subsample
 from protodask.cli.wording import count, shorten, size
 
 if TYPE_CHECKING:
-    from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.gate_results import GateAnswered
     from protodask.pipeline.results import ModelEvaluated, ReportWritten, Result
 
@@ -117,16 +116,11 @@ def summarize_result(result: Result) -> str:
     return line
 
 
-def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:
+def show_results(results: Sequence[Result]) -> None:
     """What the steps of a pipeline left behind: places first, then what it amounts to."""
     from protodask.pipeline.results import ModelEvaluated
     from protodask.pipeline.robust_results import RobustEvaluated
-    from protodask.pipeline.steps import step_name
 
-    if as_json:
-        steps = zip(pipeline.steps, results, strict=True)
-        show_json([{"step": step_name(step), "result": result.describe()} for step, result in steps])
-        return
     for result in results:
         if not isinstance(result, ModelEvaluated | RobustEvaluated):
             say(summarize_result(result))

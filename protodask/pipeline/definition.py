@@ -174,7 +174,8 @@ def _steps(
         if found.name:
             if found.name in taken:
                 raise InputError(
-                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is taken.",
+                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is "
+                    "taken.",
                     "Choose one that no variable and no other step has.",
                 )
             taken.add(found.name)
@@ -263,4 +264,3 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Variable]:
             raise InputError(f"The variable {name!r} is set twice.", "Set it once.")
         found[name] = read_scalar(text)
     return found
-

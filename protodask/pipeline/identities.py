@@ -105,5 +105,3 @@ def _digest(parts: Iterable[str]) -> str:
     for part in parts:
         found.update(part.encode("utf-8", "surrogateescape") + b"\n")
     return found.hexdigest()
-
-
