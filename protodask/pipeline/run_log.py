@@ -61,7 +61,7 @@ def log_text(write: WriteLine, level: Level, text: str) -> None:
 def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:
     # The standard's own form, with which times of different machines sort as text.
     moment = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return to_json_line({"time": moment, "level": level, "event": event, **_cut(values)})
+    return to_json_line({"time": moment, "level": level, "event": event, **shortened(values)})
 
 
 def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
@@ -76,19 +76,19 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             result = compact(event.result.describe())
             return "step-done", "info", {**_step(event.step), **_seconds(event.seconds), "result": result}
         case StepFailed():
-            values = {"message": str(event.error), "error": type(event.error).__name__}
-            return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **values}
+            said = {"message": str(event.error), "error": type(event.error).__name__}
+            return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said}
         case GateRefused():
-            values = {
-                "message": "; ".join(event.reasons),
+            answer = {
+                "message": " ".join(event.reasons),
                 "reasons": list(event.reasons[:MOST_REASONS]),
                 "stops": event.stops,
                 "repeated": event.repeated,
             }
-            return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **values}
+            return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
         case RunEnded():
-            values = {"status": event.status, **_seconds(event.seconds), "message": event.message}
-            return "run-ended", _level_of_end(event), values
+            end = {"status": event.status, **_seconds(event.seconds), "message": event.message}
+            return "run-ended", _level_of_end(event), end
 
 
 def _level_of_end(event: RunEnded) -> Level:
@@ -118,7 +118,7 @@ def compact(description: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cut(value: Any) -> Any:
+def shortened(value: Any) -> Any:
     """The value with the secrets of URLs masked and long texts cut short."""
     match value:
         case str():
@@ -127,9 +127,9 @@ def _cut(value: Any) -> Any:
             text = mask_text(value[: 2 * LONGEST_TEXT])
             return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
         case Mapping():
-            return {name: _cut(item) for name, item in value.items()}
+            return {name: shortened(item) for name, item in value.items()}
         case list():
-            return [_cut(item) for item in value]
+            return [shortened(item) for item in value]
         case _:
             return value
 
