@@ -12,6 +12,7 @@ from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.model_scores import ModelScores
+from protodask.pipeline.registry_results import ModelPublished
 from protodask.pipeline.robust_results import RobustResult
 from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
@@ -300,4 +301,5 @@ Result = (
     | BudgetBuilt
     | RobustResult
     | ReportWritten
+    | ModelPublished
 )

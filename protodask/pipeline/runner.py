@@ -19,6 +19,7 @@ from protodask.pipeline.steps import (
     FitStep,
     IngestStep,
     PredictStep,
+    PublishStep,
     ReportStep,
     RobustEvaluateStep,
     RobustFitStep,
@@ -70,7 +71,7 @@ def run_pipeline(
 
 def _at_step(pipeline: Pipeline, number: int, step: Step, error: ProtodaskError) -> ProtodaskError:
     remedy = error.remedy
-    if isinstance(error, OutputExistsError) and not step.overwrite:
+    if isinstance(error, OutputExistsError) and not getattr(step, "overwrite", True):
         remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
     return type(error)(f"{_where(pipeline, number, step)}: {error.seen}", remedy)
 
@@ -86,11 +87,7 @@ def describe_step(step: Step) -> str:
             what = f"{step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
             what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
-        case SubsampleStep():
-            what = f"{mask(step.data)} into {mask(step.out)}"
-        case FitStep():
-            what = f"{mask(step.data)} into {mask(step.out)}"
-        case TuneStep() | RobustFitStep():
+        case SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
         case CalibrateStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
@@ -107,4 +104,6 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
         case ReportStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
+        case PublishStep():
+            what = f"{mask(step.model)} as {step.alias} of {mask(step.registry)}"
     return f"{step_name(step)}, {what}"
