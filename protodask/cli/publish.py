@@ -24,7 +24,7 @@ def publish(
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="FILE", help="What `evaluate --out` wrote, to be kept with it.")
     ] = None,
-    attach: Annotated[
+    files: Annotated[
         list[str] | None,
         typer.Option("--attach", metavar="NAME=FILE", help="A file to be kept with it, under a name. Repeatable."),
     ] = None,
@@ -50,7 +50,7 @@ def publish(
         from protodask.pipeline.publishing import check_publishing, publish_model
         from protodask.pipeline.steps import PublishStep
 
-        step = PublishStep(model, registry, alias, metrics, _files(attach or []), note, retain)
+        step = PublishStep(model, registry, alias, metrics, _files(files or []), note, retain)
         with wrong_use():
             check_publishing(step)
         show_result(publish_model(step), as_json)
