@@ -11,6 +11,7 @@ from protodask.decisions.stored import Compared
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
+from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.model_scores import ModelScores
 from protodask.pipeline.registry_results import ModelPublished
 from protodask.pipeline.robust_results import RobustResult
@@ -296,6 +297,7 @@ Result = (
     | ModelCalibrated
     | PredictionsWritten
     | ModelEvaluated
+    | GateAnswered
     | DecisionsWritten
     | PolicyEvaluated
     | BudgetBuilt
