@@ -11,6 +11,7 @@ from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
 from protodask.cli.show_policy import show_policy, summarize_policy
+from protodask.cli.show_registry import show_published, summarize_published
 from protodask.cli.show_robust import show_robust, summarize_robust
 from protodask.cli.show_scores import show_scores, summarize_scores
 from protodask.cli.show_search import show_tuned, summarize_choice
@@ -26,6 +27,7 @@ def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -62,6 +64,8 @@ def show_result(result: Result, as_json: bool) -> None:
             show_budget(result)
         case RobustFitted() | RobustPredicted() | RobustEvaluated():
             show_robust(result)
+        case ModelPublished():
+            show_published(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
@@ -70,6 +74,7 @@ def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -111,8 +116,8 @@ def summarize_result(result: Result) -> str:
             line = summarize_budget(result)
         case RobustFitted() | RobustPredicted() | RobustEvaluated():
             line = summarize_robust(result)
-        case ReportWritten():
-            line = _summarize_report(result)
+        case ReportWritten() | ModelPublished():
+            line = _summarize_report(result) if isinstance(result, ReportWritten) else summarize_published(result)
     return line
 
 

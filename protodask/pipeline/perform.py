@@ -21,6 +21,7 @@ from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
+from protodask.pipeline.publishing import check_publishing, publish_model
 from protodask.pipeline.report import write_report
 from protodask.pipeline.results import (
     DatasetSubsampled,
@@ -43,6 +44,7 @@ from protodask.pipeline.steps import (
     GateStep,
     IngestStep,
     PredictStep,
+    PublishStep,
     ReportStep,
     RobustEvaluateStep,
     RobustFitStep,
@@ -86,6 +88,8 @@ def check(step: Step) -> None:
             check_per_row(step.per_row, step.group, step.positive, step.method)
         case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
             _check_use(step)
+        case PublishStep():
+            check_publishing(step)
 
 
 def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | ReportStep) -> None:
@@ -128,8 +132,8 @@ def perform(
             return build_budget(step, engine, listen_budget)
         case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
             return perform_robust(step, engine, listen_robust)
-        case ReportStep():
-            return write_report(step, engine)
+        case ReportStep() | PublishStep():
+            return write_report(step, engine) if isinstance(step, ReportStep) else publish_model(step)
 
 
 def _make_dataset(step: SampleDataStep | IngestStep | SubsampleStep, engine: Engine) -> Result:

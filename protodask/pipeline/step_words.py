@@ -11,6 +11,7 @@ from protodask.pipeline.steps import (
     GateStep,
     IngestStep,
     PredictStep,
+    PublishStep,
     ReportStep,
     RobustEvaluateStep,
     RobustFitStep,
@@ -49,6 +50,8 @@ def describe_step(step: Step) -> str:
             what = f"of {judged}"
         case DecideStep():
             what = f"on {mask(step.predictions)} into {mask(step.out)}"
+        case PublishStep():
+            what = f"{mask(step.model)} in {mask(step.registry)} as {step.alias}"
         case BudgetStep():
             what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
         case ReportStep():

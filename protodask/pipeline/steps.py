@@ -407,6 +407,7 @@ Step = (
     | RobustPredictStep
     | RobustEvaluateStep
     | ReportStep
+    | PublishStep
 )
 
 STEPS: dict[str, type[Step]] = {
@@ -425,6 +426,7 @@ STEPS: dict[str, type[Step]] = {
     "robust-predict": RobustPredictStep,
     "robust-evaluate": RobustEvaluateStep,
     "report": ReportStep,
+    "publish": PublishStep,
 }
 """Steps by the names of their commands: `budget` is `budget build`, `robust-fit` is `robust fit`, and so on."""
 
