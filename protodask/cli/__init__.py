@@ -25,6 +25,8 @@ from protodask.cli.ingest import ingest
 from protodask.cli.monitor import monitor
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
+from protodask.cli.publish import publish
+from protodask.cli.registry import app as registry
 from protodask.cli.report import report
 from protodask.cli.robust import app as robust
 from protodask.cli.run import run
@@ -79,6 +81,8 @@ app.add_typer(robust)
 app.command("explain")(explain)
 app.command("export")(export)
 app.command("report")(report)
+app.command("publish")(publish)
+app.add_typer(registry)
 app.command("run")(run)
 app.add_typer(cluster)
 

@@ -13,8 +13,6 @@ import stat
 from contextlib import suppress
 from typing import Any, BinaryIO, Literal
 
-from zarr.core.sync import sync
-
 from protodask.data.locations import is_url, open_store, storage_errors
 from protodask.errors import FormatError
 
@@ -139,6 +137,7 @@ def _read_local(root: str, name: str) -> bytes:
 def _read_remote(root: str, name: str) -> bytes | None:
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
 
     store, within = open_store(root, read_only=True), RangeByteRequest(0, MAX_JSON_BYTES + 1)
     content = sync(store.get(name, default_buffer_prototype(), within))

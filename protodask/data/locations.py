@@ -1,4 +1,7 @@
-"""Paths and URLs: what a place is called, what lies there as single objects, and what is said when it fails."""
+"""Paths and URLs: what a place is called, what lies there as single objects, and what is said when it fails.
+
+Zarr, which takes long to import, is imported for URLs alone.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
-
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -101,12 +101,17 @@ def open_store(path: str, read_only: bool = False) -> Any:
 
 def write_object(path: str, name: str, content: bytes) -> None:
     """Put one object below a URL; who reads it finds the old one or the new one."""
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+
     sync(open_store(path).set(name, default_buffer_prototype().buffer.from_bytes(content)))
 
 
 def list_names(path: str, prefix: str = "") -> list[str]:
     """Names of what lies directly in a folder or below a URL; none where there is nothing."""
     if is_url(path):
+        from zarr.core.sync import sync
+
         return sync(_list_names(path, prefix))
     try:
         return os.listdir(os.path.join(path, *prefix.split("/")))
@@ -122,6 +127,8 @@ async def _list_names(path: str, prefix: str) -> list[str]:
 
 def delete_below(path: str, name: str) -> None:
     """Delete an object below a URL, and everything whose key begins with it and a slash."""
+    from zarr.core.sync import sync
+
     sync(_delete_below(path, name))
 
 

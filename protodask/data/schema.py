@@ -11,10 +11,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.storage import DATASET
 from protodask.engine.blocks import Block
 from protodask.errors import InputError
 
-FORMAT_NAME = "protodask-dataset"
+FORMAT_NAME = DATASET.format
 FORMAT_VERSION = 2
 """The newest form of a dataset: 2 has groups. What has none is written as version 1, which older readers know."""
 

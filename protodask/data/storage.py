@@ -1,4 +1,7 @@
-"""Where a dataset lies: opening its Zarr group, making its arrays, and publishing it whole or not at all."""
+"""Where a dataset or the like lies: the attributes of its group, and publishing it whole or not at all.
+
+Light to import: who asks what lies at a place need not wait for NumPy, Zarr and Dask.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec
-
 from protodask.data.bounded import read_json, read_object
 from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
 from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
 from protodask.data.locations import gone, inside, is_url, locate, open_store, storage_errors
 from protodask.data.locks import sole_writer, sweep
-from protodask.data.metadata import Metadata, unfinished_attributes
-from protodask.data.schema import FORMAT_NAME, Variable
+from protodask.data.references import check_no_version
 from protodask.data.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -37,9 +36,7 @@ __all__ = [
     "group_exists",
     "is_url",
     "locate",
-    "make_array",
     "make_durable",
-    "make_group",
     "open_store",
     "own_attributes",
     "published",
@@ -153,28 +150,6 @@ def read_stable(path: str, read: Callable[[], T]) -> T:
     return read()
 
 
-def make_group(path: str) -> zarr.Group:
-    """A new, empty group that says it is an unfinished dataset."""
-    return zarr.open_group(open_store(path), mode="w", zarr_format=3, attributes=unfinished_attributes())
-
-
-def make_array(group: zarr.Group, variable: Variable, metadata: Metadata) -> None:
-    """An empty array. Chunks are stored as they are with a checksum: measured faster than any compression, and a
-    flipped bit does not go unnoticed.
-    """
-    group.create_array(
-        variable.name,
-        shape=metadata.shape_of(variable, metadata.n_rows),
-        chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
-        dtype=metadata.dtype_of(variable),
-        serializer=BytesCodec(endian="little"),
-        compressors=Crc32cCodec(),
-        filters=None,
-        fill_value=variable.fill,
-        dimension_names=variable.dims,
-    )
-
-
 @dataclass(frozen=True)
 class Kind:
     """What is written: how it is called, and how one is told from what must not be overwritten."""
@@ -188,7 +163,7 @@ class Kind:
         return isinstance(attributes, dict) and attributes.get("format") == self.format
 
 
-DATASET = Kind("dataset", FORMAT_NAME)
+DATASET = Kind("dataset", "protodask-dataset")
 
 MARKER = "_protodask.json"
 """Says what a folder without a Zarr group is; readers of Parquet ignore names that begin with an underscore."""
@@ -247,6 +222,7 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
 
     What killed processes left beside it is removed first.
     """
+    check_no_version(path)
     with storage_errors(path, "looking at"):
         sweep(path)
         if not _is_taken(path) or (overwrite and kind.owns(path)):

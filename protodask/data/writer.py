@@ -15,6 +15,7 @@ import numpy as np
 import zarr
 
 from protodask.data.dataset import Dataset
+from protodask.data.group_arrays import make_array, make_group
 from protodask.data.growing import begin_writing, commit, remove_strays, require_writer, resize
 from protodask.data.metadata import (
     BLOCK_CHECK_BYTES,
@@ -31,9 +32,7 @@ from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Co
 from protodask.data.storage import (
     is_url,
     locate,
-    make_array,
     make_durable,
-    make_group,
     open_store,
     published,
     sole_writer,

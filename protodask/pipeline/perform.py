@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protodask.data import Dataset, ingest, sample_data
+from protodask.data import Dataset, sample_data
+from protodask.data.ingest import ingest
 from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
 from protodask.decisions.stored import check_per_row
@@ -21,6 +22,7 @@ from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.monitoring import check_monitoring, monitor_rows
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
+from protodask.pipeline.publishing import check_publishing, publish_model
 from protodask.pipeline.report import write_report
 from protodask.pipeline.results import (
     DatasetSubsampled,
@@ -44,6 +46,7 @@ from protodask.pipeline.steps import (
     IngestStep,
     MonitorStep,
     PredictStep,
+    PublishStep,
     ReportStep,
     RobustEvaluateStep,
     RobustFitStep,
@@ -87,6 +90,8 @@ def check(step: Step) -> None:
             check_per_row(step.per_row, step.group, step.positive, step.method)
         case CalibrateStep() | PredictStep() | EvaluateStep() | MonitorStep() | ReportStep():
             _check_use(step)
+        case PublishStep():
+            check_publishing(step)
 
 
 def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | ReportStep) -> None:
@@ -131,8 +136,8 @@ def perform(
             return build_budget(step, engine, listen_budget)
         case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
             return perform_robust(step, engine, listen_robust)
-        case ReportStep():
-            return write_report(step, engine)
+        case ReportStep() | PublishStep():
+            return write_report(step, engine) if isinstance(step, ReportStep) else publish_model(step)
 
 
 def _make_dataset(step: SampleDataStep | IngestStep | SubsampleStep, engine: Engine) -> Result:

@@ -14,6 +14,7 @@ from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.model_scores import ModelScores
 from protodask.pipeline.monitor_results import RowsMonitored
+from protodask.pipeline.registry_results import ModelPublished
 from protodask.pipeline.robust_results import RobustResult
 from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
@@ -304,4 +305,5 @@ Result = (
     | BudgetBuilt
     | RobustResult
     | ReportWritten
+    | ModelPublished
 )

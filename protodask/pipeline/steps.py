@@ -414,6 +414,7 @@ Step = (
     | RobustPredictStep
     | RobustEvaluateStep
     | ReportStep
+    | PublishStep
 )
 
 STEPS: dict[str, type[Step]] = {
@@ -433,6 +434,7 @@ STEPS: dict[str, type[Step]] = {
     "robust-predict": RobustPredictStep,
     "robust-evaluate": RobustEvaluateStep,
     "report": ReportStep,
+    "publish": PublishStep,
 }
 """Steps by the names of their commands: `budget` is `budget build`, `robust-fit` is `robust fit`, and so on."""
 

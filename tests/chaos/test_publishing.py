@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from chaos.publishing_processes import PRELOADED, READERS, State, read_again_and_again, write_slowly
 
-from protodask.data import ingest
+from protodask.data.ingest import ingest
 from protodask.data.local_files import lock_place
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.persistence import save_model

@@ -10,7 +10,8 @@ import pytest
 
 from protodask.cli.errors import WrongUseError
 from protodask.cli.subsample import parse_rates
-from protodask.data import Dataset, ingest
+from protodask.data import Dataset
+from protodask.data.ingest import ingest
 from protodask.evaluation import balanced_rates
 from protodask.pipeline.definition import read_pipeline
 

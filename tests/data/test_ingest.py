@@ -19,9 +19,9 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protodask.data import Column, Dataset, ingest, ingest_frames, table_source
+from protodask.data import Column, Dataset, ingest_frames, table_source
 from protodask.data import records as records_module
-from protodask.data.ingest import ingest_arrays
+from protodask.data.ingest import ingest, ingest_arrays
 from protodask.engine import Arrays, Engine, Progress
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
 
@@ -373,7 +373,7 @@ def test_ingest__refuses_one_class_and_too_many(
     frame = pd.DataFrame({"a": range(200), "y": "same"})
     with pytest.raises(InputError, match=r"one class only \('same'\).* two or more classes"):
         ingest(frame, tmp_path / "out", target="y", engine=engine)
-    from protodask.data import ingest as function
+    from protodask.data.ingest import ingest as function
 
     monkeypatch.setitem(function.__globals__, "MAX_LABELS", 100)
     with pytest.raises(InputError, match="'a' has more than 100 different values"):

@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
 from protodask.cli import app
-from protodask.data import Column, Dataset, ingest, write_dataset
+from protodask.data import Column, Dataset, write_dataset
 from protodask.data import generations as generations_module
 from protodask.data.bounded import read_object
 from protodask.data.generations import GENERATION
+from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
 from protodask.engine import Arrays, Engine, array_source
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.data import Dataset, encode_features, ingest
+from protodask.data import Dataset, encode_features
+from protodask.data.ingest import ingest
 from protodask.data.schema import Column
 from protodask.engine import Engine
 from protodask.errors import InputError

@@ -66,7 +66,7 @@ def test_read__set_replaces_defaults_and_what_follows_from_them(tmp_path: Path) 
     [
         ("", "Add a list `steps:`"),
         ("steps: []", "Add a list `steps:`"),
-        ("stages: []", "The keys are description, variables, steps."),
+        ("stages: []", "The keys are description, variables, state, overlap, steps."),
         ("- a", "name: value"),
         (
             "steps: [sample-data]",

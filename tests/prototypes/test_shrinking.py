@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodask.data import Dataset, ingest
+from protodask.data import Dataset
+from protodask.data.ingest import ingest
 from protodask.data.schema import Column
 from protodask.engine import Engine
 from protodask.errors import InputError

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data import Dataset, ingest
+from protodask.data import Dataset
+from protodask.data.ingest import ingest
 from protodask.robust.uncertain_rows import UncertainRows
 
 Columns = dict[str, NDArray[np.float64]]
