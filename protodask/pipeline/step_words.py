@@ -10,6 +10,7 @@ from protodask.pipeline.steps import (
     FitStep,
     GateStep,
     IngestStep,
+    MonitorStep,
     PredictStep,
     PublishStep,
     ReportStep,
@@ -38,7 +39,7 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.data)} into {mask(step.out)}"
         case TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
-        case CalibrateStep():
+        case CalibrateStep() | MonitorStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
