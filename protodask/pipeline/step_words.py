@@ -10,6 +10,7 @@ from protodask.pipeline.steps import (
     FitStep,
     GateStep,
     IngestStep,
+    MonitorStep,
     PredictStep,
     PublishStep,
     ReportStep,
@@ -38,7 +39,7 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.data)} into {mask(step.out)}"
         case TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
-        case CalibrateStep():
+        case CalibrateStep() | MonitorStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
@@ -51,7 +52,7 @@ def describe_step(step: Step) -> str:
         case DecideStep():
             what = f"on {mask(step.predictions)} into {mask(step.out)}"
         case PublishStep():
-            what = f"{mask(step.model)} in {mask(step.registry)} as {step.alias}"
+            what = f"{mask(step.model)} as {step.alias} of {mask(step.registry)}"
         case BudgetStep():
             what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
         case ReportStep():

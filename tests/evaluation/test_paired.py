@@ -76,8 +76,8 @@ def test_compare_paired__agrees_with_the_bootstrap_of_scipy() -> None:
     found = compare_paired(sums_of(a, b, 1), draws=4000, confidence=0.95)
     wanted = bootstrap((a - b,), np.mean, n_resamples=4000, confidence_level=0.9, method="percentile", rng=rng)
     assert found.gain == pytest.approx(np.mean(a - b))
-    assert found.low == pytest.approx(wanted.confidence_interval.low, abs=0.1 * wanted.standard_error)
-    assert found.standard_error == pytest.approx(wanted.standard_error, rel=0.05)
+    assert found.low == pytest.approx(wanted.confidence_interval.low, abs=0.1 * float(wanted.standard_error))
+    assert found.standard_error == pytest.approx(float(wanted.standard_error), rel=0.05)
 
 
 def test_compare_paired__weights_count_rows() -> None:
@@ -98,9 +98,9 @@ def test_compare_paired__is_keyed_by_its_seed() -> None:
     assert compare_paired(sums, seed=3).low != compare_paired(sums, seed=4).low
 
 
-def test_compare_paired__needs_two_blocks_and_sensible_settings() -> None:
+def test_compare_paired__needs_five_blocks_and_sensible_settings() -> None:
     with pytest.raises(InputError, match="Compare on more rows"):
-        compare_paired(sums_of(np.ones(5), np.ones(5), 10))
+        compare_paired(sums_of(np.ones(8), np.ones(8), 2))
     with pytest.raises(InputError, match="from 100 to"):
         compare_paired(sums_of(np.ones(5), np.ones(5), 1), draws=10)
 
@@ -151,11 +151,11 @@ def test_compare_paired__rarely_promotes_an_equal_and_mostly_a_better_model() ->
 @pytest.mark.parametrize(
     ("n_rows", "cluster", "most"),
     [
-        # Measured: 0.052, 0.052, 0.056, 0.068, 0.060; bootstrap over rows: 0.05, 0.20, 0.20, 0.37, 0.20.
+        # Measured: 0.047, 0.042, 0.054, 0.039, 0.053; over rows 0.05, 0.11, 0.20, 0.25 of the first four.
         (300, 1, 0.065),
         (2000, 4, 0.065),
         (5000, 8, 0.07),
-        (20_000, 20, 0.08),
+        (20_000, 20, 0.07),
         (200_000, 8, 0.07),
     ],
 )
@@ -166,7 +166,7 @@ def test_compare_paired__promotes_equal_models_as_rarely_as_it_says(n_rows: int,
 @pytest.mark.slow
 def test_compare_paired__few_blocks_cover_as_often_as_they_say() -> None:
     rng = np.random.default_rng(5)
-    for n_blocks in (3, 5, 10, 30):
+    for n_blocks in (5, 10, 30):
         passed = 0
         for seed in range(1500):
             a = rng.normal(0, 1, n_blocks)
