@@ -164,7 +164,8 @@ def test_run__metrics(folder: Path, call: Call) -> None:
     for status in ("done", "fresh"):
         done = call("run", "p.yaml", "--metrics", "p.prom")
         assert done.exit_code == 0, done.output
-        families = text_string_to_metric_families((folder / "p.prom").read_text())
+        text = (folder / "p.prom").read_text()
+        families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
         found = {
             (sample.name, sample.labels.get("status", sample.labels.get("step"))): sample.value
             for family in families
