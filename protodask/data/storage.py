@@ -18,6 +18,7 @@ from protodask.data.generations import ROOT, holds_something, named_generation, 
 from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
 from protodask.data.locations import gone, inside, is_url, locate, open_store, storage_errors
 from protodask.data.locks import sole_writer, sweep
+from protodask.data.references import check_no_version
 from protodask.data.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -222,6 +223,7 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
 
     What killed processes left beside it is removed first.
     """
+    check_no_version(path)
     with storage_errors(path, "looking at"):
         sweep(path)
         if not is_taken(path) or (overwrite and kind.owns(path)):
