@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
 from protodask.cli.show_budget import show_budget, summarize_budget
+from protodask.cli.show_dataset import summarize_dataset
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
@@ -94,11 +95,8 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     match result:
-        case DatasetWritten(dataset):
-            line = (
-                f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
-                f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
-            )
+        case DatasetWritten():
+            line = summarize_dataset(result)
         case DatasetSubsampled():
             line = summarize_subsample(result)
         case ModelFitted():

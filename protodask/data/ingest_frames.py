@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from protodask.data.encoding import Table, Values, check_column_names
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.source_files import PARQUET_ENDINGS
+from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
+
+PACKED = (".gz", ".bz2", ".xz")
 
 CSV_PARTITION_BYTES = 8 * 2**20
 """Text of a partition: small beside a block, because a block parses every partition it touches."""
@@ -61,6 +63,49 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
     for table in tables[1:]:
         check_column_names(table.names, tables[0].names, where="One of the tables")
     return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+
+
+def tables_by_file(
+    files: Sequence[SourceFile], labels: Iterable[str], dropped: Iterable[str]
+) -> tuple[Partitions, tuple[int, ...]]:
+    """The table in some files, one after the other, and how many partitions each of them has.
+
+    Files of one partition are read together where that is the same: a table for each of thousands would be slow.
+    """
+    known, left_out = frozenset(labels), frozenset(dropped)
+    tables: list[Partitions] = []
+    counts: list[int] = []
+    for paths in _alike(files):
+        found: list[Partitions] = [_file_table(paths, known, left_out)]
+        if len(paths) > 1 and found[0].n_partitions != len(paths):
+            found = [_file_table([path], known, left_out) for path in paths]
+        tables += found
+        counts += [1] * len(paths) if len(found) == 1 < len(paths) else [table.n_partitions for table in found]
+    return join_tables(tables), tuple(counts)
+
+
+def _file_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> Partitions:
+    if paths[0].lower().endswith(PARQUET_ENDINGS):
+        return _parquet_table(paths, dropped)
+    return _csv_table(paths, labels, dropped)
+
+
+def _alike(files: Sequence[SourceFile]) -> list[list[str]]:
+    """Runs of small CSV files with one header, and every other file by itself."""
+    runs: list[list[str]] = []
+    before: object = None
+    for file in files:
+        form: object = None
+        if not file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED)):
+            line = _first_line(file.path)
+            # A header alone tells nothing of the types of the columns.
+            form = (line, file.path.lower().endswith(".tsv")) if len(line) < file.size <= CSV_PARTITION_BYTES else None
+        if form is not None and form == before:
+            runs[-1].append(file.path)
+        else:
+            runs.append([file.path])
+        before = form
+    return runs
 
 
 @dataclass(frozen=True)
@@ -225,7 +270,7 @@ def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset
     # with another order of columns they would be misread without a word.
     together: dict[tuple[bytes, str], list[str]] = {}
     for path in paths:
-        ending = next((ending for ending in (".gz", ".bz2", ".xz") if path.lower().endswith(ending)), "")
+        ending = next((ending for ending in PACKED if path.lower().endswith(ending)), "")
         together.setdefault((_first_line(path), ending), []).append(path)
     if len(together) == 1:
         return [_csv_table(paths, labels, dropped)]
@@ -254,7 +299,7 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
     import pandas
 
     frames = dask_frames()
-    compressed = paths[0].lower().endswith((".gz", ".bz2", ".xz"))
+    compressed = paths[0].lower().endswith(PACKED)
     separator = "\t" if paths[0].lower().endswith(".tsv") else ","
     try:
         head = pandas.read_csv(paths[0], sep=separator, nrows=HEAD_ROWS)
@@ -299,7 +344,8 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
     except ValueError:
         # A value in the sample already belies its column; reading everything as text finds out which.
         frame = as_text = lazily(dict.fromkeys(names, "str"))
-    text = frozenset(name for name, dtype in types.items() if dtype == "str")
+    # Without rows there is no text either.
+    text = frozenset(name for name, dtype in types.items() if dtype == "str" and len(head))
     return FrameTable(frame, tuple(names), text, untyped=True, as_text=as_text)
 
 

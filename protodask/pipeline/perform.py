@@ -17,6 +17,7 @@ from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.gating import answer, check_gate
+from protodask.pipeline.ingesting import check_ingest, ingest_new_sources
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.monitoring import check_monitoring, monitor_rows
@@ -69,8 +70,7 @@ def check(step: Step) -> None:
         case SampleDataStep():
             synthetic_source(step.kind, step.rows, seed=step.seed, n_features=step.features, n_classes=step.classes)
         case IngestStep():
-            if step.append and step.overwrite:
-                raise InputError("Both append and overwrite are asked for.", "Choose one.")
+            check_ingest(step)
         case SubsampleStep():
             check_rates(step.rate or None, step.budget)
             checked_seed(step.seed)
@@ -165,6 +165,8 @@ def _make_sample_data(step: SampleDataStep, engine: Engine) -> DatasetWritten:
 
 
 def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
+    if step.new or step.unless_in is not None:
+        return ingest_new_sources(step, engine)
     dataset = ingest(
         list(step.sources),
         step.out,
