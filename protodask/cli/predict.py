@@ -28,6 +28,12 @@ UnseenOption = Annotated[
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", metavar="COL", help="Column of raw tables to leave out. Repeatable.")
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep", metavar="COL", help="Column of raw tables to write beside the predictions, as an id. Repeatable."
+    ),
+]
 
 
 @grouped
@@ -42,6 +48,7 @@ def predict(
     calibrated: Calibrated = False,
     unseen: UnseenOption = "error",
     drop: Drop = None,
+    keep: Keep = None,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
@@ -51,5 +58,15 @@ def predict(
     with reported(debug):
         from protodask.pipeline.steps import PredictStep
 
-        step = PredictStep(model, data, out, batches, calibrated, unseen, tuple(drop or ()), overwrite)
+        step = PredictStep(
+            model=model,
+            data=data,
+            out=out,
+            batches=batches,
+            calibrated=calibrated,
+            unseen=unseen,
+            drop=tuple(drop or ()),
+            keep=tuple(keep or ()),
+            overwrite=overwrite,
+        )
         show_result(perform_step(step, computing), as_json)

@@ -19,7 +19,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import Table, Values, check_column_names
+from protodask.data.encoding import KeptTable, Table, Values, check_column_names
+from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.storage import storage_errors
 from protodask.data.tables import JoinedTable, Partitions
@@ -76,16 +77,18 @@ def find_files(pattern: str) -> list[str]:
     return chosen
 
 
-def file_table(paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str]) -> Partitions:
+def file_table(
+    paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], kept: Kept = NOTHING_KEPT
+) -> Partitions:
     """The table in some files. `labels` are columns to read as labels rather than numbers."""
     left_out = frozenset(dropped)
     parquet = [path for path in paths if path.lower().endswith(PARQUET_ENDINGS)]
     csv = [path for path in paths if path not in set(parquet)]
     tables: list[Partitions] = []
     if csv:
-        tables += _csv_tables(csv, frozenset(labels), left_out)
+        tables += _csv_tables(csv, frozenset((*labels, *kept.texts)), left_out, kept)
     if parquet:
-        tables.append(_parquet_table(parquet, left_out))
+        tables.append(_parquet_table(parquet, left_out, kept))
     return join_tables(tables)
 
 
@@ -106,6 +109,7 @@ class FrameTable:
     untyped: bool = False
     as_text: Any = None
     """The same rows with every column as text, for when a value is not what its column was taken for."""
+    kept: Kept = NOTHING_KEPT
     resident: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
 
@@ -115,7 +119,7 @@ class FrameTable:
 
     def read(self, partition: int) -> Table:
         try:
-            return frame_columns(_compute_partition(self.frame, partition), self.names)
+            return self._columns(_compute_partition(self.frame, partition))
         except ProtodaskError:
             raise
         except OSError as error:
@@ -124,11 +128,16 @@ class FrameTable:
             if self.as_text is None:
                 raise InputError(f"A table could not be read ({error}).", "Check the file.") from error
         try:
-            return frame_columns(_compute_partition(self.as_text, partition), self.names)
+            return self._columns(_compute_partition(self.as_text, partition))
+        except ProtodaskError:
+            raise
         except ValueError as error:
             raise InputError(
                 f"A CSV file could not be read ({error}).", "Check that all its lines have the columns of its first."
             ) from error
+
+    def _columns(self, frame: Any) -> Table:
+        return kept_columns(frame, self.names, self.kept, self.untyped)
 
 
 @dataclass(frozen=True)
@@ -139,6 +148,7 @@ class PandasTable:
     names: tuple[str, ...]
     text: frozenset[str]
     untyped: bool = False
+    kept: Kept = NOTHING_KEPT
     resident: bool = True
     key: str = field(default_factory=lambda: uuid4().hex)
 
@@ -148,21 +158,21 @@ class PandasTable:
 
     def read(self, partition: int) -> Table:
         first = partition * PARTITION_ROWS
-        return frame_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names)
+        return kept_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names, self.kept, self.untyped)
 
 
-def pandas_table(frame: Any, dropped: Iterable[str]) -> PandasTable:
+def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> PandasTable:
     """A pandas data frame as a table."""
     frame = _named(frame, dropped)
-    return PandasTable(frame, tuple(frame.columns), _text_columns(frame))
+    return PandasTable(frame, tuple(frame.columns), _text_columns(frame), kept=kept)
 
 
-def dask_table(frame: Any, dropped: Iterable[str]) -> FrameTable:
+def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> FrameTable:
     """A dask data frame as a table; it stays lazy."""
     operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
     frame = _named(frame, dropped)
-    return FrameTable(frame, tuple(frame.columns), _text_columns(frame))
+    return FrameTable(frame, tuple(frame.columns), _text_columns(frame), kept=kept)
 
 
 def _named(frame: Any, dropped: Iterable[str]) -> Any:
@@ -181,6 +191,14 @@ def _text_columns(frame: Any) -> frozenset[str]:
     return frozenset(
         name for name, dtype in frame.dtypes.items() if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype))
     )
+
+
+def kept_columns(frame: Any, names: Sequence[str], kept: Kept, untyped: bool) -> Table:
+    """The columns of a pandas frame, with those that are handed on."""
+    if not kept.names:
+        return frame_columns(frame, names)
+    used = frame_columns(frame, [name for name in names if name not in kept.alone])
+    return KeptTable(used, kept_of_frame(frame, kept, untyped))
 
 
 def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
@@ -235,7 +253,7 @@ def _compute_partition(frame: Any, partition: int) -> Any:
     return compute_key(graph, keys[partition])
 
 
-def _parquet_table(paths: Sequence[str], dropped: frozenset[str]) -> Partitions:
+def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kept) -> Partitions:
     frames = dask_frames()
     try:
         from pyarrow.lib import ArrowInvalid
@@ -244,16 +262,21 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str]) -> Partitions:
         if dropped:
             kept = [name for name in frames.read_parquet(list(paths)).columns if name not in dropped]
         frame = frames.read_parquet(
-            list(paths), columns=kept, split_row_groups="adaptive", blocksize=PARQUET_PARTITION_BYTES
+            list(paths),
+            columns=kept,
+            split_row_groups="adaptive",
+            blocksize=PARQUET_PARTITION_BYTES,
+            # As pandas has them, integers with missing values are floats, and times lose their types.
+            **({"dtype_backend": "pyarrow"} if handed_on.names else {}),
         )
     except FileNotFoundError as error:
         raise StorageError(f"A Parquet file is missing ({error}).", "Check the path.") from error
     except (ValueError, OSError, ArrowInvalid) as error:
         raise InputError(f"The Parquet files cannot be read ({error}).", "Check the files.") from error
-    return dask_table(frame, dropped)
+    return dask_table(frame, dropped, handed_on)
 
 
-def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> list[Partitions]:
+def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> list[Partitions]:
     # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
     # with another order of columns they would be misread without a word.
     together: dict[tuple[bytes, str], list[str]] = {}
@@ -261,8 +284,8 @@ def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset
         ending = next((ending for ending in (".gz", ".bz2", ".xz") if path.lower().endswith(ending)), "")
         together.setdefault((_first_line(path), ending), []).append(path)
     if len(together) == 1:
-        return [_csv_table(paths, labels, dropped)]
-    return [_csv_table(group, labels, dropped) for group in together.values()]
+        return [_csv_table(paths, labels, dropped, kept)]
+    return [_csv_table(group, labels, dropped, kept) for group in together.values()]
 
 
 def _first_line(path: str) -> bytes:
@@ -283,7 +306,7 @@ def _first_line(path: str) -> bytes:
 MAX_HEADER_BYTES = 2**24
 
 
-def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> FrameTable:
+def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
     import pandas
 
     frames = dask_frames()
@@ -325,6 +348,7 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
                 blocksize=None if compressed else CSV_PARTITION_BYTES,
                 compression="infer" if compressed else None,
                 sample=SAMPLE_BYTES,
+                **missing_values(names, kept),
             )[names]
 
     try:
@@ -333,7 +357,24 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
         # A value in the sample already belies its column; reading everything as text finds out which.
         frame = as_text = lazily(dict.fromkeys(names, "str"))
     text = frozenset(name for name, dtype in types.items() if dtype == "str")
-    return FrameTable(frame, tuple(names), text, untyped=True, as_text=as_text)
+    return FrameTable(frame, tuple(names), text, untyped=True, as_text=as_text, kept=kept)
+
+
+def missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:
+    """What is a missing value in which column of a CSV file: in one that is merely handed on, nothing but no text."""
+    if not kept.alone:
+        return {}
+    return {
+        "keep_default_na": False,
+        "na_values": {name: [""] if name in kept.alone else MISSING_TEXTS for name in names},
+    }
+
+
+MISSING_TEXTS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What pandas takes for a missing value by default."""
 
 
 HEAD_ROWS = 1000

@@ -23,7 +23,7 @@ from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
-from protodask.prototypes.prediction import CALIBRATED, PREDICTIONS, RECORD
+from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 from protodask.prototypes.splines import SplineCalibration
@@ -153,5 +153,6 @@ def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
         "classes": list(fields.labels("classes")),
         "batches": fields.integer("n_batches", 0),
         "calibrated": record.get(CALIBRATED) is True,
+        "kept": list(fields.texts(KEPT_COLUMNS)) if KEPT_COLUMNS in record else [],
         "model": fields.text("model"),
     }

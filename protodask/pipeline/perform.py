@@ -54,7 +54,7 @@ from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
 from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
-from protodask.prototypes.prediction import PREDICTIONS, predict
+from protodask.prototypes.prediction import PREDICTIONS, check_kept, predict
 
 
 def check(step: Step) -> None:
@@ -91,6 +91,8 @@ def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | ReportStep) ->
         raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
     if isinstance(step, EvaluateStep):
         check_evaluation(step)
+    if isinstance(step, PredictStep):
+        check_kept(step.keep, step.out)
 
 
 def perform(
@@ -199,7 +201,7 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     count = model.scored_batches(step.batches, step.calibrated)
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
-    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
+    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop, keep=step.keep)
     rows = predict(
         model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
     )
