@@ -63,6 +63,14 @@ def _secrets(place: str) -> Iterator[str]:
                 yield unquote(value)
 
 
+def without_user(place: str) -> str:
+    """What of a URL comes after its scheme, and after the user with the password if it names one."""
+    found = _SCHEME.search(place)
+    location = place if found is None else place[found.end() :]
+    user = _user(location)
+    return location[len(user) :].removeprefix("@") if user else location
+
+
 def _mask_found(found: re.Match[str]) -> str:
     url = found[0].rstrip(_AFTER)
     return mask(url) + found[0][len(url) :]

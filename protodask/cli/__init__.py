@@ -19,6 +19,7 @@ from protodask.cli.evaluate import evaluate
 from protodask.cli.explain import explain
 from protodask.cli.export import export
 from protodask.cli.fit import fit
+from protodask.cli.gate import gate
 from protodask.cli.info import info
 from protodask.cli.ingest import ingest
 from protodask.cli.plan import plan
@@ -69,6 +70,7 @@ app.command("tune")(tune)
 app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
+app.command("gate")(gate)
 app.command("decide")(decide)
 app.add_typer(budget)
 app.add_typer(robust)

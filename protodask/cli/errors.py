@@ -19,6 +19,7 @@ from protodask.places import mask_text
 
 FAILED = 1
 WRONG_USE = 2
+ANSWER_IS_NO = 3
 INTERRUPTED = 130
 
 

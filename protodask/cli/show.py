@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from protodask.cli.console import say, show_json
 from protodask.cli.show_budget import show_budget, summarize_budget
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
+from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
 from protodask.cli.show_policy import show_policy, summarize_policy
 from protodask.cli.show_robust import show_robust, summarize_robust
@@ -18,12 +19,14 @@ from protodask.cli.wording import count, shorten, size
 
 if TYPE_CHECKING:
     from protodask.pipeline.definition import Pipeline
-    from protodask.pipeline.results import ReportWritten, Result
+    from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.results import ModelEvaluated, ReportWritten, Result
 
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.budget_results import BudgetBuilt
+    from protodask.pipeline.gate_results import GateAnswered
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -48,10 +51,10 @@ def show_result(result: Result, as_json: bool) -> None:
                 say(f"Note: {note}")
         case DatasetSubsampled():
             show_subsample(result)
-        case ModelEvaluated():
-            show_scores(result)
         case ModelTuned():
             show_tuned(result)
+        case ModelEvaluated() | GateAnswered():
+            _show_judgement(result)
         case DecisionsWritten():
             show_decisions(result)
         case PolicyEvaluated():
@@ -67,6 +70,7 @@ def show_result(result: Result, as_json: bool) -> None:
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.budget_results import BudgetBuilt
+    from protodask.pipeline.gate_results import GateAnswered
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -98,8 +102,8 @@ def summarize_result(result: Result) -> str:
         case PredictionsWritten():
             kind = "calibrated predictions" if result.calibrated else "predictions"
             line = f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
-        case ModelEvaluated():
-            line = summarize_scores(result)
+        case ModelEvaluated() | GateAnswered():
+            line = _summarize_judgement(result)
         case DecisionsWritten():
             line = summarize_decisions(result)
         case PolicyEvaluated():
@@ -132,6 +136,21 @@ def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) 
         if isinstance(result, ModelEvaluated | RobustEvaluated):
             say()
             say(summarize_result(result))
+
+
+def _show_judgement(result: ModelEvaluated | GateAnswered) -> None:
+    from protodask.pipeline.gate_results import GateAnswered
+
+    if isinstance(result, GateAnswered):
+        show_gate(result)
+    else:
+        show_scores(result)
+
+
+def _summarize_judgement(result: ModelEvaluated | GateAnswered) -> str:
+    from protodask.pipeline.gate_results import GateAnswered
+
+    return summarize_gate(result) if isinstance(result, GateAnswered) else summarize_scores(result)
 
 
 def _summarize_report(result: ReportWritten) -> str:

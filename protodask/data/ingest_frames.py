@@ -5,8 +5,6 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
-import glob
-import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -22,13 +20,10 @@ from numpy.typing import NDArray
 from protodask.data.encoding import KeptTable, Table, Values, check_column_names
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.storage import storage_errors
+from protodask.data.source_files import PARQUET_ENDINGS
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
-
-CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
-PARQUET_ENDINGS = (".parquet", ".pq", ".parq")
 
 CSV_PARTITION_BYTES = 8 * 2**20
 """Text of a partition: small beside a block, because a block parses every partition it touches."""
@@ -47,34 +42,6 @@ def dask_frames() -> Any:
             "Install them with `pip install 'protodask[tabular]'`.",
         ) from error
     return dask.dataframe
-
-
-def is_table_path(path: str) -> bool:
-    """Whether a path names CSV or Parquet data by its ending."""
-    return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
-
-
-def find_files(pattern: str) -> list[str]:
-    """The CSV and Parquet files a path, glob or folder stands for, in the order of their names."""
-    if "://" in pattern:
-        import fsspec
-
-        with storage_errors(pattern, "reading"):
-            files, _, paths = fsspec.get_fs_token_paths(pattern)
-            listed = [name for path in paths for name in (files.find(path) if files.isdir(path) else [path])]
-        protocol = pattern.split("://", 1)[0]
-        found = [name if "://" in name else f"{protocol}://{name}" for name in listed]
-    elif os.path.isdir(pattern):
-        found = [os.path.join(folder, name) for folder, _, names in os.walk(pattern) for name in names]
-    elif os.path.exists(pattern):
-        return [os.path.abspath(pattern)]
-    else:
-        found = [os.path.abspath(path) for path in glob.glob(pattern, recursive=True)]
-    chosen = sorted(os.path.abspath(path) if "://" not in path else path for path in found if is_table_path(path))
-    chosen = [path for path in chosen if not os.path.basename(path).startswith((".", "_"))]
-    if not chosen:
-        raise InputError(f"There are no CSV or Parquet files at {pattern}.", "Check the path; endings tell the format.")
-    return chosen
 
 
 def file_table(

@@ -13,10 +13,11 @@ import zarr
 from numpy.typing import NDArray
 
 from protodask.data.foreign_arrays import check_group_files
-from protodask.data.ingest_frames import dask_table, file_table, find_files, is_table_path, join_tables, pandas_table
+from protodask.data.ingest_frames import dask_table, file_table, join_tables, pandas_table
 from protodask.data.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.row_arrays import RowArray, row_array
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.source_files import find_files, is_table_path
 from protodask.data.storage import locate
 from protodask.data.tables import ArraysTable, Partitions
 from protodask.errors import InputError, StorageError

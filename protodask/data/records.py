@@ -1,4 +1,7 @@
-"""Sealed records: JSON objects with a format, a version and a checksum, as datasets, models and the like carry them."""
+"""Sealed records: JSON objects with a format, a version and a checksum, as datasets, models and the like carry them.
+
+Light to import: NumPy is imported for records with numbers alone.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from protodask.data.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS
-from protodask.data.schema import Column, Label
 from protodask.errors import FormatError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from protodask.data.schema import Column, Label
 
 CHECKSUM = "checksum"
 CHECKSUM_BYTES = 16
@@ -163,6 +168,8 @@ class Fields:
 
     def floats(self, name: str, length: int | None) -> NDArray[np.float64]:
         """A list of `length` finite numbers, or a single one where `length` is None."""
+        import numpy as np
+
         values = [self.record.get(name)] if length is None else self._list(name, length)
         if any(type(value) not in (int, float) or not _is_finite(value) for value in values):
             self.damaged(f"{name} holds something else than finite numbers")
@@ -187,6 +194,8 @@ class Fields:
         return values
 
     def columns(self) -> tuple[Column, ...]:
+        from protodask.data.schema import Column
+
         found = []
         for record in self._list("columns", None):
             if not isinstance(record, Mapping):

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.ingest_frames import PARQUET_ENDINGS, find_files, is_table_path
 from protodask.data.records import Fields, recognize, unseal
 from protodask.data.row_arrays import ZarrRows
 from protodask.data.schema import Label
+from protodask.data.source_files import PARQUET_ENDINGS, find_files, is_table_path
 from protodask.data.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows

@@ -1,26 +1,38 @@
-"""Pipeline files: steps in order, with variables; checked as a whole before anything is done."""
+"""Pipeline files: steps in order, with names and variables; checked as a whole before anything is done."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from protodask.errors import InputError
-from protodask.pipeline.steps import STEPS, Step
-from protodask.pipeline.values import parse_record, shown
-from protodask.pipeline.yaml_file import read_mapping, read_scalar
+from protodask.pipeline.step_places import OUTPUTS
+from protodask.pipeline.steps import STEPS, Step, step_name
+from protodask.pipeline.values import key_of, parse_record, shown, suggestion
+from protodask.pipeline.yaml_file import Document, read_document, read_scalar
 
 Variable = str | int | float | bool
 
-KEYS = ("description", "variables", "steps")
+Overlap = Literal["refuse", "wait", "leave"]
+"""What a run does while another one of the same pipeline is under way: fail, wait for its end, or end with success."""
+
+KEYS = ("description", "variables", "state", "overlap", "steps")
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 LONGEST_TEXT = 2**16
 """Characters of a text with its variables put in: variables that hold each other ten times grow without end."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+STATE_FOLDER = ".protodask"
+"""In the working folder: what runs of pipelines remember, a folder for each file by its name."""
+
+ENVIRONMENT = "PROTODASK_VAR_"
+"""Beginning of the environment variables that set variables of pipeline files, followed by the variable's name."""
 
 
 @dataclass(frozen=True)
@@ -31,32 +43,91 @@ class Pipeline:
     description: str
     variables: Mapping[str, Variable]
     steps: tuple[Step, ...]
+    names: tuple[str, ...] = ()
+    """Of the steps, where they have their own; empty ones elsewhere."""
+    lines: tuple[int, ...] = ()
+    """Where the steps stand in the file, from 1."""
+    state: str = ""
+    """Folder of what runs remember; empty for the usual one."""
+    overlap: Overlap = "refuse"
+
+    @property
+    def state_folder(self) -> str:
+        """Where runs remember what they did."""
+        stem = os.path.splitext(os.path.basename(self.path))[0]
+        return self.state or os.path.join(STATE_FOLDER, stem or "pipeline")
+
+    def name(self, number: int) -> str:
+        """The name of the step of this number, from 1: its own, or that of its kind and its number."""
+        own = self.names[number - 1] if self.names else ""
+        return own or f"{step_name(self.steps[number - 1])}-{number}"
+
+    def where(self, number: int) -> str:
+        """How an error about the step of this number begins."""
+        line = f", line {self.lines[number - 1]}" if self.lines else ""
+        return f"The pipeline {self.path}{line}, step {number} ({step_name(self.steps[number - 1])})"
 
 
-def read_pipeline(path: str, settings: Mapping[str, Variable] | None = None) -> Pipeline:
-    """Read a pipeline file; `settings` take the place of the values it gives its variables."""
-    content = read_mapping(path)
+def read_pipeline(
+    path: str, settings: Mapping[str, Variable] | None = None, environment: Mapping[str, str] | None = None
+) -> Pipeline:
+    """Read a pipeline file. Variables have the values of `settings`, else those of the environment, else the file's.
+
+    In the environment, `PROTODASK_VAR_rows` sets the variable `rows`.
+    """
+    document = read_document(path)
+    content = document.content
     if unknown := [key for key in content if key not in KEYS]:
         raise InputError(
-            f"The pipeline {path} has the unknown key {shown(unknown[0])}.", f"The keys are {', '.join(KEYS)}."
+            f"The pipeline {path}, line {document.line(unknown[0])}, has the unknown key {shown(unknown[0])}.",
+            f"{suggestion(unknown[0], KEYS)}The keys are {', '.join(KEYS)}.",
         )
     description = content.get("description", "")
     if not isinstance(description, str):
         raise InputError(f"The pipeline {path}: description is {shown(description)}.", "Give text.")
-    variables = _variables(content.get("variables"), settings or {}, path)
+    given = os.environ if environment is None else environment
+    variables = _variables(document, settings or {}, given, path)
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
         raise InputError(f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done.")
     try:
-        parsed = tuple(
-            _step(step, variables, f"The pipeline {path}, step {number}") for number, step in enumerate(steps, 1)
-        )
+        named = _steps(document, steps, variables, path)
     except RecursionError as error:
         raise InputError(f"The pipeline {path} contains itself.", "Remove the alias that leads back.") from error
-    return Pipeline(path, description.strip(), variables, parsed)
+    return Pipeline(
+        path,
+        description.strip(),
+        variables,
+        tuple(entry.step for entry in named),
+        tuple(entry.name for entry in named),
+        tuple(entry.line for entry in named),
+        _state(document, variables, path),
+        _overlap(document, path),
+    )
 
 
-def _variables(content: Any, settings: Mapping[str, Variable], path: str) -> dict[str, Variable]:
+def _state(document: Document, variables: Mapping[str, Variable], path: str) -> str:
+    where = f"The pipeline {path}, line {document.line('state')}: state"
+    state = _fill(document.content.get("state", ""), variables, where)
+    if not isinstance(state, str) or "://" in state:
+        raise InputError(f"{where} is {shown(state)}.", "Name a local folder.")
+    return state
+
+
+def _overlap(document: Document, path: str) -> Overlap:
+    overlap = document.content.get("overlap", "refuse")
+    if overlap not in get_args(Overlap):
+        raise InputError(
+            f"The pipeline {path}, line {document.line('overlap')}: overlap is {shown(overlap)}.",
+            "Choose refuse, wait or leave.",
+        )
+    return overlap  # type: ignore[no-any-return]
+
+
+def _variables(
+    document: Document, settings: Mapping[str, Variable], environment: Mapping[str, str], path: str
+) -> dict[str, Variable]:
+    content = document.content.get("variables")
     given = {} if content is None else content
     where = f"The pipeline {path}: variables"
     if not isinstance(given, Mapping):
@@ -64,27 +135,87 @@ def _variables(content: Any, settings: Mapping[str, Variable], path: str) -> dic
     if unknown := [name for name in settings if name not in given]:
         raise InputError(
             f"The pipeline {path} has no variable {unknown[0]!r}.",
-            f"Its variables are {', '.join(map(str, given))}." if given else "It has no variables to set.",
+            f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
+            if given
+            else "It has no variables to set.",
         )
     found: dict[str, Variable] = {}
     for name, default in given.items():
+        said = f"The pipeline {path}, line {document.line('variables', name)}: variables"
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise InputError(f"{where} have the name {shown(name)}.", "Use letters, digits and underscores.")
-        value = settings.get(name, default)
+            raise InputError(f"{said} have the name {shown(name)}.", "Use letters, digits and underscores.")
+        value = settings.get(name, _from_environment(environment, name, default))
         if not isinstance(value, str | int | float | bool):
-            raise InputError(f"{where}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
-        found[name] = _fill(value, found, f"{where}: {name}")
+            raise InputError(f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
+        found[name] = _fill(value, found, f"{said}: {name}")
     return found
 
 
-def _step(content: Any, variables: Mapping[str, Variable], where: str) -> Step:
+def _from_environment(environment: Mapping[str, str], name: str, default: Any) -> Any:
+    text = environment.get(f"{ENVIRONMENT}{name}")
+    return default if text is None else read_scalar(text)
+
+
+@dataclass(frozen=True)
+class _Named:
+    step: Step
+    name: str
+    line: int
+
+
+def _steps(
+    document: Document, entries: Sequence[Any], variables: Mapping[str, Variable], path: str
+) -> tuple[_Named, ...]:
+    known = dict(variables)
+    taken = set(variables)
+    named: list[_Named] = []
+    for number, entry in enumerate(entries, start=1):
+        found = _step(document, entry, known, path, number)
+        if found.name:
+            if found.name in taken:
+                raise InputError(
+                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is taken.",
+                    "Choose one that no variable and no other step has.",
+                )
+            taken.add(found.name)
+            known |= _outputs(found)
+        named.append(found)
+    return tuple(named)
+
+
+def _outputs(named: _Named) -> dict[str, Variable]:
+    """What steps below can refer to: `${name}` is what the step writes first, `${name.out}` one by its setting."""
+    places = {
+        f"{named.name}.{key_of(field)}": getattr(named.step, field)
+        for field in OUTPUTS[type(named.step)]
+        if getattr(named.step, field) is not None
+    }
+    return {**({named.name: next(iter(places.values()))} if places else {}), **places}
+
+
+def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: str, number: int) -> _Named:
+    line = document.line("steps", number - 1)
+    where = f"The pipeline {path}, line {line}, step {number}"
     remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
-    if not isinstance(content, Mapping) or len(content) != 1:
+    if not isinstance(entry, Mapping):
         raise InputError(f"{where} is not one step with its settings.", remedy)
-    ((name, values),) = content.items()
-    if name not in STEPS:
-        raise InputError(f"{where} is the unknown {shown(name)}.", remedy)
-    return parse_record(STEPS[name], _fill(values, variables, f"{where} ({name})"), f"{where} ({name})")
+    entry = dict(entry)
+    name = entry.pop("name", "")
+    if len(entry) != 1:
+        raise InputError(f"{where} is not one step with its settings.", remedy)
+    if not isinstance(name, str) or (name and not STEP_NAME.fullmatch(name)):
+        raise InputError(f"{where} has the name {shown(name)}.", "Use letters, digits, underscores and hyphens.")
+    ((kind, values),) = entry.items()
+    if kind not in STEPS:
+        raise InputError(f"{where} is the unknown {shown(kind)}.", f"{suggestion(str(kind), STEPS)}{remedy}")
+
+    def at(key: str | None) -> str:
+        of_key = line if key is None else document.line("steps", number - 1, kind, key)
+        return f"The pipeline {path}, line {of_key}, step {number} ({kind})"
+
+    if isinstance(values, Mapping):
+        values = {key: _fill(value, known, f"{at(str(key))}: {key}") for key, value in values.items()}
+    return _Named(parse_record(STEPS[kind], values, at), name, line)
 
 
 def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:
@@ -113,7 +244,9 @@ def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:
 def _lookup(name: str, variables: Mapping[str, Variable], where: str) -> Variable:
     if name not in variables:
         known = (
-            f"The variables known there are {', '.join(variables)}." if variables else "Define it under `variables:`."
+            f"{suggestion(name, variables)}The names known there are {', '.join(variables)}."
+            if variables
+            else "Define it under `variables:`."
         )
         raise InputError(f"{where} uses the unknown variable {shown(name)}.", known)
     return variables[name]

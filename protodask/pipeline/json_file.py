@@ -7,12 +7,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from protodask.data.storage import check_file_free, replace_file
+from protodask.data.whole_files import check_file_free, replace_file
 
 
 def to_json(value: Any) -> str:
     """JSON as the standard has it: what is not finite becomes null."""
     return json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=True)
+
+
+def to_json_line(value: Any) -> str:
+    """The same without line breaks and spaces to read it by; values that JSON does not have are written as text."""
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=str)
 
 
 def _finite(value: Any) -> Any:

@@ -16,6 +16,7 @@ from protodask.evaluation.subsampling import check_rates, checked_seed, class_ra
 from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
+from protodask.pipeline.gating import answer, check_gate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
@@ -39,6 +40,7 @@ from protodask.pipeline.steps import (
     DecideStep,
     EvaluateStep,
     FitStep,
+    GateStep,
     IngestStep,
     PredictStep,
     ReportStep,
@@ -77,6 +79,8 @@ def check(step: Step) -> None:
             check_budget(step)
         case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
             check_robust(step)
+        case GateStep():
+            check_gate(step)
         case DecideStep():
             step_loss(step)
             check_per_row(step.per_row, step.group, step.positive, step.method)
@@ -118,8 +122,8 @@ def perform(
             return calibrate(step, engine)
         case PredictStep():
             return _predict(step, engine)
-        case EvaluateStep():
-            return _evaluate(step, engine)
+        case EvaluateStep() | GateStep():
+            return _judge(step, engine)
         case DecideStep():
             return decide_step(step, engine)
         case BudgetStep():
@@ -206,6 +210,14 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
         model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
     )
     return PredictionsWritten(where, rows, count, step.calibrated)
+
+
+def _judge(step: EvaluateStep | GateStep, engine: Engine) -> Result:
+    match step:
+        case EvaluateStep():
+            return _evaluate(step, engine)
+        case GateStep():
+            return answer(step, engine)
 
 
 def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:

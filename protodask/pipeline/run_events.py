@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # results take long to import, and a run without work has none
     from protodask.errors import ProtodaskError
@@ -45,6 +45,8 @@ class StepFresh:
     """A step has nothing to do: what it would make is there."""
 
     step: StepIdentity
+    result: Mapping[str, Any] | None = None
+    """What it left behind when it was done, as its result describes it; None where that is not known."""
 
 
 @dataclass(frozen=True)

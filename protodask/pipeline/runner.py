@@ -17,6 +17,7 @@ from protodask.pipeline.steps import (
     DecideStep,
     EvaluateStep,
     FitStep,
+    GateStep,
     IngestStep,
     PredictStep,
     ReportStep,
@@ -96,11 +97,12 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
-        case EvaluateStep():
+        case EvaluateStep() | RobustEvaluateStep():
             judged = "a policy" if step.model is None else mask(step.model)
             what = f"{judged} on {mask(step.data)}"
-        case RobustEvaluateStep():
-            what = f"{mask(step.model)} on {mask(step.data)}"
+        case GateStep():
+            judged = " and ".join(mask(place) for place in (step.results, step.model) if place is not None)
+            what = f"of {judged}"
         case DecideStep():
             what = f"on {mask(step.predictions)} into {mask(step.out)}"
         case BudgetStep():

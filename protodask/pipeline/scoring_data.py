@@ -70,31 +70,46 @@ def rows_to_evaluate(
 ) -> tuple[Source, Codes]:
     """Features, targets and weights in a dataset or in raw tables, and the model's class of each target code."""
     if is_dataset(path):
-        if target or weight or inclusion:
-            raise InputError(
-                f"{path} is a dataset, which knows its target and weights.",
-                "Leave out --target, --weight and --inclusion: they are for raw tables.",
-            )
+        _refuse_columns(path, target, weight, inclusion)
         dataset = _matching_dataset(model, path)
         return dataset, _codes_in_model(model, dataset.classes, path)
     name = target or model.target_name
     source = _table(
         model, path, engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
     )
-    if source.encoder.target_name is None:
-        raise InputError(
-            f"The table {path} has no column {name!r} with the true classes.",
-            "Name that column with --target, or use `protodask predict`, which needs none.",
-        )
-    for what, column, found in (
-        ("weight", weight, source.encoder.weight_name),
-        ("inclusion", inclusion, source.encoder.inclusion_name),
-    ):
-        if column is not None and found is None:
-            raise InputError(
-                f"The table {path} has no column {column!r} for the {what}.", f"Check the name given with --{what}."
-            )
+    _require_target(source, name, path)
+    _require_columns(source, weight, inclusion, path)
     return source, np.arange(model.n_classes)
+
+
+def rows_of_any_class(
+    model: TableModel,
+    path: str,
+    *,
+    classes: Sequence[Label],
+    engine: Engine,
+    unseen: Unseen = "error",
+    drop: Sequence[str] = (),
+    target: str | None = None,
+    weight: str | None = None,
+    inclusion: str | None = None,
+) -> tuple[Source, tuple[Label, ...] | None]:
+    """Features, weights and targets, and the class of each target code, whether the model knows it or not.
+
+    Those of a dataset are its own, raw tables may have `classes`; None where a table has no targets.
+    """
+    if is_dataset(path):
+        _refuse_columns(path, target, weight, inclusion)
+        dataset = _matching_dataset(model, path)
+        return dataset, dataset.classes
+    name = target or model.target_name
+    source = _table(
+        model, path, engine, unseen=unseen, drop=drop, target=name, classes=classes, roles=(weight, inclusion)
+    )
+    if target is not None:
+        _require_target(source, name, path)
+    _require_columns(source, weight, inclusion, path)
+    return source, None if source.encoder.target_name is None else tuple(classes)
 
 
 def rows_of_step(
@@ -111,6 +126,33 @@ def rows_of_step(
         weight=step.weight,
         inclusion=step.inclusion,
     )
+
+
+def _refuse_columns(path: str, *names: str | None) -> None:
+    if any(names):
+        raise InputError(
+            f"{path} is a dataset, which knows its target and weights.",
+            "Leave out --target, --weight and --inclusion: they are for raw tables.",
+        )
+
+
+def _require_target(source: TableSource, name: str, path: str) -> None:
+    if source.encoder.target_name is None:
+        raise InputError(
+            f"The table {path} has no column {name!r} with the true classes.",
+            "Name that column with --target, or use `protodask predict`, which needs none.",
+        )
+
+
+def _require_columns(source: TableSource, weight: str | None, inclusion: str | None, path: str) -> None:
+    for what, column, found in (
+        ("weight", weight, source.encoder.weight_name),
+        ("inclusion", inclusion, source.encoder.inclusion_name),
+    ):
+        if column is not None and found is None:
+            raise InputError(
+                f"The table {path} has no column {column!r} for the {what}.", f"Check the name given with --{what}."
+            )
 
 
 def _matching_dataset(model: TableModel, path: str) -> Dataset:

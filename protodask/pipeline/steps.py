@@ -400,6 +400,7 @@ Step = (
     | CalibrateStep
     | PredictStep
     | EvaluateStep
+    | GateStep
     | DecideStep
     | BudgetStep
     | RobustFitStep
@@ -417,6 +418,7 @@ STEPS: dict[str, type[Step]] = {
     "calibrate": CalibrateStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
+    "gate": GateStep,
     "decide": DecideStep,
     "budget": BudgetStep,
     "robust-fit": RobustFitStep,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from protodask.errors import InputError
 
 Record = TypeVar("Record")
+
+Where = Callable[[str | None], str]
+"""How an error begins that is about a record or one of its keys, such as "The pipeline p.yaml, line 7, step 2 (fit)"."""
 
 
 def key_of(field_name: str) -> str:
@@ -18,30 +22,44 @@ def key_of(field_name: str) -> str:
     return field_name.replace("_", "-")
 
 
-def parse_record(kind: type[Record], values: Any, where: str) -> Record:
+def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     """A record from a mapping of keys to values; `where` begins the error messages.
 
     Keys may be written with hyphens or underscores. Unknown, repeated and missing keys and values of another type are
     errors; a null is as good as a missing key.
     """
+    said = _said(where)
     if not isinstance(values, Mapping):
-        raise InputError(f"{where} has no keys and values.", f"Give some of {_keys(kind)}.")
+        raise InputError(f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind)
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
         if name not in fields:
-            raise InputError(f"{where} has the unknown key {shown(key)}.", f"The keys are {_keys(kind)}.")
+            raise InputError(
+                f"{said(str(key))} has the unknown key {shown(key)}.",
+                f"{suggestion(key_of(name), map(key_of, fields))}The keys are {_keys(kind)}.",
+            )
         if name in found:
-            raise InputError(f"{where} has the key {key_of(name)!r} twice.", "Leave one out.")
-        found[name] = None if value is None else convert(value, hints[name], f"{where}: {key_of(name)}")
+            raise InputError(f"{said(str(key))} has the key {key_of(name)!r} twice.", "Leave one out.")
+        found[name] = None if value is None else convert(value, hints[name], f"{said(str(key))}: {key_of(name)}")
     given = {name: value for name, value in found.items() if value is not None}
     if absent := [name for name, field in fields.items() if _is_required(field) and name not in given]:
         raise InputError(
-            f"{where} lacks the key {key_of(absent[0])!r}.", f"Add `{key_of(absent[0])}:` with a value to it."
+            f"{said(None)} lacks the key {key_of(absent[0])!r}.", f"Add `{key_of(absent[0])}:` with a value to it."
         )
     return kind(**given)
+
+
+def _said(where: str | Where) -> Where:
+    return (lambda _: where) if isinstance(where, str) else where
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What was probably meant by a name, as a sentence before others; empty where nothing is like it."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"Did you mean {close[0]}? " if close else ""
 
 
 def _keys(kind: type[Any]) -> str:
@@ -69,11 +87,21 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise _wrong(value, where, "Give names, each with its values.")
         key_hint, value_hint = arguments
-        found = {convert(key, key_hint, where): convert(item, value_hint, where) for key, item in value.items()}
+        found = {
+            convert(key, key_hint, where): convert(item, value_hint, f"{where}: {shown_key(key)}")
+            for key, item in value.items()
+        }
         if len(found) < len(value):
             raise _wrong(value, where, "Give each name once: written as text or as a number it is the same.")
         return found
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return parse_record(hint, value, where)
     return _convert_plain(value, hint, where)
+
+
+def shown_key(key: Any) -> str:
+    """A key as it stands in a message."""
+    return key if isinstance(key, str) and len(key) <= LONGEST_SHOWN else shown(key)
 
 
 def _convert_plain(value: Any, hint: Any, where: str) -> Any:

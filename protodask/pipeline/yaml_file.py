@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -41,12 +42,46 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+@dataclass(frozen=True)
+class Document:
+    """What a YAML file holds, and where it stands there."""
+
+    content: dict[str, Any]
+    node: yaml.Node | None
+    """None for an empty file."""
+
+    def line(self, *keys: str | int) -> int:
+        """The line, from 1, of the value that keys and positions in lists lead to, or of the last that is there."""
+        node = self.node
+        if node is None:
+            return 1
+        found: int = node.start_mark.line
+        for key in keys:
+            match node:
+                case yaml.MappingNode():
+                    pairs = [pair for pair in node.value if pair[0].value == key]
+                    if not pairs:
+                        break
+                    found, node = pairs[0][0].start_mark.line, pairs[0][1]
+                case yaml.SequenceNode() if isinstance(key, int) and key < len(node.value):
+                    node = node.value[key]
+                    found = node.start_mark.line
+                case _:
+                    break
+        return found + 1
+
+
 def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The mapping of names that a YAML file holds; empty for an empty file."""
+    return read_document(path).content
+
+
+def read_document(path: str | os.PathLike[str]) -> Document:
+    """The mapping of names that a YAML file holds, with its lines."""
     name = os.fspath(path)
     try:
         with open_named(name) as file:
-            content = _load(read_bounded(file, MAX_YAML_BYTES, name).decode())
+            content, node = _load(read_bounded(file, MAX_YAML_BYTES, name).decode())
     except ProtodaskError:
         raise
     except FileNotFoundError as error:
@@ -60,25 +95,25 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
     except _FAULTS as error:
         raise InputError(f"The file {name} is not valid YAML ({_reason(error)}).", "Correct it there.") from error
     if content is None:
-        return {}
+        return Document({}, None)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(f"The file {name} does not hold names and values.", "Write lines of the form `name: value`.")
-    return content
+    return Document(content, node)
 
 
 # What PyYAML raises where a value does not fit its tag, as `!!bool maybe` or the 31st of June, is of many kinds.
 _FAULTS = (yaml.YAMLError, RecursionError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
 
 
-def _load(text: str) -> Any:
+def _load(text: str) -> tuple[Any, yaml.Node | None]:
     # A safe loader: it makes plain values only, never objects of classes.
     loader = _StrictLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
-            return None
+            return None, None
         _check_size(node, {}, set())
-        return loader.construct_document(node)
+        return loader.construct_document(node), node
     finally:
         loader.dispose()
 
@@ -120,7 +155,7 @@ def _reason(error: Exception) -> str:
 def read_scalar(text: str) -> str | int | float | bool:
     """A single value as YAML reads it; what is no number and no truth value is text."""
     try:
-        value = _load(text)
+        value, _ = _load(text)
     except _FAULTS:
         return text
     return value if isinstance(value, str | int | float | bool) else text

@@ -1,0 +1,107 @@
+"""What lies at a place, as a short text that changes with the content: light to import, and quick.
+
+What this package wrote tells of its content itself: datasets have a fingerprint, models and predictions digests or an
+identity of their own in their attributes. Of foreign files, small ones are read, larger ones told by size and time.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from protodask.data.locations import is_url, storage_errors
+from protodask.data.references import is_reference, reference_fingerprint
+from protodask.data.source_files import is_table_path, source_files
+from protodask.data.storage import DATASET, MARKER, find_group, locate
+from protodask.errors import StorageError
+
+READ_BYTES = 4 * 2**20
+"""Files up to this size are told by their content: settings, scores, small tables. Hashing this much takes 10 ms."""
+
+DIGEST_BYTES = 16
+
+
+def identity(place: str) -> str | None:
+    """What identifies the content of a place; None where there is nothing."""
+    if is_reference(place) and (found := reference_fingerprint(place)) is not None:
+        return f"version {found}"
+    where = locate(place)
+    if is_url(where):
+        return _of_url(where)
+    if os.path.isdir(where):
+        return _of_folder(where)
+    if os.path.lexists(where):
+        return _of_file(where)
+    if glob.has_magic(where):
+        return _of_tables(where)
+    return None
+
+
+def _of_url(where: str) -> str | None:
+    if is_table_path(where) or glob.has_magic(where):
+        return _of_tables(where)
+    _, attributes = find_group(where)
+    return None if attributes is None else _of_attributes(attributes)
+
+
+def _of_folder(where: str) -> str:
+    try:
+        _, attributes = find_group(where)
+    except StorageError:
+        attributes = None
+    if attributes:
+        return _of_attributes(attributes)
+    marker = os.path.join(where, MARKER)
+    if os.path.isfile(marker):
+        return f"folder {_digest([_of_file(marker), *_listing(where)])}"
+    if os.path.exists(os.path.join(where, "zarr.json")):  # arrays of others: what changes in them, files tell
+        return f"arrays {_digest(_listing(where))}"
+    return _of_tables(where) or f"folder {_digest(_listing(where))}"
+
+
+def _of_attributes(attributes: Any) -> str:
+    record = attributes if isinstance(attributes, dict) else {}
+    fingerprint = record.get("fingerprint")
+    if record.get("format") == DATASET.format and isinstance(fingerprint, str):
+        return f"dataset {fingerprint}"
+    return f"{record.get('format', 'group')} {_digest([json.dumps(attributes, sort_keys=True)])}"
+
+
+def _of_tables(where: str) -> str | None:
+    """Of raw tables: their names, sizes and times of change."""
+    files = source_files(where)
+    if not files:
+        return None
+    return f"tables {_digest(f'{file.name} {file.size} {file.modified_ns or file.version}' for file in files)}"
+
+
+def _of_file(where: str) -> str:
+    with storage_errors(where, "looking at"):
+        status = os.stat(where)
+        if status.st_size > READ_BYTES or not os.path.isfile(where):
+            return f"file {status.st_size} {status.st_mtime_ns}"
+        with open(where, "rb") as file:
+            content = file.read(READ_BYTES + 1)
+    return f"file {hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()}"
+
+
+def _listing(where: str) -> list[str]:
+    found: list[str] = []
+    with storage_errors(where, "looking at"):
+        for folder, _, names in os.walk(where):
+            for name in names:
+                path = os.path.join(folder, name)
+                status = os.lstat(path)
+                found.append(f"{os.path.relpath(path, where)} {status.st_size} {status.st_mtime_ns}")
+    return sorted(found)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        found.update(part.encode("utf-8", "surrogateescape") + b"\n")
+    return found.hexdigest()

@@ -1,0 +1,182 @@
+"""Which steps of a pipeline have something to do, and why: from records of earlier runs and what lies at the places.
+
+A step's *key* is the hash of its kind, its settings, the version of protodask, and the fingerprints of what it reads. It
+is *fresh* if its record has that key and its outputs are what they were. What it reads and itself or a later step of
+the same pipeline writes (a registry's champion, a dataset that grows) does not count for the key: it would never be fresh.
+Nothing here takes long to import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protodask._version import __version__
+from protodask.pipeline.definition import Pipeline
+from protodask.pipeline.identities import identity
+from protodask.pipeline.new_files import news
+from protodask.pipeline.state import Begun, State, StepRecord, record_name
+from protodask.pipeline.step_places import holds, inputs, outputs
+from protodask.pipeline.steps import IngestStep, PredictStep, Step, step_name
+from protodask.places import mask
+
+NOT_IN_KEY = ("overwrite", "settle")
+"""Settings that change how a step is done, and not what comes of it."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step of a pipeline, before anything is looked at."""
+
+    number: int
+    name: str
+    step: Step
+    record: str
+    """Name of its record."""
+    reads: tuple[str, ...]
+    """Places that count for its key."""
+    writes: tuple[str, ...]
+    shared: frozenset[str]
+    """Of what it writes, what other steps of the pipeline write, too."""
+
+    @property
+    def kind(self) -> str:
+        return step_name(self.step)
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether it takes what is new by itself, and remembers what it took beside its output."""
+        return takes_new(self.step)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found about a step."""
+
+    why: str | None
+    """Why it is stale; None if it is fresh."""
+    key: str
+    inputs: Mapping[str, str | None]
+    record: StepRecord | None
+    """What was done last."""
+    begun: Begun | None
+
+    @property
+    def fresh(self) -> bool:
+        return self.why is None
+
+
+def takes_new(step: Step) -> bool:
+    """Whether a step takes what is new of its sources."""
+    match step:
+        case IngestStep():
+            return step.new or step.unless_in is not None
+        case PredictStep():
+            return step.each_file
+        case _:
+            return False
+
+
+def settings_of(step: Step) -> dict[str, Any]:
+    """The settings that count, as plain values."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
+    return {name: value for name, value in plain.items() if name not in NOT_IN_KEY}
+
+
+def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
+    """The steps with what they read and write."""
+    written = [outputs(step) for step in pipeline.steps]
+    seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    found = []
+    for position, step in enumerate(pipeline.steps):
+        kind, own = step_name(step), written[position]
+        later = [place for places in written[position:] for place in places]
+        others = [place for other, places in enumerate(written) if other != position for place in places]
+        reads = tuple(place for place in inputs(step) if not any(holds(place_later, place) for place_later in later))
+        shared = frozenset(place for place in own if any(holds(place, other) for other in others))
+        found.append(
+            Planned(
+                position + 1,
+                pipeline.name(position + 1),
+                step,
+                record_name(kind, own, settings_of(step), seen[kind, own]),
+                reads,
+                own,
+                shared,
+            )
+        )
+        seen[kind, own] += 1
+    return tuple(found)
+
+
+def look(plan: Planned, state: State) -> Look:
+    """Find out whether a step has something to do."""
+    record, begun = state.record(plan.record), state.begun(plan.record)
+    settings = settings_of(plan.step)
+    found = {} if plan.takes_new else {place: identity(place) for place in plan.reads}
+    if plan.takes_new:
+        found = {place: identity(place) for place in plan.reads if place not in sources(plan.step)}
+    key = _key(plan.kind, settings, found)
+    why = _why(plan, key, settings, found, record, begun)
+    return Look(why, key, found, record, begun)
+
+
+def sources(step: Step) -> tuple[str, ...]:
+    """What a step takes its rows from, where it takes what is new by itself."""
+    match step:
+        case IngestStep():
+            return (*step.sources, *(() if step.unless_in is None else (step.unless_in,)))
+        case PredictStep():
+            return (step.data, step.model)  # another model scores what is new, and nothing again
+        case _:
+            return ()
+
+
+def _key(kind: str, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+    text = json.dumps([kind, settings, __version__, found], sort_keys=True)
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _why(
+    plan: Planned,
+    key: str,
+    settings: Mapping[str, Any],
+    found: Mapping[str, str | None],
+    record: StepRecord | None,
+    begun: Begun | None,
+) -> str | None:
+    if plan.takes_new and isinstance(plan.step, IngestStep | PredictStep) and (new := news(plan.step)) is not None:
+        return new
+    if begun is not None:
+        return "it had begun, and did not end"
+    if record is None:
+        # Nothing new has come, and nothing ever did.
+        return None if plan.takes_new and not plan.writes_something() else "it was never done"
+    if record.key != key:
+        return _what_changed(record, settings, found)
+    return _what_is_lost(plan, record)
+
+
+def _what_changed(record: StepRecord, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+    for place, now in found.items():
+        if record.inputs.get(place) != now:
+            return f"{mask(place)} is gone" if now is None else f"{mask(place)} has changed"
+    names = {*settings, *record.settings}
+    changed = sorted(name for name in names if settings.get(name) != record.settings.get(name))
+    if changed:
+        return f"its setting {changed[0].replace('_', '-')} has changed"
+    return f"protodask {record.version} did it, and this is {__version__}"
+
+
+def _what_is_lost(plan: Planned, record: StepRecord) -> str | None:
+    for place in plan.writes:
+        now = identity(place)
+        if now is None:
+            return f"{mask(place)} is gone"
+        if place not in plan.shared and not plan.takes_new and now != record.outputs.get(place):
+            return f"{mask(place)} was changed by others"
+    return None
