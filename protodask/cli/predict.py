@@ -34,6 +34,16 @@ Keep = Annotated[
         "--keep", metavar="COL", help="Column of raw tables to write beside the predictions, as an id. Repeatable."
     ),
 ]
+EachFile = Annotated[
+    bool,
+    typer.Option("--each-file", help="Score each file that is new once, into a part of its own of the folder PRED."),
+]
+Settle = Annotated[
+    float,
+    typer.Option(
+        "--settle", metavar="SECONDS", help="With --each-file: leave files for next time that changed so lately."
+    ),
+]
 
 
 @grouped
@@ -49,6 +59,8 @@ def predict(
     unseen: UnseenOption = "error",
     drop: Drop = None,
     keep: Keep = None,
+    each_file: EachFile = False,
+    settle: Settle = 0.0,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
@@ -56,6 +68,7 @@ def predict(
 ) -> None:
     """Write a model's probabilities, familiarity and predicted class for each row."""
     with reported(debug):
+        from protodask.pipeline.each_file import FilesFailedError
         from protodask.pipeline.steps import PredictStep
 
         step = PredictStep(
@@ -67,6 +80,14 @@ def predict(
             unseen=unseen,
             drop=tuple(drop or ()),
             keep=tuple(keep or ()),
+            each_file=each_file,
+            settle=settle,
             overwrite=overwrite,
         )
-        show_result(perform_step(step, computing), as_json)
+        try:
+            result = perform_step(step, computing)
+        except FilesFailedError as error:
+            if error.result is not None:
+                show_result(error.result, as_json)
+            raise
+        show_result(result, as_json)

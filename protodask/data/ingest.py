@@ -197,7 +197,7 @@ def table_source(
     further = dict(numbers or {})
     called = names or None  # of a matrix that is not asked for, any names will do
     optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
-    kept = _kept(columns, [*optional, *further.values()], keep)
+    kept = kept_columns(columns, [*optional, *further.values()], keep)
     left_out = [name for name in dropped if name not in kept.names]
     table = open_table(sources, [*labels, *texts], left_out, target_name, called, group_name, further.values(), kept)
     check_column_names(table.names, [*names, *further.values(), *kept.names], [*optional, *left_out])
@@ -219,7 +219,8 @@ def table_source(
     return _source(table, encoder, found.rows, block_rows)
 
 
-def _kept(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:
+def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:
+    """What is to be known of columns to keep, where `columns` are features and `others` have another part to play."""
     if not keep:
         return NOTHING_KEPT
     if twice := sorted({name for name in keep if list(keep).count(name) > 1}):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -104,7 +104,7 @@ class FrameTable:
             ) from error
 
     def _columns(self, frame: Any) -> Table:
-        return kept_columns(frame, self.names, self.kept, self.untyped)
+        return partition_columns(frame, self.names, self.kept, self.untyped)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PandasTable:
 
     def read(self, partition: int) -> Table:
         first = partition * PARTITION_ROWS
-        return kept_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names, self.kept, self.untyped)
+        return partition_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names, self.kept, self.untyped)
 
 
 def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> PandasTable:
@@ -160,7 +160,7 @@ def _text_columns(frame: Any) -> frozenset[str]:
     )
 
 
-def kept_columns(frame: Any, names: Sequence[str], kept: Kept, untyped: bool) -> Table:
+def partition_columns(frame: Any, names: Sequence[str], kept: Kept, untyped: bool) -> Table:
     """The columns of a pandas frame, with those that are handed on."""
     if not kept.names:
         return frame_columns(frame, names)
@@ -248,7 +248,7 @@ def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset
     # with another order of columns they would be misread without a word.
     together: dict[tuple[bytes, str], list[str]] = {}
     for path in paths:
-        ending = next((ending for ending in (".gz", ".bz2", ".xz") if path.lower().endswith(ending)), "")
+        ending = path.lower().rpartition(".")[2] if is_compressed(path) else ""
         together.setdefault((_first_line(path), ending), []).append(path)
     if len(together) == 1:
         return [_csv_table(paths, labels, dropped, kept)]
@@ -273,25 +273,58 @@ def _first_line(path: str) -> bytes:
 MAX_HEADER_BYTES = 2**24
 
 
-def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
+@dataclass(frozen=True)
+class CsvColumns:
+    """The columns of a CSV file that are read, as which types of pandas, and what separates them."""
+
+    types: Mapping[str, str]
+    separator: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.types)
+
+    @property
+    def text(self) -> frozenset[str]:
+        return frozenset(name for name, dtype in self.types.items() if dtype == "str")
+
+    def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
+        """What pandas and dask.dataframe are told."""
+        types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
+        return {
+            "sep": self.separator,
+            "usecols": list(self.names),
+            "dtype": types,
+            **_missing_values(self.names, kept),
+        }
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a CSV file is, by its ending."""
+    return path.lower().endswith((".gz", ".bz2", ".xz"))
+
+
+def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Any = None) -> CsvColumns:
+    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed, if it is at
+    hand. Those among `labels` are text.
+    """
     import pandas
 
-    frames = dask_frames()
-    compressed = paths[0].lower().endswith((".gz", ".bz2", ".xz"))
-    separator = "\t" if paths[0].lower().endswith(".tsv") else ","
+    separator = "\t" if path.lower().endswith(".tsv") else ","
     try:
-        head = pandas.read_csv(paths[0], sep=separator, nrows=HEAD_ROWS)
-        header = pandas.read_csv(paths[0], sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
+        first, again = (path, path) if opened is None else (opened(), opened())
+        head = pandas.read_csv(first, sep=separator, nrows=HEAD_ROWS)
+        header = pandas.read_csv(again, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
-        raise InputError(f"{paths[0]} cannot be read ({error}).", "Check that it is a CSV file.") from error
+        raise InputError(f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
     except OSError as error:
-        raise StorageError(f"{paths[0]} cannot be read ({error}).", "Check the file.") from error
+        raise StorageError(f"{path} cannot be read ({error}).", "Check the file.") from error
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
-        raise InputError(f"{paths[0]} has several columns called {twice[0]!r}.", "Rename them.")
+        raise InputError(f"{path} has several columns called {twice[0]!r}.", "Rename them.")
     names = [str(name) for name in head.columns if str(name) not in dropped]
     if not names:
-        raise InputError(f"All columns of {paths[0]} are dropped.", "Keep some.")
+        raise InputError(f"All columns of {path} are dropped.", "Keep some.")
     types: dict[str, str] = {}
     for name in names:
         kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"
@@ -303,31 +336,34 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
             if name in labels
             else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
         )
+    return CsvColumns(types, separator)
 
-    def lazily(dtypes: dict[str, str]) -> Any:
+
+def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
+    frames = dask_frames()
+    compressed = is_compressed(paths[0])
+    columns = csv_columns(paths[0], labels, dropped)
+
+    def lazily(as_text: bool) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
             return frames.read_csv(
                 list(paths),
-                sep=separator,
-                usecols=names,
-                dtype=dtypes,
                 blocksize=None if compressed else CSV_PARTITION_BYTES,
                 compression="infer" if compressed else None,
                 sample=SAMPLE_BYTES,
-                **missing_values(names, kept),
-            )[names]
+                **columns.options(kept, as_text),
+            )[list(columns.names)]
 
     try:
-        frame, as_text = lazily(types), lazily(dict.fromkeys(names, "str"))
+        frame, as_text = lazily(False), lazily(True)
     except ValueError:
         # A value in the sample already belies its column; reading everything as text finds out which.
-        frame = as_text = lazily(dict.fromkeys(names, "str"))
-    text = frozenset(name for name, dtype in types.items() if dtype == "str")
-    return FrameTable(frame, tuple(names), text, untyped=True, as_text=as_text, kept=kept)
+        frame = as_text = lazily(True)
+    return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, kept=kept)
 
 
-def missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:
+def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:
     """What is a missing value in which column of a CSV file: in one that is merely handed on, nothing but no text."""
     if not kept.alone:
         return {}

@@ -13,6 +13,7 @@ from protodask.data import Dataset, Label
 from protodask.data.bounded import file_status
 from protodask.data.records import describe_columns, recognize, unseal
 from protodask.data.schema import FORMAT_NAME
+from protodask.data.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
@@ -47,6 +48,8 @@ def describe_place(path: str) -> dict[str, Any]:
             return describe_model(load_model(where), where)
         case str(name) if name == PREDICTIONS.format and isinstance(record, dict):
             return _describe_predictions(record, where)
+        case str(name) if name == SCORED_FILES.format:
+            return _describe_scored(where)
         case str(name) if name == DECISIONS.format and isinstance(record, dict):
             return describe_decisions(record, where)
         case str(name) if name == BUDGET.format:
@@ -140,6 +143,18 @@ def describe_run(path: str) -> dict[str, Any]:
         "driver_log": driver_log if os.path.exists(driver_log) else None,
         "logs": [{"name": name, "bytes": file_status(path, name).st_size} for name in logs],
         "batches": history or [],
+    }
+
+
+def _describe_scored(path: str) -> dict[str, Any]:
+    from protodask.pipeline.each_file import read_record
+
+    columns = read_record(path).record["columns"]
+    return {
+        "kind": "folder of scored files",
+        "path": mask(path),
+        **describe_ledger(read_ledger(path)),
+        "columns": [{"name": name, "type": kind} for name, kind in columns],
     }
 
 

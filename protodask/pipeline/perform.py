@@ -16,6 +16,7 @@ from protodask.evaluation.subsampling import check_rates, checked_seed, class_ra
 from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
+from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.gating import answer, check_gate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
@@ -97,6 +98,7 @@ def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | ReportStep) ->
         check_evaluation(step)
     if isinstance(step, PredictStep):
         check_kept(step.keep, step.out)
+        check_each_file(step)
 
 
 def perform(
@@ -200,7 +202,9 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     return ModelFitted(where, run.model, tuple(run.history))
 
 
-def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
+def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesScored:
+    if step.each_file:
+        return score_each_file(step, engine, load_model)
     model = load_model(step.model)
     count = model.scored_batches(step.batches, step.calibrated)
     where = locate(step.out)

@@ -211,7 +211,6 @@ def _table(
 ) -> TableSource:
     check_present(path)
     weight, inclusion = roles
-    wanted = {*(column.name for column in model.columns), target, weight, inclusion}
     return table_source(
         path,
         model.columns,
@@ -220,11 +219,17 @@ def _table(
         weight_name=weight,
         inclusion_name=inclusion,
         keep=keep,
-        dropped=[*drop, *(name for name in model.other_names if name not in wanted)],
+        dropped=dropped_columns(model, drop, (target, weight, inclusion)),
         unseen=unseen,
         dtype=model.precision,
         engine=engine,
     )
+
+
+def dropped_columns(model: TableModel, drop: Sequence[str], others: Sequence[str | None]) -> list[str]:
+    """Columns that tables may have and nobody reads, where `others` than features are read."""
+    wanted = {*(column.name for column in model.columns), *others}
+    return [*drop, *(name for name in model.other_names if name not in wanted)]
 
 
 def check_present(path: str) -> None:
