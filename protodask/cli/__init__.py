@@ -22,6 +22,7 @@ from protodask.cli.fit import fit
 from protodask.cli.gate import gate
 from protodask.cli.info import info
 from protodask.cli.ingest import ingest
+from protodask.cli.monitor import monitor
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
 from protodask.cli.publish import publish
@@ -72,6 +73,7 @@ app.command("tune")(tune)
 app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
+app.command("monitor")(monitor)
 app.command("gate")(gate)
 app.command("decide")(decide)
 app.add_typer(budget)

@@ -10,6 +10,7 @@ from protodask.cli.show_budget import show_budget, summarize_budget
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
+from protodask.cli.show_monitor import show_monitor, summarize_monitor
 from protodask.cli.show_policy import show_policy, summarize_policy
 from protodask.cli.show_registry import show_published, summarize_published
 from protodask.cli.show_robust import show_robust, summarize_robust
@@ -19,8 +20,8 @@ from protodask.cli.show_subsample import show_subsample, summarize_subsample
 from protodask.cli.wording import count, shorten, size
 
 if TYPE_CHECKING:
-    from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.results import ModelEvaluated, ReportWritten, Result
 
 
@@ -28,6 +29,7 @@ def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
         DatasetSubsampled,
@@ -55,7 +57,7 @@ def show_result(result: Result, as_json: bool) -> None:
             show_subsample(result)
         case ModelTuned():
             show_tuned(result)
-        case ModelEvaluated() | GateAnswered():
+        case ModelEvaluated() | GateAnswered() | RowsMonitored():
             _show_judgement(result)
         case DecisionsWritten():
             show_decisions(result)
@@ -75,6 +77,7 @@ def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
         DatasetSubsampled,
@@ -107,7 +110,7 @@ def summarize_result(result: Result) -> str:
         case PredictionsWritten():
             kind = "calibrated predictions" if result.calibrated else "predictions"
             line = f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
-        case ModelEvaluated() | GateAnswered():
+        case ModelEvaluated() | GateAnswered() | RowsMonitored():
             line = _summarize_judgement(result)
         case DecisionsWritten():
             line = summarize_decisions(result)
@@ -122,16 +125,11 @@ def summarize_result(result: Result) -> str:
     return line
 
 
-def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:
+def show_results(results: Sequence[Result]) -> None:
     """What the steps of a pipeline left behind: places first, then what it amounts to."""
     from protodask.pipeline.results import ModelEvaluated
     from protodask.pipeline.robust_results import RobustEvaluated
-    from protodask.pipeline.steps import step_name
 
-    if as_json:
-        steps = zip(pipeline.steps, results, strict=True)
-        show_json([{"step": step_name(step), "result": result.describe()} for step, result in steps])
-        return
     for result in results:
         if not isinstance(result, ModelEvaluated | RobustEvaluated):
             say(summarize_result(result))
@@ -143,19 +141,30 @@ def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) 
             say(summarize_result(result))
 
 
-def _show_judgement(result: ModelEvaluated | GateAnswered) -> None:
+def _show_judgement(result: ModelEvaluated | GateAnswered | RowsMonitored) -> None:
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
 
-    if isinstance(result, GateAnswered):
-        show_gate(result)
-    else:
-        show_scores(result)
+    match result:
+        case GateAnswered():
+            show_gate(result)
+        case RowsMonitored():
+            show_monitor(result)
+        case _:
+            show_scores(result)
 
 
-def _summarize_judgement(result: ModelEvaluated | GateAnswered) -> str:
+def _summarize_judgement(result: ModelEvaluated | GateAnswered | RowsMonitored) -> str:
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
 
-    return summarize_gate(result) if isinstance(result, GateAnswered) else summarize_scores(result)
+    match result:
+        case GateAnswered():
+            return summarize_gate(result)
+        case RowsMonitored():
+            return summarize_monitor(result)
+        case _:
+            return summarize_scores(result)
 
 
 def _summarize_report(result: ReportWritten) -> str:

@@ -60,7 +60,7 @@ def answer(step: GateStep, engine: Engine) -> GateAnswered:
     if step.results is not None:
         figures = judge_figures(read_results(step.results), step.limits)
     against = [figure.reason for figure in figures if figure.reason is not None]
-    speaking = [_kept(figures)] if figures else []
+    speaking = [_kept(figures)] if figures and not against else []
     challenge = None
     if step.model is not None and step.champion is not None and step.data is not None:
         challenge = _challenge(step, step.model, step.champion, step.data, engine)

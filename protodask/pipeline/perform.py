@@ -19,6 +19,7 @@ from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.gating import answer, check_gate
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.monitoring import check_monitoring, monitor_rows
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
 from protodask.pipeline.publishing import check_publishing, publish_model
@@ -43,6 +44,7 @@ from protodask.pipeline.steps import (
     FitStep,
     GateStep,
     IngestStep,
+    MonitorStep,
     PredictStep,
     PublishStep,
     ReportStep,
@@ -86,19 +88,21 @@ def check(step: Step) -> None:
         case DecideStep():
             step_loss(step)
             check_per_row(step.per_row, step.group, step.positive, step.method)
-        case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
+        case CalibrateStep() | PredictStep() | EvaluateStep() | MonitorStep() | ReportStep():
             _check_use(step)
         case PublishStep():
             check_publishing(step)
 
 
-def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | ReportStep) -> None:
+def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | ReportStep) -> None:
     if isinstance(step, CalibrateStep):
         SplineSettings(step.bins, step.monotone)
     if step.batches is not None and step.batches < 0:
         raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
     if isinstance(step, EvaluateStep):
         check_evaluation(step)
+    if isinstance(step, MonitorStep):
+        check_monitoring(step)
 
 
 def perform(
@@ -124,7 +128,7 @@ def perform(
             return calibrate(step, engine)
         case PredictStep():
             return _predict(step, engine)
-        case EvaluateStep() | GateStep():
+        case EvaluateStep() | GateStep() | MonitorStep():
             return _judge(step, engine)
         case DecideStep():
             return decide_step(step, engine)
@@ -214,12 +218,14 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
     return PredictionsWritten(where, rows, count, step.calibrated)
 
 
-def _judge(step: EvaluateStep | GateStep, engine: Engine) -> Result:
+def _judge(step: EvaluateStep | GateStep | MonitorStep, engine: Engine) -> Result:
     match step:
         case EvaluateStep():
             return _evaluate(step, engine)
         case GateStep():
             return answer(step, engine)
+        case MonitorStep():
+            return monitor_rows(step, engine)
 
 
 def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:

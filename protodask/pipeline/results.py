@@ -13,6 +13,7 @@ from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
 from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.model_scores import ModelScores
+from protodask.pipeline.monitor_results import RowsMonitored
 from protodask.pipeline.registry_results import ModelPublished
 from protodask.pipeline.robust_results import RobustResult
 from protodask.places import mask
@@ -298,6 +299,7 @@ Result = (
     | PredictionsWritten
     | ModelEvaluated
     | GateAnswered
+    | RowsMonitored
     | DecisionsWritten
     | PolicyEvaluated
     | BudgetBuilt

@@ -230,7 +230,11 @@ class GateStep:
 
 @dataclass(frozen=True)
 class MonitorStep:
-    """Describe rows as a model sees them, and compare them with an earlier such description, the `reference`."""
+    """Describe rows as a model sees them, and compare them with an earlier such description, the `reference`.
+
+    Rows need no known classes. A figure of change is the size of a change that chance makes with a probability below
+    `significance` for each kind of figure, and 0 for smaller ones.
+    """
 
     model: str
     data: str
@@ -239,8 +243,10 @@ class MonitorStep:
     batches: int | None = None
     target: str | None = None
     weight: str | None = None
+    inclusion: str | None = None
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
+    significance: float = 5e-5
     overwrite: bool = False
 
 
@@ -401,6 +407,7 @@ Step = (
     | PredictStep
     | EvaluateStep
     | GateStep
+    | MonitorStep
     | DecideStep
     | BudgetStep
     | RobustFitStep
@@ -420,6 +427,7 @@ STEPS: dict[str, type[Step]] = {
     "predict": PredictStep,
     "evaluate": EvaluateStep,
     "gate": GateStep,
+    "monitor": MonitorStep,
     "decide": DecideStep,
     "budget": BudgetStep,
     "robust-fit": RobustFitStep,
