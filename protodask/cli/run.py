@@ -12,13 +12,13 @@ from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
 from protodask.cli.options import Debug, Json, grouped
+from protodask.cli.run_options import TELL_NOBODY, Telling, Told, telling_of
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.results import Result
-    from protodask.pipeline.run_events import RunEvent
     from protodask.pipeline.runner import Part
     from protodask.pipeline.steps import FitStep, Step
     from protodask.prototypes.planning import Plan
@@ -55,6 +55,7 @@ def run(
         bool,
         typer.Option("--schema", help="Print the JSON Schema of pipeline files.", is_eager=True, callback=_show_schema),
     ] = False,
+    telling: Telling = TELL_NOBODY,
     computing: Computing = COMPUTING_HERE,
     detach: Detach = None,
     as_json: Json = False,
@@ -65,7 +66,12 @@ def run(
     A step is done again when what it reads, its settings or the version of protodask have changed, or what it wrote is
     no longer there. Exit code 3: a gate said no.
     """
-    with reported(debug):
+    only_looks = dry_run or detach is not None
+    with (
+        reported(debug),
+        telling_of(pipeline, telling, only_looks) as told,
+        reported(debug, told.complain, told.line),
+    ):
         from protodask.pipeline.definition import parse_settings, read_pipeline
 
         with wrong_use():
@@ -80,7 +86,9 @@ def run(
         if detach is not None:
             detach_pipeline(detach, definition, computing, as_json)
             return
-        _run(definition, part, computing, as_json)
+        if definition.notify is not None:
+            told.notify(definition.notify)
+        _run(definition, part, computing, told, as_json)
 
 
 def _part(definition: Pipeline, first: str | None, only: str | None) -> Part:
@@ -96,19 +104,19 @@ def _part(definition: Pipeline, first: str | None, only: str | None) -> Part:
     return WHOLE
 
 
-def _run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:
+def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> None:
     from protodask.cli.show_run import show_run
     from protodask.pipeline.runner import run_pipeline
 
     with ExitStack() as stack:
-        work = _Work(stack, computing, len(definition.steps))
+        work = _Work(stack, computing, told)
         outcome = run_pipeline(
             definition,
             work.perform,
-            listen=work.on_event,
+            listen=told.on_event,
             part=part,
             check=_check,
-            waiting=lambda other: work.line(f"Waiting for another run of the pipeline ({other})."),
+            waiting=lambda other: told.line(f"Waiting for another run of the pipeline ({other})."),
         )
     show_run(outcome, as_json)
     if outcome.status == "refused":
@@ -125,31 +133,23 @@ def _check(definition: Pipeline) -> None:
 class _Work:
     """Does steps on an engine that is opened for the first of them: a run without work needs none."""
 
-    def __init__(self, stack: ExitStack, computing: Computing, steps: int) -> None:
+    def __init__(self, stack: ExitStack, computing: Computing, told: Told) -> None:
         self._stack = stack
         self._computing = computing
-        self._steps = steps
+        self._told = told
         self._opened: tuple[Engine, Reporter] | None = None
 
     def perform(self, step: Step) -> Result:
         from protodask.pipeline.perform import perform
 
         if self._opened is None:
-            self._opened = self._stack.enter_context(computing_engine(self._computing, lambda: None))
+            told = self._told
+            self._stack.callback(told.show_on, None)
+            opening = computing_engine(self._computing, lambda: None, told.lines, told.warn)
+            self._opened = self._stack.enter_context(opening)
+            told.show_on(self._opened[1])
         engine, reporter = self._opened
         return perform(step, engine, (reporter.on_fit,), reporter.on_search, reporter.on_budget, reporter.on_robust)
-
-    def line(self, text: str) -> None:
-        if self._opened is not None:
-            self._opened[1].line(text)
-        else:
-            typer.echo(text, err=True)
-
-    def on_event(self, event: RunEvent) -> None:
-        from protodask.cli.show_run import describe_event
-
-        for line in describe_event(event, self._steps):
-            self.line(line)
 
 
 def _dry_run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:

@@ -64,7 +64,7 @@ class Notify:
     """Where to send notifications of a pipeline's runs, and of what. `timeout` is in seconds, for each attempt."""
 
     url: str = field(repr=False)
-    on: tuple[Occasion, ...] = ("failure", "gate")
+    when: tuple[Occasion, ...] = ("failure", "gate")
     format: Literal["json", "slack"] = "json"
     timeout: float = 10.0
 
@@ -146,7 +146,7 @@ def webhook(
     def listen(event: RunEvent) -> None:
         nonlocal told
         told = told.hear(event)
-        if not isinstance(event, RunEnded) or _occasion(event, told) not in notify.on:
+        if not isinstance(event, RunEnded) or _occasion(event, told) not in notify.when:
             return
         body = to_json_line(_message(notify, event, told, host or socket.gethostname())).encode()
         stopped = event.status == "interrupted"

@@ -155,12 +155,7 @@ def run_pipeline(
         if alone:
             return run.all_steps(state)
         other = state.other_run()
-    if pipeline.overlap == "refuse":
-        raise InputError(
-            f"Another run of the pipeline {pipeline.path} is under way ({other}).",
-            "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure.",
-        )
-    return run.left(other)
+    return run.gives_way(other)
 
 
 @dataclass
@@ -179,10 +174,16 @@ class _Run:
     """Places that are made of what comes in, and nothing has come."""
     checked: bool = False
 
-    def left(self, other: str) -> RunOutcome:
+    def gives_way(self, other: str) -> RunOutcome:
         """The end of a run that found another one under way."""
+        seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
         self._started()
-        return self._end("left", message=f"Another run is under way ({other}).")
+        if self.pipeline.overlap == "leave":
+            return self._end("left", message=seen)
+        self._end("failed", message=seen)
+        raise ProtodaskError(
+            seen, "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure."
+        )
 
     def all_steps(self, state: State) -> RunOutcome:
         self._started()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args
 
 from protodask.pipeline.definition import NAME, STEP_NAME, Overlap
+from protodask.pipeline.notify import Notify
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.values import key_of
 
@@ -49,6 +50,10 @@ def pipeline_schema() -> dict[str, Any]:
             "overlap": {
                 "enum": list(get_args(Overlap)),
                 "description": "What a run does while another one is under way: fail, wait, or end without a failure.",
+            },
+            "notify": {
+                "anyOf": [_record(Notify), {"type": "null"}],
+                "description": "Where to send word of runs that fail, and of gates that say no.",
             },
             "steps": {"type": "array", "minItems": 1, "items": {"oneOf": [_step(kind) for kind in STEPS]}},
         },

@@ -48,7 +48,7 @@ def describe_step(step: Step) -> str:
         case DecideStep():
             what = f"on {mask(step.predictions)} into {mask(step.out)}"
         case PublishStep():
-            what = f"{mask(step.model)} in {mask(step.registry)} as {step.alias}"
+            what = f"{mask(step.model)} as {step.alias} of {mask(step.registry)}"
         case BudgetStep():
             what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
         case ReportStep():

@@ -164,17 +164,17 @@ REPEATED = GateRefused(GATE, ("As before.",), stops=False, repeated=True)
 def test_webhook__the_occasion_of_an_end(
     server: Server, events: tuple[RunEvent, ...], occasion: Occasion | None
 ) -> None:
-    assert _tell(Notify(server.url(), on=ALL), *events) == []
+    assert _tell(Notify(server.url(), when=ALL), *events) == []
     assert [body["occasion"] for body in server.bodies] == [] if occasion is None else [occasion]
     asked = len(server.bodies)
     others = tuple(name for name in ALL if name != occasion)
-    assert _tell(Notify(server.url(), on=others), *events) == []
+    assert _tell(Notify(server.url(), when=others), *events) == []
     assert len(server.bodies) == asked, "sent on an occasion that was not asked for"
 
 
 def test_webhook__a_second_run_does_not_remember_the_first(server: Server) -> None:
     complaints: list[str] = []
-    listen = webhook(Notify(server.url(), on=ALL), complaints.append, host="h", pauses=())
+    listen = webhook(Notify(server.url(), when=ALL), complaints.append, host="h", pauses=())
     for status in ("refused", "done"):
         listen(RunStarted("refresh.yaml", "run", NOON, 1))
         if status == "refused":

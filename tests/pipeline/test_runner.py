@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from reference.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
-from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
@@ -138,7 +138,9 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     work.run(pipeline)
     assert work.done == ["b", "c", "d"]
     work.done.clear()
-    changed = replace(pipeline, steps=(*pipeline.steps[:2], replace(pipeline.steps[2], roc_auc=False)))
+    last = pipeline.steps[2]
+    assert isinstance(last, EvaluateStep)
+    changed = replace(pipeline, steps=(*pipeline.steps[:2], replace(last, roc_auc=False)))
     work.run(changed)
     assert work.done == ["d"]
 
@@ -164,11 +166,10 @@ def test_run__ends_where_doing_everything_anew_would(
         (folder / name).write_text("0")
     steps: list[Step] = []
     for number in range(data.draw(st.integers(1, 6))):
-        reads = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))
+        read, *further = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))
         out = f"o{number}"
-        steps.append(
-            EvaluateStep(str(folder / reads[0]), *(str(folder / name) for name in reads[1:]), out=str(folder / out))
-        )
+        model = str(folder / further[0]) if further else None
+        steps.append(EvaluateStep(str(folder / read), model, out=str(folder / out)))
         names.append(out)
     pipeline = _pipeline(folder, *steps)
     work = Copies(folder)
@@ -392,7 +393,9 @@ def test_run__what_it_changes_itself_does_not_make_it_stale(tmp_path: Path) -> N
 def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     pipeline = replace(_chain(tmp_path), overlap=overlap)
-    work, begun, go, outcomes, waited = Copies(tmp_path), threading.Event(), threading.Event(), [], []
+    work, go = Copies(tmp_path), threading.Event()
+    outcomes: list[RunOutcome] = []
+    waited: list[str] = []
     code = (
         "import sys\nfrom protodask.pipeline.state import State\n"
         f"with State({str(tmp_path / 'state')!r}).sole_run(False) as alone:\n"
@@ -406,12 +409,15 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
             assert other.stdin is not None
             assert other.stdout is not None
             assert other.stdout.readline().strip() == "True"
-            with pytest.raises(InputError, match=rf"under way \(process {other.pid}, since .*--overlap wait"):
+            with pytest.raises(ProtodaskError, match=rf"under way \(process {other.pid}, since .*--overlap wait"):
                 work.run(replace(pipeline, overlap="refuse"))
 
+            def hear(text: str) -> None:
+                waited.append(text)
+                go.set()
+
             def run() -> None:
-                begun.set()
-                outcomes.append(work.run(pipeline, waiting=lambda text: (waited.append(text), go.set())))
+                outcomes.append(work.run(pipeline, waiting=hear))
                 go.set()
 
             thread = threading.Thread(target=run)
@@ -493,7 +499,8 @@ def test_run__without_work_imports_little(tmp_path: Path) -> None:
 
 
 def test_events__tell_of_every_step(tmp_path: Path) -> None:
-    work, pipeline, heard = Copies(tmp_path), _chain(tmp_path), []
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    heard: list[RunEvent] = []
     (tmp_path / "a").write_text("1")
     work.run(pipeline, listen=heard.append)
     kinds = [type(event).__name__ for event in heard]
