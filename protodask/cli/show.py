@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
 from protodask.cli.show_budget import show_budget, summarize_budget
-from protodask.cli.show_dataset import summarize_dataset
+from protodask.cli.show_dataset import summarize_written
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
@@ -33,6 +33,7 @@ def show_result(result: Result, as_json: bool) -> None:
     from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
+        DatasetSplit,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -70,7 +71,7 @@ def show_result(result: Result, as_json: bool) -> None:
             show_robust(result)
         case ModelPublished():
             show_published(result)
-        case ModelFitted() | PredictionsWritten() | ReportWritten():
+        case DatasetSplit() | ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
@@ -81,6 +82,7 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
+        DatasetSplit,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -95,8 +97,8 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     match result:
-        case DatasetWritten():
-            line = summarize_dataset(result)
+        case DatasetWritten() | DatasetSplit():
+            line = summarize_written(result)
         case DatasetSubsampled():
             line = summarize_subsample(result)
         case ModelFitted():
