@@ -178,7 +178,7 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
     if result.failed:
         failed = FilesFailedError(
             f"{_files(len(result.failed))} cannot be scored: "
-            f"{some([f'{one.file} ({one.seen.rstrip(".")})' for one in result.failed])}.",
+            f"{some([one.file + ' (' + one.seen.rstrip('.') + ')' for one in result.failed])}.",
             f"{result.failed[0].remedy} Or take such files away: every run tries them again. "
             f"{_files(len(result.scored))} with {result.rows:,} rows were scored.",
         )
