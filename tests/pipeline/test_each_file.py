@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protodask.data import Column, scored_ledger
+from protodask.data.bounded import open_to_append
 from protodask.data.local_files import lock_place
 from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.data.source_files import bytes_digest
@@ -174,7 +175,7 @@ def dying_at(number: int) -> Iterator[None]:
         for name in ("rename", "fsync", "truncate", "makedirs"):
             patch.setattr(os, name, fatal.before(getattr(os, name)))
         patch.setattr(pyarrow.parquet, "write_table", fatal.before(pyarrow.parquet.write_table))
-        patch.setattr(scored_ledger, "open_to_append", fatal.torn(scored_ledger.open_to_append))
+        patch.setattr(scored_ledger, "open_to_append", fatal.torn(open_to_append))
         with suppress(Killed):
             yield
 
@@ -311,7 +312,7 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
         put(folder, name, content)
     put(folder, "bytes2.parquet", BROKEN["bytes.parquet"])
     for left in (2, 0):
-        with pytest.raises(FilesFailedError, match=r"9 files cannot be scored: .*every run tries them again") as caught:
+        with pytest.raises(FilesFailedError, match=r"9 files cannot be scored: .*every run tries it again") as caught:
             run(folder, engine)
         assert caught.value.result is not None
         assert len(caught.value.result.scored) == left
