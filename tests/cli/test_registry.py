@@ -19,7 +19,13 @@ def models(tmp_path_factory: pytest.TempPathFactory, write_table: Callable[..., 
     """A folder with a dataset, two models of it, and the scores of both."""
     folder = tmp_path_factory.mktemp("registry")
     table = write_table(folder / "rows.csv")
-    data = ingest(table, folder / "data.zarr", target="outcome", categorical=["colour"], ordinal={"size": ("small", "medium", "large")})
+    data = ingest(
+        table,
+        folder / "data.zarr",
+        target="outcome",
+        categorical=["colour"],
+        ordinal={"size": ("small", "medium", "large")},
+    )
     for number in (1, 2):
         fit(data, FitConfig(n_candidates=30, tolerance=1e-2, seed=number)).model.save(folder / f"m{number}.zarr")
         scores = {"kind": "scores", "log_loss": 0.5 / number, "rows": 300}
