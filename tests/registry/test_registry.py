@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registry.conftest import make_model
 
 from protodask import load_model
 from protodask.data.references import resolve
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.scoring import predict_features
 from protodask.registry import Registry, changing
 from protodask.registry import registry as registry_module
 from protodask.robust import RobustConfig, RobustModel, load_robust_model
@@ -108,7 +108,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(operations=st.lists(OPERATIONS, max_size=10))
 def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Models) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as folder:
@@ -245,7 +245,8 @@ def test_rollback__restores_predictions_bit_for_bit(tmp_path: Path, model_at: Mo
 
     def predictions() -> bytes:
         model = load_model(f"{registry.path}@champion")
-        return np.concatenate([model.predict_proba(rows).ravel(), model.familiarity(rows).ravel()]).tobytes()
+        ((probability, familiarity),) = predict_features(rows, model, [1])
+        return probability.tobytes() + familiarity.tobytes()
 
     registry.publish(model_at(1), alias="champion")
     first = predictions()
