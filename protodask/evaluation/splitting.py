@@ -177,7 +177,8 @@ def _same(where: str, note: str, rows: int, dataset: Dataset) -> Dataset | None:
 def _note(dataset: Dataset, part: Part) -> str:
     what = "Rows held out" if part.held_out else "Rows to train on"
     unit = "groups" if part.by_group else "rows"
-    return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: by {unit}, share {part.share!r}, seed {part.seed}."
+    how = f"by {unit}, share {part.share!r}, seed {part.seed}"
+    return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: {how}."
 
 
 def _count_block(number: Block, dataset: Dataset, part: Part) -> Integers:
