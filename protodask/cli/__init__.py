@@ -22,8 +22,11 @@ from protodask.cli.fit import fit
 from protodask.cli.gate import gate
 from protodask.cli.info import info
 from protodask.cli.ingest import ingest
+from protodask.cli.monitor import monitor
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
+from protodask.cli.publish import publish
+from protodask.cli.registry import app as registry
 from protodask.cli.report import report
 from protodask.cli.robust import app as robust
 from protodask.cli.run import run
@@ -70,6 +73,7 @@ app.command("tune")(tune)
 app.command("calibrate")(calibrate)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
+app.command("monitor")(monitor)
 app.command("gate")(gate)
 app.command("decide")(decide)
 app.add_typer(budget)
@@ -77,6 +81,8 @@ app.add_typer(robust)
 app.command("explain")(explain)
 app.command("export")(export)
 app.command("report")(report)
+app.command("publish")(publish)
+app.add_typer(registry)
 app.command("run")(run)
 app.add_typer(cluster)
 

@@ -91,12 +91,20 @@ def _open(computing: Computing) -> Iterator[Engine]:
 
 
 @contextmanager
-def computing_engine(computing: Computing, check: Callable[[], None]) -> Iterator[tuple[Engine, Reporter]]:
-    """An engine and the reporter it reports to. `check` says first whether there is anything to be done with it."""
+def computing_engine(
+    computing: Computing,
+    check: Callable[[], None],
+    show: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Iterator[tuple[Engine, Reporter]]:
+    """An engine and the reporter it reports to. `check` says first whether there is anything to be done with it.
+
+    `show` takes the reporter's lines in place of standard error, and `warn` hears warnings in its place.
+    """
     with wrong_use():
         computing.check()
         check()
-    with reporting() as reporter, _open(computing) as engine:
+    with reporting(show, warn) as reporter, _open(computing) as engine:
         yield engine.with_progress(reporter.on_progress), reporter
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -37,14 +37,19 @@ def wrong_use() -> Iterator[None]:
 
 
 @contextmanager
-def reported(debug: bool) -> Iterator[None]:
-    """Turn whatever goes wrong inside into a message in plain words and an exit code."""
+def reported(
+    debug: bool, complain: Callable[[str, str], None] = complain, stopped: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Turn whatever goes wrong inside into a message in plain words, told to `complain`, and an exit code.
+
+    That the user stopped it is told to `stopped`, or to standard error.
+    """
     try:
         yield
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt as error:
-        typer.echo("Stopped. What was finished before stays; nothing is left half-written.", err=True)
+        (stopped or _say)("Stopped. What was finished before stays; nothing is left half-written.")
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
@@ -59,6 +64,10 @@ def reported(debug: bool) -> Iterator[None]:
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
         complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice)
         raise typer.Exit(FAILED) from error
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _show_traceback(debug: bool) -> None:

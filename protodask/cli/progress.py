@@ -45,6 +45,9 @@ WORDS = {
     "score": "scoring the training rows",
     "predict": "predicting",
     "metrics": "evaluating",
+    "compare": "comparing the models",
+    "sample rows": "drawing rows",
+    "monitor": "looking at the rows",
     "folds": "assigning folds",
     "groups": "assigning folds by group",
     "hold out": "scoring held-out rows",
@@ -73,19 +76,21 @@ class Reporter(Protocol):
 
 
 @contextmanager
-def reporting() -> Iterator[Reporter]:
-    """A reporter for standard error; warnings become lines of it."""
-    if is_terminal():
-        with _terminal_reporter() as reporter, _warnings_as_lines(reporter):
+def reporting(
+    show: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None
+) -> Iterator[Reporter]:
+    """A reporter for standard error, or for lines that `show` takes; warnings become lines of it, or go to `warn`."""
+    if show is None and is_terminal():
+        with _terminal_reporter() as reporter, _warnings_as_lines(reporter, warn):
             yield reporter
     else:
-        log = LogReporter()
-        with _warnings_as_lines(log):
+        log = LogReporter(show=show)
+        with _warnings_as_lines(log, warn):
             yield log
 
 
 @contextmanager
-def _warnings_as_lines(reporter: Reporter) -> Iterator[None]:
+def _warnings_as_lines(reporter: Reporter, warn: Callable[[str], None] | None) -> Iterator[None]:
     def show(
         message: Warning | str,
         category: type[Warning],
@@ -94,7 +99,11 @@ def _warnings_as_lines(reporter: Reporter) -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        reporter.line(f"Warning: {' '.join(str(message).split())}")
+        text = " ".join(str(message).split())
+        if warn is None:
+            reporter.line(f"Warning: {text}")
+        else:
+            warn(text)
 
     with warnings.catch_warnings():
         # Those meant for users are shown; what other packages tell their developers stays as Python was told to.
@@ -129,8 +138,9 @@ def describe_batch(record: BatchRecord) -> str:
 class LogReporter:
     """Lines with a time, no control characters, and few of them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, show: Callable[[str], None] | None = None) -> None:
         self._clock = clock
+        self._show = show or _show_line
         self._lock = threading.Lock()
         self._last_line = clock()
         self._announced: str | None = None
@@ -215,7 +225,11 @@ class LogReporter:
 
     def _write(self, text: str) -> None:
         self._last_line = self._clock()
-        typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain(text)}", err=True)
+        self._show(text)
+
+
+def _show_line(text: str) -> None:
+    typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain(text)}", err=True)
 
 
 class TerminalReporter:

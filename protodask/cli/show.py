@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
 from protodask.cli.show_budget import show_budget, summarize_budget
+from protodask.cli.show_dataset import summarize_dataset
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_files import show_files_scored, summarize_files_scored
 from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
+from protodask.cli.show_monitor import show_monitor, summarize_monitor
 from protodask.cli.show_policy import show_policy, summarize_policy
+from protodask.cli.show_registry import show_published, summarize_published
 from protodask.cli.show_robust import show_robust, summarize_robust
 from protodask.cli.show_scores import show_scores, summarize_scores
 from protodask.cli.show_search import show_tuned, summarize_choice
@@ -19,9 +22,9 @@ from protodask.cli.show_subsample import show_subsample, summarize_subsample
 from protodask.cli.wording import count, shorten, size
 
 if TYPE_CHECKING:
-    from protodask.pipeline.definition import Pipeline
     from protodask.pipeline.each_file import FilesScored
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.results import ModelEvaluated, PredictionsWritten, ReportWritten, Result
 
 
@@ -30,6 +33,8 @@ def show_result(result: Result, as_json: bool) -> None:
     from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.each_file import FilesScored
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
+    from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -56,7 +61,7 @@ def show_result(result: Result, as_json: bool) -> None:
             show_subsample(result)
         case ModelTuned():
             show_tuned(result)
-        case ModelEvaluated() | GateAnswered():
+        case ModelEvaluated() | GateAnswered() | RowsMonitored():
             _show_judgement(result)
         case DecisionsWritten():
             show_decisions(result)
@@ -66,6 +71,8 @@ def show_result(result: Result, as_json: bool) -> None:
             show_budget(result)
         case RobustFitted() | RobustPredicted() | RobustEvaluated():
             show_robust(result)
+        case ModelPublished():
+            show_published(result)
         case FilesScored():
             show_files_scored(result)
         case ModelFitted() | PredictionsWritten() | ReportWritten():
@@ -77,6 +84,8 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.budget_results import BudgetBuilt
     from protodask.pipeline.each_file import FilesScored
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
+    from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
         DatasetSubsampled,
         DatasetWritten,
@@ -92,11 +101,8 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     match result:
-        case DatasetWritten(dataset):
-            line = (
-                f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
-                f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
-            )
+        case DatasetWritten():
+            line = summarize_dataset(result)
         case DatasetSubsampled():
             line = summarize_subsample(result)
         case ModelFitted():
@@ -107,7 +113,7 @@ def summarize_result(result: Result) -> str:
             line = summarize_calibration(result)
         case PredictionsWritten() | FilesScored():
             line = _summarize_predictions(result)
-        case ModelEvaluated() | GateAnswered():
+        case ModelEvaluated() | GateAnswered() | RowsMonitored():
             line = _summarize_judgement(result)
         case DecisionsWritten():
             line = summarize_decisions(result)
@@ -117,8 +123,8 @@ def summarize_result(result: Result) -> str:
             line = summarize_budget(result)
         case RobustFitted() | RobustPredicted() | RobustEvaluated():
             line = summarize_robust(result)
-        case ReportWritten():
-            line = _summarize_report(result)
+        case ReportWritten() | ModelPublished():
+            line = _summarize_report(result) if isinstance(result, ReportWritten) else summarize_published(result)
     return line
 
 
@@ -131,16 +137,11 @@ def _summarize_predictions(result: PredictionsWritten | FilesScored) -> str:
     return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
 
 
-def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) -> None:
+def show_results(results: Sequence[Result]) -> None:
     """What the steps of a pipeline left behind: places first, then what it amounts to."""
     from protodask.pipeline.results import ModelEvaluated
     from protodask.pipeline.robust_results import RobustEvaluated
-    from protodask.pipeline.steps import step_name
 
-    if as_json:
-        steps = zip(pipeline.steps, results, strict=True)
-        show_json([{"step": step_name(step), "result": result.describe()} for step, result in steps])
-        return
     for result in results:
         if not isinstance(result, ModelEvaluated | RobustEvaluated):
             say(summarize_result(result))
@@ -152,19 +153,30 @@ def show_pipeline(pipeline: Pipeline, results: Sequence[Result], as_json: bool) 
             say(summarize_result(result))
 
 
-def _show_judgement(result: ModelEvaluated | GateAnswered) -> None:
+def _show_judgement(result: ModelEvaluated | GateAnswered | RowsMonitored) -> None:
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
 
-    if isinstance(result, GateAnswered):
-        show_gate(result)
-    else:
-        show_scores(result)
+    match result:
+        case GateAnswered():
+            show_gate(result)
+        case RowsMonitored():
+            show_monitor(result)
+        case _:
+            show_scores(result)
 
 
-def _summarize_judgement(result: ModelEvaluated | GateAnswered) -> str:
+def _summarize_judgement(result: ModelEvaluated | GateAnswered | RowsMonitored) -> str:
     from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.monitor_results import RowsMonitored
 
-    return summarize_gate(result) if isinstance(result, GateAnswered) else summarize_scores(result)
+    match result:
+        case GateAnswered():
+            return summarize_gate(result)
+        case RowsMonitored():
+            return summarize_monitor(result)
+        case _:
+            return summarize_scores(result)
 
 
 def _summarize_report(result: ReportWritten) -> str:

@@ -51,6 +51,7 @@ def _show_dataset(found: Mapping[str, Any]) -> None:
             ("rows", f"{found['rows']:,}"),
             ("features", f"{found['features']:,} ({found['dtype']})"),
             *roles,
+            *([("sources", f"{found['sources']:,}")] if found["sources"] is not None else []),
             ("blocks", f"{found['blocks']:,} of up to {found['block_rows']:,} rows, {size(found['bytes'])} in all"),
             ("fingerprint", found["fingerprint"]),
         ]

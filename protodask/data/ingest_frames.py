@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from protodask.data.encoding import KeptTable, Table, Values, check_column_names
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.source_files import PARQUET_ENDINGS
+from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
+
+PACKED = (".gz", ".bz2", ".xz")
 
 CSV_PARTITION_BYTES = 8 * 2**20
 """Text of a partition: small beside a block, because a block parses every partition it touches."""
@@ -64,6 +66,49 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
     for table in tables[1:]:
         check_column_names(table.names, tables[0].names, where="One of the tables")
     return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+
+
+def tables_by_file(
+    files: Sequence[SourceFile], labels: Iterable[str], dropped: Iterable[str]
+) -> tuple[Partitions, tuple[int, ...]]:
+    """The table in some files, one after the other, and how many partitions each of them has.
+
+    Files of one partition are read together where that is the same: a table for each of thousands would be slow.
+    """
+    known, left_out = frozenset(labels), frozenset(dropped)
+    tables: list[Partitions] = []
+    counts: list[int] = []
+    for paths in _alike(files):
+        found: list[Partitions] = [_file_table(paths, known, left_out)]
+        if len(paths) > 1 and found[0].n_partitions != len(paths):
+            found = [_file_table([path], known, left_out) for path in paths]
+        tables += found
+        counts += [1] * len(paths) if len(found) == 1 < len(paths) else [table.n_partitions for table in found]
+    return join_tables(tables), tuple(counts)
+
+
+def _file_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> Partitions:
+    if paths[0].lower().endswith(PARQUET_ENDINGS):
+        return _parquet_table(paths, dropped, NOTHING_KEPT)
+    return _csv_table(paths, labels, dropped, NOTHING_KEPT)
+
+
+def _alike(files: Sequence[SourceFile]) -> list[list[str]]:
+    """Runs of small CSV files with one header, and every other file by itself."""
+    runs: list[list[str]] = []
+    before: object = None
+    for file in files:
+        form: object = None
+        if not file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED)):
+            line = _first_line(file.path)
+            # A header alone tells nothing of the types of the columns.
+            form = (line, file.path.lower().endswith(".tsv")) if len(line) < file.size <= CSV_PARTITION_BYTES else None
+        if form is not None and form == before:
+            runs[-1].append(file.path)
+        else:
+            runs.append([file.path])
+        before = form
+    return runs
 
 
 @dataclass(frozen=True)
@@ -248,7 +293,7 @@ def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset
     # with another order of columns they would be misread without a word.
     together: dict[tuple[bytes, str], list[str]] = {}
     for path in paths:
-        ending = path.lower().rpartition(".")[2] if is_compressed(path) else ""
+        ending = next((ending for ending in PACKED if path.lower().endswith(ending)), "")
         together.setdefault((_first_line(path), ending), []).append(path)
     if len(together) == 1:
         return [_csv_table(paths, labels, dropped, kept)]
@@ -279,6 +324,7 @@ class CsvColumns:
 
     types: Mapping[str, str]
     separator: str
+    has_rows: bool
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -286,7 +332,8 @@ class CsvColumns:
 
     @property
     def text(self) -> frozenset[str]:
-        return frozenset(name for name, dtype in self.types.items() if dtype == "str")
+        # Without rows there is no text either.
+        return frozenset(name for name, dtype in self.types.items() if dtype == "str" and self.has_rows)
 
     def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
         """What pandas and dask.dataframe are told."""
@@ -301,7 +348,7 @@ class CsvColumns:
 
 def is_compressed(path: str) -> bool:
     """Whether a CSV file is, by its ending."""
-    return path.lower().endswith((".gz", ".bz2", ".xz"))
+    return path.lower().endswith(PACKED)
 
 
 def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Any = None) -> CsvColumns:
@@ -336,7 +383,7 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
             if name in labels
             else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
         )
-    return CsvColumns(types, separator)
+    return CsvColumns(types, separator, len(head) > 0)
 
 
 def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:

@@ -16,6 +16,8 @@ try:
 except ImportError:  # not on Windows: there nothing tells a dead writer from a living one, and nothing is swept
     fcntl = None  # type: ignore[assignment]
 
+CAN_LOCK = bool(fcntl)
+
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems say that know no locks."""
 

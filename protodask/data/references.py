@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from protodask.data.locations import inside, is_url
+from protodask.data.locations import inside, is_url, locate
 from protodask.data.registry_state import (
     FILES,
     MODEL_FOLDER,
@@ -48,6 +48,7 @@ class Reference:
 
 def split_reference(place: str) -> Reference | None:
     """The parts of a place that is written as a reference; None for all other places, and those that are there."""
+    place = locate(place) if place.startswith("file://") else place
     found = FORM.fullmatch(place)
     if found is None or not (found["version"].isdigit() or is_name(found["version"])):
         return None

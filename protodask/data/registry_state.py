@@ -162,10 +162,10 @@ class RegistryState:
         aliases = {**self.named, move.alias: move.after} if move.after is not None else self.named
         return replace(self, aliases=aliases, moves=(*self.moves, move)[-MOST_MOVES:])
 
-    def pruned(self, keep: int) -> RegistryState:
-        """With the newest `keep` versions, and those that aliases name."""
+    def pruned(self, keep: int, besides: int | None = None) -> RegistryState:
+        """With the newest `keep` versions, those that aliases name, and the one of the number `besides`."""
         entries = self.entries
-        kept = {*sorted(entries)[-keep:], *self.named.values()}
+        kept = {*sorted(entries)[-keep:], *self.named.values(), besides}
         return replace(self, versions={number: entry for number, entry in entries.items() if number in kept})
 
     def describe(self) -> dict[str, Any]:
@@ -261,15 +261,19 @@ def _parse_entry(fields: Fields) -> Entry:
 def _parse_file(name: str, value: Any, fields: Fields) -> AttachedFile:
     match value:
         case [str(file), int(size), str(digest)] if is_name(name) and FILE.fullmatch(file) and size >= 0:
-            return AttachedFile(file, size, digest)
-    fields.damaged("a file of a version is not described")
+            found = AttachedFile(file, size, digest)
+        case _:
+            fields.damaged("a file of a version is not described")
+    return found
 
 
 def _parse_move(value: Any, fields: Fields) -> Move:
     match value:
         case [str(time), str(alias), int() | None as before, int() | None as after, str(why)]:
-            return Move(time, alias, before, after, why)
-    fields.damaged("a move of an alias is not described")
+            found = Move(time, alias, before, after, why)
+        case _:
+            fields.damaged("a move of an alias is not described")
+    return found
 
 
 def to_bytes(record: Mapping[str, Any]) -> bytes:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from protodask.data.encoding import KeptTable, Table, check_column_names, table_rows
-from protodask.data.ingest import kept_columns
 from protodask.data.ingest_frames import CSV_PARTITION_BYTES, csv_columns, is_compressed, partition_columns
+from protodask.data.ingest_scan import kept_columns
 from protodask.data.kept_columns import KEPT, Kept, pack
 from protodask.data.schema import Column
 from protodask.data.source_files import PARQUET_ENDINGS

@@ -18,6 +18,7 @@ from protodask.data.generations import ROOT, holds_something, named_generation, 
 from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
 from protodask.data.locations import gone, inside, is_url, locate, open_store, storage_errors
 from protodask.data.locks import sole_writer, sweep
+from protodask.data.references import check_no_version
 from protodask.data.whole_files import check_file_free, replace_file
 from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
@@ -33,6 +34,7 @@ __all__ = [
     "flush",
     "flush_handle",
     "group_exists",
+    "is_taken",
     "is_url",
     "locate",
     "make_durable",
@@ -221,9 +223,10 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
 
     What killed processes left beside it is removed first.
     """
+    check_no_version(path)
     with storage_errors(path, "looking at"):
         sweep(path)
-        if not _is_taken(path) or (overwrite and kind.owns(path)):
+        if not is_taken(path) or (overwrite and kind.owns(path)):
             return
         if is_url(path) and kind.owns(path):
             with suppress(OSError):  # one may be allowed to look only
@@ -245,7 +248,8 @@ def check_outside(path: str, source: str | os.PathLike[str]) -> None:
         raise InputError(f"{mask(path)} lies inside of {mask(read)}, which is read.", "Choose a place outside of it.")
 
 
-def _is_taken(path: str) -> bool:
+def is_taken(path: str) -> bool:
+    """Whether anything lies at a place."""
     return holds_something(path) if is_url(path) else os.path.lexists(path)
 
 

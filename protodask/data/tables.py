@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -306,13 +307,17 @@ class JoinedTable:
     def resident(self) -> bool:
         return all(part.resident for part in self.parts)
 
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """Partitions before each part, and in all of them."""
+        return (0, *itertools.accumulate(part.n_partitions for part in self.parts))
+
     @property
     def n_partitions(self) -> int:
-        return sum(part.n_partitions for part in self.parts)
+        return self.edges[-1]
 
     def read(self, partition: int) -> Table:
-        for part in self.parts:
-            if partition < part.n_partitions:
-                return part.read(partition)
-            partition -= part.n_partitions
-        raise IndexError("beyond the last partition")
+        if not 0 <= partition < self.n_partitions:
+            raise IndexError("beyond the last partition")
+        part = bisect.bisect_right(self.edges, partition) - 1
+        return self.parts[part].read(partition - self.edges[part])

@@ -9,6 +9,7 @@ from protodask.data.bounded import open_anew
 from protodask.data.local_files import delete, flush, flush_handle, place_aside
 from protodask.data.locations import is_url, locate, storage_errors
 from protodask.data.locks import sole_writer, sweep
+from protodask.data.references import check_no_version
 from protodask.errors import InputError, OutputExistsError
 from protodask.places import mask
 
@@ -39,6 +40,7 @@ def check_file_free(path: str, overwrite: bool) -> None:
             f"{mask(path)} is no place on this machine, and single files are written to local places only.",
             "Use a local path, and copy the file where it is to be.",
         )
+    check_no_version(place)
     sweep(place)
     if os.path.isdir(place):
         raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from protodask.errors import InputError
+from protodask.pipeline.notify import Notify, check_notify
 from protodask.pipeline.step_places import OUTPUTS
 from protodask.pipeline.steps import STEPS, Step, step_name
 from protodask.pipeline.values import key_of, parse_record, shown, suggestion
@@ -19,7 +20,7 @@ Variable = str | int | float | bool
 Overlap = Literal["refuse", "wait", "leave"]
 """What a run does while another one of the same pipeline is under way: fail, wait for its end, or end with success."""
 
-KEYS = ("description", "variables", "state", "overlap", "steps")
+KEYS = ("description", "variables", "state", "overlap", "notify", "steps")
 
 REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 LONGEST_TEXT = 2**16
@@ -50,6 +51,7 @@ class Pipeline:
     state: str = ""
     """Folder of what runs remember; empty for the usual one."""
     overlap: Overlap = "refuse"
+    notify: Notify | None = None
 
     @property
     def state_folder(self) -> str:
@@ -103,6 +105,7 @@ def read_pipeline(
         tuple(entry.line for entry in named),
         _state(document, variables, path),
         _overlap(document, path),
+        _notify(document, variables, path),
     )
 
 
@@ -122,6 +125,26 @@ def _overlap(document: Document, path: str) -> Overlap:
             "Choose refuse, wait or leave.",
         )
     return overlap  # type: ignore[no-any-return]
+
+
+def _notify(document: Document, variables: Mapping[str, Variable], path: str) -> Notify | None:
+    content = document.content.get("notify")
+    if content is None:
+        return None
+
+    def at(key: str | None) -> str:
+        line = document.line("notify") if key is None else document.line("notify", key)
+        return f"The pipeline {path}, line {line}: notify"
+
+    values = _fill(content, variables, at(None))
+    if isinstance(values, Mapping) and values.get("url") in ("", None) and "url" in values:
+        return None  # a variable that is left empty: nobody is told
+    notify = parse_record(Notify, values, at)
+    try:
+        check_notify(notify)
+    except InputError as error:
+        raise InputError(f"{at(None)}: {error.seen}", error.remedy) from error
+    return notify
 
 
 def _variables(
@@ -174,7 +197,8 @@ def _steps(
         if found.name:
             if found.name in taken:
                 raise InputError(
-                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is taken.",
+                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is "
+                    "taken.",
                     "Choose one that no variable and no other step has.",
                 )
             taken.add(found.name)

@@ -12,6 +12,8 @@ from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset, Label
 from protodask.data.bounded import file_status
 from protodask.data.records import describe_columns, recognize, unseal
+from protodask.data.references import follow
+from protodask.data.registry_state import read_state
 from protodask.data.schema import FORMAT_NAME
 from protodask.data.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
@@ -34,6 +36,10 @@ from protodask.robust.prediction import ROBUST_PREDICTIONS
 
 def describe_place(path: str) -> dict[str, Any]:
     """A description of what lies at `path`: `kind` says whether it is a dataset, a model, a run or the like."""
+    return follow(path, _describe)
+
+
+def _describe(path: str) -> dict[str, Any]:
     where = locate(path)
     if not is_url(where):
         if not os.path.lexists(where):
@@ -58,6 +64,8 @@ def describe_place(path: str) -> dict[str, Any]:
             return describe_robust_model(load_robust_model(where), where)
         case str(name) if name == ROBUST_PREDICTIONS.format and isinstance(record, dict):
             return describe_robust_predictions(record, where)
+    if read_state(where) is not None:
+        raise FormatError(f"{path} is a registry of models.", "Use `protodask registry list`.")
     raise FormatError(
         f"{path} is no dataset, model, run directory, predictions, decisions or budget of protodask, or it is damaged.",
         "Give the path that --out or --run-dir named.",

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label
+from protodask.data.references import has_alias
 from protodask.data.storage import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError, some
@@ -59,7 +60,7 @@ def answer(step: GateStep, engine: Engine) -> GateAnswered:
     if step.results is not None:
         figures = judge_figures(read_results(step.results), step.limits)
     against = [figure.reason for figure in figures if figure.reason is not None]
-    speaking = [_kept(figures)] if figures else []
+    speaking = [_kept(figures)] if figures and not against else []
     challenge = None
     if step.model is not None and step.champion is not None and step.data is not None:
         challenge = _challenge(step, step.model, step.champion, step.data, engine)
@@ -111,7 +112,7 @@ def _challenge(step: GateStep, model: str, champion: str, data: str, engine: Eng
 
 def champion_exists(place: str) -> bool:
     """Whether there is a champion: no alias of a registry need name one yet. Any other place has to hold a model."""
-    return True
+    return has_alias(place)
 
 
 def _compare(step: GateStep, challenger: PrototypeSet, champion: PrototypeSet, data: str, engine: Engine) -> Comparison:

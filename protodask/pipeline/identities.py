@@ -15,6 +15,7 @@ from typing import Any
 
 from protodask.data.locations import is_url, storage_errors
 from protodask.data.references import is_reference, reference_fingerprint
+from protodask.data.registry_state import REGISTRY_FILE, read_state
 from protodask.data.source_files import is_table_path, source_files
 from protodask.data.storage import DATASET, MARKER, find_group, locate
 from protodask.errors import StorageError
@@ -23,6 +24,9 @@ READ_BYTES = 4 * 2**20
 """Files up to this size are told by their content: settings, scores, small tables. Hashing this much takes 10 ms."""
 
 DIGEST_BYTES = 16
+
+REGISTRY = "registry"
+"""Of all registries: the move of an alias, such as a rollback by hand, gives nobody a reason to publish again."""
 
 
 def identity(place: str) -> str | None:
@@ -45,7 +49,9 @@ def _of_url(where: str) -> str | None:
     if is_table_path(where) or glob.has_magic(where):
         return _of_tables(where)
     _, attributes = find_group(where)
-    return None if attributes is None else _of_attributes(attributes)
+    if attributes is None:
+        return REGISTRY if read_state(where) is not None else None
+    return _of_attributes(attributes)
 
 
 def _of_folder(where: str) -> str:
@@ -55,6 +61,8 @@ def _of_folder(where: str) -> str:
         attributes = None
     if attributes:
         return _of_attributes(attributes)
+    if os.path.isfile(os.path.join(where, REGISTRY_FILE)):
+        return REGISTRY
     marker = os.path.join(where, MARKER)
     if os.path.isfile(marker):
         return f"folder {_digest([_of_file(marker), *_listing(where)])}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded, read_json
+from protodask.data.references import follow
 from protodask.data.storage import is_url, locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
 from protodask.pipeline.steps import Limit
@@ -139,7 +140,11 @@ def _what_there_is(content: Any, name: str) -> str:
 
 
 def read_results(path: str) -> Any:
-    """The content of a JSON file of results."""
+    """The content of a JSON file of results, or of one that belongs to a version in a registry."""
+    return follow(path, _read_results)
+
+
+def _read_results(path: str) -> Any:
     where = locate(path)
     try:
         if is_url(where):

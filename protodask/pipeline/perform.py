@@ -18,10 +18,13 @@ from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
 from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.gating import answer, check_gate
+from protodask.pipeline.ingesting import check_ingest, ingest_new_sources
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
+from protodask.pipeline.monitoring import check_monitoring, monitor_rows
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
 from protodask.pipeline.published import published_model
+from protodask.pipeline.publishing import check_publishing, publish_model
 from protodask.pipeline.report import write_report
 from protodask.pipeline.results import (
     DatasetSubsampled,
@@ -43,7 +46,9 @@ from protodask.pipeline.steps import (
     FitStep,
     GateStep,
     IngestStep,
+    MonitorStep,
     PredictStep,
+    PublishStep,
     ReportStep,
     RobustEvaluateStep,
     RobustFitStep,
@@ -66,8 +71,7 @@ def check(step: Step) -> None:
         case SampleDataStep():
             synthetic_source(step.kind, step.rows, seed=step.seed, n_features=step.features, n_classes=step.classes)
         case IngestStep():
-            if step.append and step.overwrite:
-                raise InputError("Both append and overwrite are asked for.", "Choose one.")
+            check_ingest(step)
         case SubsampleStep():
             check_rates(step.rate or None, step.budget)
             checked_seed(step.seed)
@@ -85,17 +89,21 @@ def check(step: Step) -> None:
         case DecideStep():
             step_loss(step)
             check_per_row(step.per_row, step.group, step.positive, step.method)
-        case CalibrateStep() | PredictStep() | EvaluateStep() | ReportStep():
+        case CalibrateStep() | PredictStep() | EvaluateStep() | MonitorStep() | ReportStep():
             _check_use(step)
+        case PublishStep():
+            check_publishing(step)
 
 
-def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | ReportStep) -> None:
+def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | ReportStep) -> None:
     if isinstance(step, CalibrateStep):
         SplineSettings(step.bins, step.monotone)
     if step.batches is not None and step.batches < 0:
         raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
     if isinstance(step, EvaluateStep):
         check_evaluation(step)
+    if isinstance(step, MonitorStep):
+        check_monitoring(step)
     if isinstance(step, PredictStep):
         check_kept(step.keep, step.out)
         check_each_file(step)
@@ -124,7 +132,7 @@ def perform(
             return calibrate(step, engine)
         case PredictStep():
             return _predict(step, engine)
-        case EvaluateStep() | GateStep():
+        case EvaluateStep() | GateStep() | MonitorStep():
             return _judge(step, engine)
         case DecideStep():
             return decide_step(step, engine)
@@ -132,8 +140,8 @@ def perform(
             return build_budget(step, engine, listen_budget)
         case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
             return perform_robust(step, engine, listen_robust)
-        case ReportStep():
-            return write_report(step, engine)
+        case ReportStep() | PublishStep():
+            return write_report(step, engine) if isinstance(step, ReportStep) else publish_model(step)
 
 
 def _make_dataset(step: SampleDataStep | IngestStep | SubsampleStep, engine: Engine) -> Result:
@@ -161,6 +169,8 @@ def _make_sample_data(step: SampleDataStep, engine: Engine) -> DatasetWritten:
 
 
 def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
+    if step.new or step.unless_in is not None:
+        return ingest_new_sources(step, engine)
     dataset = ingest(
         list(step.sources),
         step.out,
@@ -216,12 +226,14 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesSco
     return PredictionsWritten(where, rows, count, step.calibrated)
 
 
-def _judge(step: EvaluateStep | GateStep, engine: Engine) -> Result:
+def _judge(step: EvaluateStep | GateStep | MonitorStep, engine: Engine) -> Result:
     match step:
         case EvaluateStep():
             return _evaluate(step, engine)
         case GateStep():
             return answer(step, engine)
+        case MonitorStep():
+            return monitor_rows(step, engine)
 
 
 def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEvaluated:

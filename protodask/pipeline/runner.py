@@ -1,112 +1,340 @@
-"""Running a pipeline: its steps one after the other."""
+"""Running a pipeline: what is stale of its steps, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
-from protodask.engine import Engine
+from protodask._version import __version__
+from protodask.data.locations import is_url, locate
 from protodask.errors import InputError, OutputExistsError, ProtodaskError
-from protodask.pipeline.budget import BudgetListener
 from protodask.pipeline.definition import Pipeline
-from protodask.pipeline.perform import check, perform
-from protodask.pipeline.results import Result
-from protodask.pipeline.robust import RobustListener
-from protodask.pipeline.steps import (
-    BudgetStep,
-    CalibrateStep,
-    DecideStep,
-    EvaluateStep,
-    FitStep,
-    GateStep,
-    IngestStep,
-    PredictStep,
-    ReportStep,
-    RobustEvaluateStep,
-    RobustFitStep,
-    RobustPredictStep,
-    SampleDataStep,
-    Step,
-    SubsampleStep,
-    TuneStep,
-    step_name,
+from protodask.pipeline.identities import identity
+from protodask.pipeline.run_events import (
+    GateRefused,
+    RunEnded,
+    RunListener,
+    RunStarted,
+    Status,
+    StepDone,
+    StepFailed,
+    StepFresh,
+    StepIdentity,
+    StepStarted,
 )
-from protodask.pipeline.tuning import SearchListener
-from protodask.places import mask
-from protodask.prototypes.history import Callback
+from protodask.pipeline.staleness import Look, Planned, look, planned, settings_of
+from protodask.pipeline.state import Begun, State, StepRecord
+from protodask.pipeline.step_places import holds, inputs
+from protodask.pipeline.step_words import describe_step
+from protodask.pipeline.steps import BudgetStep, FitStep, GateStep, RobustFitStep, Step, TuneStep
+from protodask.pipeline.values import suggestion
 
-StepStarted = Callable[[int, Step], None]
+if TYPE_CHECKING:  # results take long to import, and a run without work has none
+    from protodask.pipeline.results import Result
+
+Performer = Callable[[Step], "Result"]
+
+Done = Literal["done", "fresh", "waits", "left out", "not looked at"]
+"""What became of a step: it was done, it was fresh, it waits for something that has not come yet, a gate's no came
+before it, or only later ones were asked for.
+"""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What became of a step."""
+
+    step: StepIdentity
+    status: Done
+    result: Mapping[str, Any] | None = None
+    """What it left behind, now or when it was done last, as plain values."""
+    seconds: float | None = None
+    made: Result | None = None
+    """What it left behind now."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended, and what became of each step."""
+
+    status: Status
+    run: str
+    seconds: float
+    steps: tuple[StepOutcome, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """Why a gate said no."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "run",
+            "status": self.status,
+            "run": self.run,
+            "seconds": self.seconds,
+            "reasons": list(self.reasons),
+            "steps": [
+                {
+                    "number": outcome.step.number,
+                    "name": outcome.step.name,
+                    "step": outcome.step.kind,
+                    "status": outcome.status,
+                    "seconds": outcome.seconds,
+                    "result": outcome.result,
+                }
+                for outcome in self.steps
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which steps of a pipeline are meant: from which number on, to which, and whether they are done though fresh."""
+
+    first: int = 1
+    last: int | None = None
+    forced: bool = False
+
+    def has(self, number: int) -> bool:
+        return self.first <= number and (self.last is None or number <= self.last)
+
+
+WHOLE = Part()
+
+
+def step_number(pipeline: Pipeline, text: str) -> int:
+    """The number of the step that a text means: by its number, its name, or its kind where no other has that."""
+    plans = planned(pipeline)
+    names = [plan.name for plan in plans]
+    if text in names:
+        return names.index(text) + 1
+    if text.isdecimal() and 1 <= int(text) <= len(plans):
+        return int(text)
+    same = [plan.number for plan in plans if plan.kind == text]
+    if len(same) == 1:
+        return same[0]
+    said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
+    raise InputError(said, f"{suggestion(text, names)}Its steps are {', '.join(names)}.")
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
     """Refuse a pipeline with a step whose settings cannot work."""
+    from protodask.pipeline.perform import check
+
     for number, step in enumerate(pipeline.steps, start=1):
         try:
             check(step)
         except InputError as error:
-            raise InputError(f"{_where(pipeline, number, step)}: {error.seen}", error.remedy) from error
+            raise InputError(f"{pipeline.where(number)}: {error.seen}", error.remedy) from error
 
 
 def run_pipeline(
     pipeline: Pipeline,
-    engine: Engine,
+    perform: Performer,
     *,
-    callbacks: Sequence[Callback] = (),
-    listen: SearchListener | None = None,
-    listen_budget: BudgetListener | None = None,
-    listen_robust: RobustListener | None = None,
-    started: StepStarted | None = None,
-) -> list[Result]:
-    """Carry out the steps in order; the first that fails ends the run, and what was done before stays."""
-    check_pipeline(pipeline)
-    results: list[Result] = []
-    for number, step in enumerate(pipeline.steps, start=1):
-        if started is not None:
-            started(number, step)
+    listen: RunListener = lambda event: None,
+    part: Part = WHOLE,
+    check: Callable[[Pipeline], None] = check_pipeline,
+    waiting: Callable[[str], None] | None = None,
+) -> RunOutcome:
+    """Do what is stale of the steps, in order. The first that fails ends the run; what was done before stays.
+
+    `perform` does a step. Before the first that is stale, `check` looks at all of them; where nothing is stale, neither
+    is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for.
+    """
+    run = _Run(pipeline, perform, listen, part, check)
+    state = State(locate(pipeline.state_folder))
+    if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
+        check(pipeline)
+    with state.sole_run(pipeline.overlap == "wait", waiting) as alone:
+        if alone:
+            return run.all_steps(state)
+        other = state.other_run()
+    return run.gives_way(other)
+
+
+@dataclass
+class _Run:
+    """A run under way."""
+
+    pipeline: Pipeline
+    perform: Performer
+    listen: RunListener
+    part: Part
+    check: Callable[[Pipeline], None]
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    began: float = field(default_factory=time.monotonic)
+    outcomes: list[StepOutcome] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    """Places that are made of what comes in, and nothing has come."""
+    checked: bool = False
+
+    def gives_way(self, other: str) -> RunOutcome:
+        """The end of a run that found another one under way."""
+        seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
+        self._started()
+        if self.pipeline.overlap == "leave":
+            return self._end("left", message=seen)
+        self._end("failed", message=seen)
+        raise ProtodaskError(
+            seen, "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure."
+        )
+
+    def all_steps(self, state: State) -> RunOutcome:
+        self._started()
+        plans = planned(self.pipeline)
         try:
-            results.append(perform(step, engine, callbacks, listen, listen_budget, listen_robust))
+            for plan in plans:
+                refused = self._step(plan, state)
+                if refused is not None:
+                    self._leave_out(plans[plan.number :])
+                    stops = isinstance(plan.step, GateStep) and plan.step.if_no == "stop"
+                    return self._end("stopped" if stops else "refused", refused, " ".join(refused))
         except ProtodaskError as error:
-            raise _at_step(pipeline, number, step, error) from error
-    return results
+            self._end("failed", message=str(error))
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            self._end("interrupted")
+            raise
+        except BaseException as error:
+            self._end("failed", message=f"{type(error).__name__}: {error}")
+            raise
+        worked = any(outcome.status == "done" for outcome in self.outcomes)
+        return self._end("done" if worked else "fresh")
+
+    def _step(self, plan: Planned, state: State) -> tuple[str, ...] | None:
+        """Do a step if it is stale; the reasons of a gate that says no."""
+        identity_ = StepIdentity(plan.number, plan.name, plan.kind)
+        if not self.part.has(plan.number):
+            self.outcomes.append(StepOutcome(identity_, "not looked at"))
+            return None
+        if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
+            self._wait(plan, identity_)
+            return None
+        found = look(plan, state)
+        if not found.fresh or self.part.forced:
+            return self._do(plan, identity_, found, state)
+        result = None if found.record is None else found.record.result
+        self.listen(StepFresh(identity_, result))
+        self.outcomes.append(StepOutcome(identity_, "fresh", result))
+        self._note_absent(plan)
+        if found.record is not None and found.record.refused:
+            stops = isinstance(plan.step, GateStep) and plan.step.if_no == "stop"
+            self.listen(GateRefused(identity_, found.record.refused, stops, repeated=True))
+            return found.record.refused
+        return None
+
+    def _wait(self, plan: Planned, step: StepIdentity) -> None:
+        self.outcomes.append(StepOutcome(step, "waits"))
+        self._note_absent(plan)
+
+    def _note_absent(self, plan: Planned) -> None:
+        self.absent += [place for place in plan.writes if identity(place) is None]
+
+    def _leave_out(self, plans: tuple[Planned, ...]) -> None:
+        for plan in plans:
+            self.outcomes.append(StepOutcome(StepIdentity(plan.number, plan.name, plan.kind), "left out"))
+
+    def _do(self, plan: Planned, step: StepIdentity, found: Look, state: State) -> tuple[str, ...] | None:
+        if not self.checked:
+            self.check(self.pipeline)
+            self.checked = True
+        self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
+        began = time.monotonic()
+        try:
+            result = self.perform(self._prepared(plan, found, state))
+        except ProtodaskError as error:
+            told = self._at_step(plan, error)
+            self.listen(StepFailed(step, time.monotonic() - began, told))
+            raise told from error
+        except Exception as error:
+            said = f"Something unexpected happened ({type(error).__name__}: {error})."
+            failure = ProtodaskError(said, "Repeat the run with --debug to see where.")
+            self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
+            raise
+        seconds = time.monotonic() - began
+        described = result.describe()
+        refused = _refused(result)
+        # Asked again: among what it read may be what it changed itself.
+        state.done(
+            plan.record,
+            StepRecord(
+                found.key,
+                found.inputs,
+                settings_of(plan.step),
+                {place: identity(place) for place in plan.writes},
+                seconds,
+                datetime.now(UTC).isoformat(timespec="seconds"),
+                described,
+                __version__,
+                refused or (),
+            ),
+        )
+        self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
+        self._note_absent(plan)
+        self.listen(StepDone(step, seconds, result))
+        if refused is not None:
+            stops = isinstance(plan.step, GateStep) and plan.step.if_no == "stop"
+            self.listen(GateRefused(step, refused, stops))
+        return refused
+
+    def _prepared(self, plan: Planned, found: Look, state: State) -> Step:
+        """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
+        own = all(_is_own(place, found) for place in plan.writes if not plan.grows)
+        if own or plan.overwrites:
+            state.begin(plan.record, Begun(found.key))
+        if found.begun is not None and found.begun.key != found.key:
+            _remove_unfinished(plan.step)
+        return plan.overwriting() if own else plan.step
+
+    def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
+        remedy = error.remedy
+        if isinstance(error, OutputExistsError) and not plan.overwrites:
+            remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
+        return type(error)(f"{self.pipeline.where(plan.number)}: {error.seen}", remedy)
+
+    def _started(self) -> None:
+        self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
+
+    def _end(self, status: Status, reasons: tuple[str, ...] = (), message: str = "") -> RunOutcome:
+        seconds = time.monotonic() - self.began
+        self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message))
+        return RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons)
 
 
-def _at_step(pipeline: Pipeline, number: int, step: Step, error: ProtodaskError) -> ProtodaskError:
-    remedy = error.remedy
-    if isinstance(error, OutputExistsError) and not step.overwrite:
-        remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
-    return type(error)(f"{_where(pipeline, number, step)}: {error.seen}", remedy)
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
-def _where(pipeline: Pipeline, number: int, step: Step) -> str:
-    return f"The pipeline {pipeline.path}, step {number} ({step_name(step)})"
+def _refused(result: Result) -> tuple[str, ...] | None:
+    from protodask.pipeline.gate_results import GateAnswered
+
+    if isinstance(result, GateAnswered) and not result.passed and not result.accepted:
+        return result.reasons
+    return None
 
 
-def describe_step(step: Step) -> str:
-    """What a step does, in a few words."""
-    match step:
-        case SampleDataStep():
-            what = f"{step.rows} rows of {step.kind} into {mask(step.out)}"
-        case IngestStep():
-            what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
-        case SubsampleStep():
-            what = f"{mask(step.data)} into {mask(step.out)}"
-        case FitStep():
-            what = f"{mask(step.data)} into {mask(step.out)}"
-        case TuneStep() | RobustFitStep():
-            what = f"{mask(step.data)} into {mask(step.out)}"
-        case CalibrateStep():
-            what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
-        case PredictStep() | RobustPredictStep():
-            what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
-        case EvaluateStep() | RobustEvaluateStep():
-            judged = "a policy" if step.model is None else mask(step.model)
-            what = f"{judged} on {mask(step.data)}"
-        case GateStep():
-            judged = " and ".join(mask(place) for place in (step.results, step.model) if place is not None)
-            what = f"of {judged}"
-        case DecideStep():
-            what = f"on {mask(step.predictions)} into {mask(step.out)}"
-        case BudgetStep():
-            what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
-        case ReportStep():
-            what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
-    return f"{step_name(step)}, {what}"
+def _is_own(place: str, found: Look) -> bool:
+    """Whether a step may write to a place: nothing is there, or what it put there itself and nobody changed."""
+    now = identity(place)
+    if now is None or found.begun is not None:
+        return True
+    return found.record is not None and found.record.outputs.get(place) == now
+
+
+def _remove_unfinished(step: Step) -> None:
+    """Remove the usual run directory of a step that began with other inputs or settings: nobody can go on from it."""
+    from protodask.pipeline.settings import run_directory
+    from protodask.prototypes.own_folder import own_folder
+
+    if isinstance(step, FitStep | TuneStep | BudgetStep | RobustFitStep) and step.run_dir is None:
+        with suppress(InputError):
+            place = locate(run_directory(step.out, None))
+            if not is_url(place) and os.path.isdir(place):
+                with own_folder(place) as folder:
+                    folder.unwanted = True

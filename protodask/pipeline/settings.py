@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from protodask.data.storage import is_url, locate
 from protodask.errors import InputError
@@ -15,6 +15,10 @@ from protodask.places import mask
 from protodask.prototypes.config import FitConfig
 from protodask.selection.choice import Rule
 from protodask.selection.config import SearchConfig
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.prototypes.planning import Plan
 
 CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates"}
 """Settings with a shorter name outside than in `FitConfig`."""
@@ -140,3 +144,13 @@ def run_directory(out: str, run_dir: str | None) -> str:
             "Name one with --run-dir, or `run-dir` in a pipeline file.",
         )
     return f"{out.rstrip('/')}.run"
+
+
+def plan_step(step: FitStep, engine: Engine) -> Plan:
+    """What a step's fit will cost, by the shape of its data and a measurement of this machine."""
+    from protodask.data.dataset import Dataset
+    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.planning import plan
+
+    start = None if step.start is None else load_model(step.start)
+    return plan(Dataset.open(step.data), fit_config(step), engine, start=start)

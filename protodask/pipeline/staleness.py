@@ -1,9 +1,9 @@
 """Which steps of a pipeline have something to do, and why: from records of earlier runs and what lies at the places.
 
-A step's *key* is the hash of its kind, its settings, the version of protodask, and the fingerprints of what it reads. It
-is *fresh* if its record has that key and its outputs are what they were. What it reads and itself or a later step of
-the same pipeline writes (a registry's champion, a dataset that grows) does not count for the key: it would never be fresh.
-Nothing here takes long to import.
+A step's *key* is the hash of its kind, its settings, the version of protodask, and the fingerprints of what it reads.
+It is *fresh* if its record has that key and its outputs are what they were. What a step reads and itself or a later
+step of the same pipeline writes (a registry's champion, a dataset that grows) does not count for the key: no run would
+ever find it fresh. Nothing here takes long to import.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from protodask._version import __version__
@@ -21,7 +21,7 @@ from protodask.pipeline.identities import identity
 from protodask.pipeline.new_files import news
 from protodask.pipeline.state import Begun, State, StepRecord, record_name
 from protodask.pipeline.step_places import holds, inputs, outputs
-from protodask.pipeline.steps import IngestStep, PredictStep, Step, step_name
+from protodask.pipeline.steps import IngestStep, PredictStep, PublishStep, Step, step_name
 from protodask.places import mask
 
 NOT_IN_KEY = ("overwrite", "settle")
@@ -49,8 +49,34 @@ class Planned:
 
     @property
     def takes_new(self) -> bool:
-        """Whether it takes what is new by itself, and remembers what it took beside its output."""
-        return takes_new(self.step)
+        """Whether it takes what is new of its sources, and remembers what it took beside its output."""
+        match self.step:
+            case IngestStep():
+                return self.step.new or self.step.unless_in is not None
+            case PredictStep():
+                return self.step.each_file
+            case _:
+                return False
+
+    @property
+    def grows(self) -> bool:
+        """Whether it adds to what it writes; that others do so, too, does not make it stale."""
+        match self.step:
+            case IngestStep():
+                return self.step.append or self.step.new
+            case PredictStep():
+                return self.step.each_file
+            case _:
+                return isinstance(self.step, PublishStep)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it is told to replace what lies at its place."""
+        return bool(getattr(self.step, "overwrite", False))
+
+    def overwriting(self) -> Step:
+        """The step told to replace what lies at its place, if that is what it does and not add to it."""
+        return self.step if self.grows or isinstance(self.step, PublishStep) else replace(self.step, overwrite=True)
 
 
 @dataclass(frozen=True)
@@ -68,17 +94,6 @@ class Look:
     @property
     def fresh(self) -> bool:
         return self.why is None
-
-
-def takes_new(step: Step) -> bool:
-    """Whether a step takes what is new of its sources."""
-    match step:
-        case IngestStep():
-            return step.new or step.unless_in is not None
-        case PredictStep():
-            return step.each_file
-        case _:
-            return False
 
 
 def settings_of(step: Step) -> dict[str, Any]:
@@ -117,23 +132,17 @@ def look(plan: Planned, state: State) -> Look:
     """Find out whether a step has something to do."""
     record, begun = state.record(plan.record), state.begun(plan.record)
     settings = settings_of(plan.step)
-    found = {} if plan.takes_new else {place: identity(place) for place in plan.reads}
     if plan.takes_new:
-        found = {place: identity(place) for place in plan.reads if place not in sources(plan.step)}
+        key = _key(plan.kind, settings, {})
+        return Look(_what_is_new(plan.step), key, {}, record, begun)
+    found = {place: identity(place) for place in plan.reads}
     key = _key(plan.kind, settings, found)
-    why = _why(plan, key, settings, found, record, begun)
-    return Look(why, key, found, record, begun)
+    return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
 
 
-def sources(step: Step) -> tuple[str, ...]:
-    """What a step takes its rows from, where it takes what is new by itself."""
-    match step:
-        case IngestStep():
-            return (*step.sources, *(() if step.unless_in is None else (step.unless_in,)))
-        case PredictStep():
-            return (step.data, step.model)  # another model scores what is new, and nothing again
-        case _:
-            return ()
+def _what_is_new(step: Step) -> str | None:
+    """What there is for a step that takes what is new; which it has, its output says, and no record of ours."""
+    return news(step) if isinstance(step, IngestStep | PredictStep) else None
 
 
 def _key(kind: str, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
@@ -149,13 +158,10 @@ def _why(
     record: StepRecord | None,
     begun: Begun | None,
 ) -> str | None:
-    if plan.takes_new and isinstance(plan.step, IngestStep | PredictStep) and (new := news(plan.step)) is not None:
-        return new
     if begun is not None:
         return "it had begun, and did not end"
     if record is None:
-        # Nothing new has come, and nothing ever did.
-        return None if plan.takes_new and not plan.writes_something() else "it was never done"
+        return "it was never done"
     if record.key != key:
         return _what_changed(record, settings, found)
     return _what_is_lost(plan, record)
@@ -177,6 +183,6 @@ def _what_is_lost(plan: Planned, record: StepRecord) -> str | None:
         now = identity(place)
         if now is None:
             return f"{mask(place)} is gone"
-        if place not in plan.shared and not plan.takes_new and now != record.outputs.get(place):
+        if place not in plan.shared and not plan.grows and now != record.outputs.get(place):
             return f"{mask(place)} was changed by others"
     return None

@@ -21,14 +21,9 @@ from typing import Any
 
 from protodask.data.bounded import read_json
 from protodask.data.locations import storage_errors
-from protodask.data.locks import lock_handle
+from protodask.data.locks import CAN_LOCK, lock_handle
 from protodask.data.whole_files import replace_file
 from protodask.errors import StorageError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there nobody is kept out
-    fcntl = None  # type: ignore[assignment]
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -136,7 +131,7 @@ class State:
 
         `waiting` is called once, with what is known of the other run, before the wait. The lock ends with the process.
         """
-        if fcntl is None:
+        if not CAN_LOCK:
             yield True
             return
         path = os.path.join(self.folder, LOCK)

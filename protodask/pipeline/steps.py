@@ -230,7 +230,11 @@ class GateStep:
 
 @dataclass(frozen=True)
 class MonitorStep:
-    """Describe rows as a model sees them, and compare them with an earlier such description, the `reference`."""
+    """Describe rows as a model sees them, and compare them with an earlier such description, the `reference`.
+
+    Rows need no known classes. A figure of change is the size of a change that chance makes with a probability below
+    `significance` for each kind of figure, and 0 for smaller ones.
+    """
 
     model: str
     data: str
@@ -239,8 +243,10 @@ class MonitorStep:
     batches: int | None = None
     target: str | None = None
     weight: str | None = None
+    inclusion: str | None = None
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
+    significance: float = 5e-5
     overwrite: bool = False
 
 
@@ -401,12 +407,14 @@ Step = (
     | PredictStep
     | EvaluateStep
     | GateStep
+    | MonitorStep
     | DecideStep
     | BudgetStep
     | RobustFitStep
     | RobustPredictStep
     | RobustEvaluateStep
     | ReportStep
+    | PublishStep
 )
 
 STEPS: dict[str, type[Step]] = {
@@ -419,12 +427,14 @@ STEPS: dict[str, type[Step]] = {
     "predict": PredictStep,
     "evaluate": EvaluateStep,
     "gate": GateStep,
+    "monitor": MonitorStep,
     "decide": DecideStep,
     "budget": BudgetStep,
     "robust-fit": RobustFitStep,
     "robust-predict": RobustPredictStep,
     "robust-evaluate": RobustEvaluateStep,
     "report": ReportStep,
+    "publish": PublishStep,
 }
 """Steps by the names of their commands: `budget` is `budget build`, `robust-fit` is `robust fit`, and so on."""
 

@@ -14,7 +14,7 @@ from protodask.errors import InputError
 Record = TypeVar("Record")
 
 Where = Callable[[str | None], str]
-"""How an error begins that is about a record or one of its keys, such as "The pipeline p.yaml, line 7, step 2 (fit)"."""
+"""How an error begins that is about a record, or about one of its keys: "The pipeline p.yaml, line 7, step 2 (fit)"."""
 
 
 def key_of(field_name: str) -> str:

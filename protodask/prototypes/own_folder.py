@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 from protodask.data.local_files import delete, flush, place_aside
 from protodask.data.locations import storage_errors
-from protodask.data.locks import lock_handle
+from protodask.data.locks import CAN_LOCK, lock_handle
 
 try:
     import fcntl
 except ImportError:  # not on Windows: there nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
-CAN_LOCK = bool(fcntl)
 
 LOCK = ".lock"
 """Inside the folder, so that nothing beside it needs to be writable; there while someone is at work."""

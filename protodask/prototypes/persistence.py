@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
 from protodask.data.records import Fields, RecordKind, Relative, recognize, seal, unseal
+from protodask.data.references import follow
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError
 from protodask.prototypes.model import Batch, PrototypeSet
@@ -90,7 +91,11 @@ def _digest(model: PrototypeSet) -> str:
 
 
 def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
-    """Read a model; whatever is wrong with it is a `FormatError`."""
+    """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
+    return follow(os.fspath(path), _load_stable)
+
+
+def _load_stable(path: str) -> PrototypeSet:
     where = locate(path)
     return read_stable(where, lambda: _load(where))
 

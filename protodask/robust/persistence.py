@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import zarr
 
+from protodask.data.checksums import hash_json
 from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
-from protodask.data.records import Fields, RecordKind, Relative, hash_json, recognize, seal, unseal
+from protodask.data.records import Fields, RecordKind, Relative, recognize, seal, unseal
+from protodask.data.references import follow
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.table_model import read_table, table_fields
@@ -65,7 +67,11 @@ def save_robust_model(model: RobustModel, path: str | os.PathLike[str], overwrit
 
 
 def load_robust_model(path: str | os.PathLike[str]) -> RobustModel:
-    """Read a model; whatever is wrong with it is a `FormatError`."""
+    """Read a model; whatever is wrong with it is a `FormatError`. `REGISTRY@ALIAS` is a version in a registry."""
+    return follow(os.fspath(path), _load_stable)
+
+
+def _load_stable(path: str) -> RobustModel:
     where = locate(path)
     return read_stable(where, lambda: _load(where))
 

@@ -24,6 +24,12 @@ def call() -> Call:
     return _call
 
 
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of pipelines remember what they did in the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @dataclass(frozen=True)
 class Example:
     """A table with a nominal and an ordinal column, the dataset made from it, and a model of that."""

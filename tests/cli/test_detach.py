@@ -118,9 +118,9 @@ def test_run__detached(example: Any, tmp_path: Path) -> None:
     told = command(tmp_path, "run", "p.yaml", "--detach", "local")
     deadline = time.monotonic() + SECONDS
     log = tmp_path / "p.yaml.log"
-    while not (log.exists() and log.read_text().rstrip().endswith("]")):
+    while not (log.exists() and log.read_text().rstrip().endswith("}")):
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
     if psutil.pid_exists(int(told["name"])):
         wait_for(psutil.Process(int(told["name"])))
-    assert json.loads(log.read_text()[log.read_text().index("\n[") :])[0]["step"] == "sample-data"
+    assert json.loads(log.read_text()[log.read_text().index("\n{") :])["steps"][0]["step"] == "sample-data"

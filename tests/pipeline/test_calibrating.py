@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from reference.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.engine import thread_engine
@@ -10,11 +11,12 @@ from protodask.errors import InputError
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check
 from protodask.pipeline.results import ModelCalibrated, ModelEvaluated, PredictionsWritten
-from protodask.pipeline.runner import describe_step, run_pipeline
+from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import CalibrateStep
 from protodask.prototypes import load_model
 
 PIPELINE = """
+state: {folder}/state
 steps:
   - fit: {{data: {folder}/train.zarr, out: {folder}/model.zarr, candidates: 60}}
   - calibrate:
@@ -36,7 +38,7 @@ def test_calibrate__in_a_pipeline(tmp_path: Path) -> None:
     pipeline = read_pipeline(str(tmp_path / "pipeline.yaml"), {})
     assert describe_step(pipeline.steps[1]).startswith("calibrate, ")
     with thread_engine(2) as engine:
-        _, made, plain, better, written = run_pipeline(pipeline, engine)
+        _, made, plain, better, written = results_of(pipeline, engine)
     assert isinstance(made, ModelCalibrated)
     assert made.notes == ()
     assert made.describe()["calibration"]["bins"] == 6

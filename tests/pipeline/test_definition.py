@@ -66,7 +66,7 @@ def test_read__set_replaces_defaults_and_what_follows_from_them(tmp_path: Path) 
     [
         ("", "Add a list `steps:`"),
         ("steps: []", "Add a list `steps:`"),
-        ("stages: []", "The keys are description, variables, steps."),
+        ("stages: []", "The keys are description, variables, state, overlap, notify, steps."),
         ("- a", "name: value"),
         (
             "steps: [sample-data]",
@@ -211,3 +211,103 @@ def test_read__through_a_link(tmp_path: Path) -> None:
     path = _write(tmp_path, SAMPLE)
     (tmp_path / "link.yaml").symlink_to(path)
     assert read_pipeline(str(tmp_path / "link.yaml")).steps == read_pipeline(path).steps
+
+
+def test_names__stand_for_outputs_of_steps_above(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path,
+        """
+        variables: {folder: made}
+        steps:
+          - {name: rows, sample-data: {kind: checker, rows: 5, out: "${folder}/rows.zarr"}}
+          - name: model
+            fit: {data: "${rows}", out: "${folder}/m.zarr"}
+          - evaluate: {data: "${rows.out}", model: "${model}", out: "${model}.json"}
+        """,
+    )
+    found = read_pipeline(path)
+    assert found.steps == (
+        SampleDataStep("checker", 5, "made/rows.zarr"),
+        FitStep("made/rows.zarr", "made/m.zarr"),
+        EvaluateStep("made/rows.zarr", "made/m.zarr", out="made/m.zarr.json"),
+    )
+    assert found.names == ("rows", "model", "")
+    assert [found.name(number) for number in (1, 2, 3)] == ["rows", "model", "evaluate-3"]
+    assert found.lines == (4, 5, 7)
+
+
+MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps:\n  - {name: a b, fit: {data: a, out: b}}", "line 2, step 1 has the name 'a b'. Use letters"),
+        ("steps:\n  - {name: 5, fit: {data: a, out: b}}", "line 2, step 1 has the name 5. Use letters"),
+        ("variables: {a: 1}\nsteps:\n  - {name: a, fit: {data: a, out: b}}", "line 3, step 1 has the name 'a', which"),
+        ("steps:\n" + "  - {name: a, fit: {data: a, out: b}}\n" * 2, "line 3, step 2 has the name 'a', which is taken"),
+        ("steps:\n  - {name: a, fit: {data: '${a}', out: b}}", "Define it under `variables:`"),
+        ("steps:\n  - {name: a, evaluate: {data: d}}\n  - fit: {data: '${a}', out: b}", "unknown variable 'a'"),
+        ("steps:\n  - {name: a}", "Begin it with the name of one step"),
+        ("steps:\n  - fti: {data: a, out: b}", "Did you mean fit? Begin it"),
+        (
+            "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n",
+            "line 5, step 1 (fit) has the unknown key",
+        ),
+        (
+            "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n",
+            "Did you mean batches? The keys are data,",
+        ),
+        ("steps:\n  - fit:\n      data: a\n      out: b\n\n      batches: x\n", "line 6, step 1 (fit): batches is 'x'"),
+        ("steps:\n  - fit:\n      data: a\n      out: ${o}\n", "line 4, step 1 (fit): out uses the unknown"),
+        (
+            "variables:\n  folder: a\nsteps:\n  - fit: {data: '${foldr}', out: b}",
+            "Did you mean folder?",
+        ),
+        ("variables:\n  a: 1\n  b: [1]\nsteps: []", "line 3: variables: b is [1]"),
+        ("\nstep: []", "line 2, has the unknown key 'step'. Did you mean steps?"),
+        ("overlap: never\n" + SAMPLE, "line 1: overlap is 'never'. Choose refuse, wait or leave."),
+        ("state: s3://bucket/state\n" + SAMPLE, "Name a local folder."),
+        ("state: 5\n" + SAMPLE, "Name a local folder."),
+        ("notify: {when: failure}\n" + SAMPLE, "line 1: notify lacks the key 'url'"),
+        ("notify: {url: ftp://a}\n" + SAMPLE, "begins with https://"),
+        (
+            "notify:\n  url: https://a\n  when: sometimes\n" + SAMPLE,
+            "line 3: notify: when is 'sometimes'. Choose",
+        ),
+        ("steps:\n  - gate: {results: a, limits: {x: {leest: 1}}}", "Did you mean least? The keys are least, most."),
+    ],
+)
+def test_read__says_where_and_what_there_is(text: str, message: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_pipeline(path)
+    assert message in str(caught.value)
+    assert path in caught.value.seen
+
+
+def test_variables__of_the_environment_give_way_to_the_command_line(tmp_path: Path) -> None:
+    path = _write(
+        tmp_path, "variables: {rows: 1, out: a}\nsteps: [{sample-data: {kind: xor, rows: '${rows}', out: '${out}'}}]"
+    )
+    environment = {"PROTODASK_VAR_rows": "7", "PROTODASK_VAR_other": "of another file", "rows": "9"}
+    assert read_pipeline(path, environment=environment).steps == (SampleDataStep("xor", 7, "a"),)
+    assert read_pipeline(path, {"rows": 3}, environment).steps == (SampleDataStep("xor", 3, "a"),)
+    with pytest.raises(InputError, match="Give a whole number"):
+        read_pipeline(path, environment={"PROTODASK_VAR_rows": "many"})
+
+
+def test_notify__may_come_from_a_variable_and_be_left_empty(tmp_path: Path) -> None:
+    path = _write(tmp_path, "variables: {hook: ''}\nnotify: {url: '${hook}', when: [failure, success]}\n" + SAMPLE)
+    assert read_pipeline(path, environment={}).notify is None
+    told = read_pipeline(path, environment={"PROTODASK_VAR_hook": "https://example.org/secret"}).notify
+    assert told is not None
+    assert told.when == ("failure", "success")
+    assert "secret" not in repr(told)
+
+
+def test_state__is_named_by_the_file_or_by_itself(tmp_path: Path) -> None:
+    assert read_pipeline(_write(tmp_path, SAMPLE)).state_folder == os.path.join(".protodask", "pipeline")
+    found = read_pipeline(_write(tmp_path, "variables: {a: b}\nstate: ${a}/remembered\noverlap: wait\n" + SAMPLE))
+    assert found.state_folder == "b/remembered"
+    assert found.overlap == "wait"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reference.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.data.local_files import place_aside
@@ -14,7 +15,7 @@ from protodask.errors import InputError, OutputExistsError, StorageError
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import ModelFitted, ModelTuned
-from protodask.pipeline.runner import describe_step, run_pipeline
+from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import FitStep, TuneStep
 from protodask.pipeline.tuning import SearchNews, SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
@@ -148,6 +149,7 @@ def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
 
 
 PIPELINE = """
+state: ${folder}/state
 variables: {folder: here, candidates: 20}
 steps:
   - sample-data: {kind: checker, rows: 400, out: "${folder}/d.zarr"}
@@ -178,7 +180,7 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
     assert describe_step(step) == f"tune, {tmp_path}/d.zarr into {tmp_path}/m.zarr"
     heard: list[SearchNews] = []
     with thread_engine(1) as engine:
-        results = run_pipeline(pipeline, engine, listen=heard.append)
+        results = results_of(pipeline, engine, heard.append)
     tuned = results[1]
     assert isinstance(tuned, ModelTuned)
     assert tuned.search == read_search(load_model(tmp_path / "m.zarr"))
@@ -186,7 +188,13 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
     assert heard[0] == SearchStarted("two-stage", 2, 2, None)
     assert sum(isinstance(event, SettingDone) for event in heard) == 3
     assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(tuned.search.trials)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "m.zarr", "pipeline.yaml", "trials.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "d.zarr",
+        "m.zarr",
+        "pipeline.yaml",
+        "state",
+        "trials.csv",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -201,9 +209,10 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
 )
 def test_tune__in_a_pipeline_that_cannot_work(line: str, remedy: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
-    file.write_text(f"steps:\n  - tune:\n      data: d\n      out: m\n      strategy: two-stage\n      {line}\n")
+    steps = f"steps:\n  - tune:\n      data: d\n      out: m\n      strategy: two-stage\n      {line}\n"
+    file.write_text(f"state: {tmp_path}/state\n{steps}")
     with thread_engine(1) as engine, pytest.raises(InputError, match=remedy):
-        run_pipeline(read_pipeline(str(file)), engine)
+        results_of(read_pipeline(str(file)), engine)
     assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from reference.pipelines import results_of
 
 from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
@@ -15,7 +16,7 @@ from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.policy_log import LogColumns, policy_log
 from protodask.pipeline.results import PolicyEvaluated
-from protodask.pipeline.runner import describe_step, run_pipeline
+from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import EvaluateStep
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
@@ -118,14 +119,14 @@ def test_pipeline__judges_a_policy(tmp_path: Path) -> None:
     _log(100).to_parquet(tmp_path / "log.parquet")
     file = tmp_path / "pipeline.yaml"
     file.write_text(
-        "variables: {folder: .}\n"
+        "variables: {folder: .}\nstate: ${folder}/state\n"
         "steps:\n"
         "  - evaluate: {data: '${folder}/log.parquet', policy: true, match: match, dropped-zeros: 10, "
         "out: '${folder}/value.json'}\n"
     )
     pipeline = read_pipeline(str(file), {"folder": str(tmp_path)})
     with thread_engine(1) as engine:
-        (result,) = run_pipeline(pipeline, engine)
+        (result,) = results_of(pipeline, engine)
     assert isinstance(result, PolicyEvaluated)
     assert result.estimate.records == 110
     assert (tmp_path / "value.json").exists()

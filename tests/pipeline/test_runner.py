@@ -1,15 +1,31 @@
-"""Running pipelines."""
+"""Running pipelines: what is done again, what is not, and what a kill leaves."""
 
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from reference.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
-from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.definition import Pipeline
+from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
-from protodask.pipeline.runner import run_pipeline
-from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, PredictStep, SampleDataStep, Step
+from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
+from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
+from protodask.pipeline.staleness import planned
+from protodask.pipeline.state import State
+from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
 
 
 @pytest.fixture(scope="module")
@@ -17,26 +33,73 @@ def engine() -> Engine:
     return thread_engine(threads=1)
 
 
-def _pipeline(*steps: Step) -> Pipeline:
-    return Pipeline("example.yaml", "", {}, steps)
+def _pipeline(folder: Path, *steps: Step, **settings: Any) -> Pipeline:
+    return Pipeline("example.yaml", "", {}, steps, state=str(folder / "state"), **settings)
+
+
+@dataclass
+class Copies:
+    """Stands for the work: a step writes the contents of what it reads, one after the other, into its output."""
+
+    folder: Path
+    done: list[str] = field(default_factory=list)
+    kill: Callable[[str], None] = lambda moment: None
+
+    def perform(self, step: Step) -> Any:
+        assert isinstance(step, EvaluateStep)
+        assert step.out is not None
+        out = self.folder / step.out
+        if out.exists() and not step.overwrite:
+            raise OutputExistsError(f"{out} exists already.", "Choose another place.")
+        self.kill("before")
+        reads = [step.data] if step.model is None else [step.data, step.model]
+        out.write_text(f"{Path(step.out).name}({','.join((self.folder / name).read_text() for name in reads)})")
+        self.done.append(Path(step.out).name)
+        self.kill("after")
+        return _Described({"kind": "copy"})
+
+    def run(self, pipeline: Pipeline, **options: Any) -> RunOutcome:
+        return run_pipeline(pipeline, self.perform, check=lambda pipeline: None, **options)
+
+
+@dataclass(frozen=True)
+class _Described:
+    plain: dict[str, Any]
+
+    def describe(self) -> dict[str, Any]:
+        return self.plain
+
+
+class Killed(BaseException):
+    """The process was ended: nothing that follows happens."""
+
+
+def _chain(folder: Path) -> Pipeline:
+    """b of a, c of b, d of c and a."""
+    place = {name: str(folder / name) for name in "abcd"}
+    return _pipeline(
+        folder,
+        EvaluateStep(place["a"], out=place["b"]),
+        EvaluateStep(place["b"], out=place["c"]),
+        EvaluateStep(place["c"], place["a"], out=place["d"]),
+    )
 
 
 def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
     data, model = str(tmp_path / "data"), str(tmp_path / "model")
     table = tmp_path / "table.csv"
     table.write_text("x0,x1,class\n0.1,0.2,0\n0.3,0.4,1\n")
-    started: list[int] = []
-    results = run_pipeline(
-        _pipeline(
-            SampleDataStep("checker", 400, data),
-            IngestStep((str(table),), str(tmp_path / "ingested"), target="class"),
-            FitStep(data, model, candidates=20, tolerance=1e-3),
-            EvaluateStep(str(tmp_path / "ingested"), model),
-            PredictStep(model, str(table), str(tmp_path / "predictions")),
-        ),
-        engine,
-        started=lambda number, step: started.append(number),
+    pipeline = _pipeline(
+        tmp_path,
+        SampleDataStep("checker", 400, data),
+        IngestStep((str(table),), str(tmp_path / "ingested"), target="class"),
+        FitStep(data, model, candidates=20, tolerance=1e-3),
+        EvaluateStep(str(tmp_path / "ingested"), model),
+        PredictStep(model, str(table), str(tmp_path / "predictions")),
     )
+    heard: list[RunEvent] = []
+    outcome = run_steps(pipeline, engine, heard=heard)
+    results = [entry.made for entry in outcome.steps]
     assert [type(result) for result in results] == [
         DatasetWritten,
         DatasetWritten,
@@ -44,39 +107,411 @@ def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
         ModelEvaluated,
         PredictionsWritten,
     ]
-    assert started == [1, 2, 3, 4, 5]
+    assert [event.step.number for event in heard if isinstance(event, StepStarted)] == [1, 2, 3, 4, 5]
     assert isinstance(results[3], ModelEvaluated)
     assert results[3].scores.scores.rows == 2
+    again = run_steps(pipeline, engine)
+    assert again.status == "fresh"
+    assert [entry.result for entry in again.steps] == json.loads(json.dumps([entry.result for entry in outcome.steps]))
+
+
+def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    assert work.run(pipeline).status == "done"
+    assert work.done == ["b", "c", "d"]
+    assert (tmp_path / "d").read_text() == "d(c(b(1)),1)"
+    work.done.clear()
+    os.utime(tmp_path / "a", (1, 1))  # touched, not changed
+    assert work.run(pipeline).status == "fresh"
+    (tmp_path / "c").unlink()
+    assert work.run(pipeline).status == "done"
+    assert work.done == ["c"]  # which is what it was, so that nothing follows from it
+    work.done.clear()
+    (tmp_path / "b").write_text("somebody else's")
+    with pytest.raises(OutputExistsError, match="`overwrite: true`"):
+        work.run(pipeline)
+    (tmp_path / "b").unlink()
+    work.run(pipeline)
+    assert work.done == ["b"]
+    work.done.clear()
+    (tmp_path / "a").write_text("2")
+    work.run(pipeline)
+    assert work.done == ["b", "c", "d"]
+    work.done.clear()
+    last = pipeline.steps[2]
+    assert isinstance(last, EvaluateStep)
+    changed = replace(pipeline, steps=(*pipeline.steps[:2], replace(last, roc_auc=False)))
+    work.run(changed)
+    assert work.done == ["d"]
+
+
+def test_run__steps_may_move_and_places_may_change(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    work.run(pipeline)
+    work.done.clear()
+    first = EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "z"))
+    assert work.run(replace(pipeline, steps=(first, *pipeline.steps))).steps[1].status == "fresh"
+    assert work.done == ["z"]
+
+
+@hypothesis_settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_run__ends_where_doing_everything_anew_would(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    names = [f"s{number}" for number in range(data.draw(st.integers(1, 3)))]
+    for name in names:
+        (folder / name).write_text("0")
+    steps: list[Step] = []
+    for number in range(data.draw(st.integers(1, 6))):
+        read, *further = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))
+        out = f"o{number}"
+        model = str(folder / further[0]) if further else None
+        steps.append(EvaluateStep(str(folder / read), model, out=str(folder / out)))
+        names.append(out)
+    pipeline = _pipeline(folder, *steps)
+    work = Copies(folder)
+    for turn in range(data.draw(st.integers(1, 6))):
+        for source in [name for name in names if name.startswith("s")]:
+            if data.draw(st.booleans()):
+                (folder / source).write_text(str(turn))
+        for out in [name for name in names if name.startswith("o")]:
+            if data.draw(st.integers(0, 5)) == 0:
+                (folder / out).unlink(missing_ok=True)
+        left = data.draw(st.integers(0, 2 * len(steps)))
+
+        def kill(moment: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Killed
+
+        work.kill = kill
+        try:
+            work.run(pipeline)
+        except Killed:
+            continue
+        finally:
+            work.kill = lambda moment: None
+        _check_all(folder, steps)
+        work.done.clear()
+        assert work.run(pipeline).status == "fresh"
+        assert work.done == []
+    work.run(pipeline)
+    _check_all(folder, steps)
+
+
+def _check_all(folder: Path, steps: list[Step]) -> None:
+    for step in steps:
+        assert isinstance(step, EvaluateStep)
+        assert step.out is not None
+        reads = [step.data] if step.model is None else [step.data, step.model]
+        expected = f"{Path(step.out).name}({','.join(Path(name).read_text() for name in reads)})"
+        assert Path(step.out).read_text() == expected
+
+
+def test_run__what_a_killed_step_left_is_its_own(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+
+    def kill(moment: str) -> None:
+        if moment == "after":
+            raise Killed
+
+    work.kill = kill
+    with pytest.raises(Killed):
+        work.run(pipeline)
+    assert (tmp_path / "b").exists()
+    work.kill = lambda moment: None
+    assert [entry.status for entry in work.run(pipeline).steps] == ["done", "done", "done"]
+
+
+def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").write_text("mine")
+    for _ in range(2):
+        with pytest.raises(OutputExistsError, match=r"step 1 \(evaluate\)"):
+            work.run(pipeline)
+    assert (tmp_path / "b").read_text() == "mine"
+
+
+def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    work.run(pipeline)
+    work.done.clear()
+    for number, path in enumerate(sorted((tmp_path / "state" / "steps").iterdir())):
+        path.write_text(["{", "[]", '{"format": 1, "key": 5, "inputs": 1, "outputs": []}'][number])
+    pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
+    assert work.run(pipeline).status == "done"
+    assert len(work.done) == 3
 
 
 def test_run__checks_all_steps_before_the_first(engine: Engine, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    pipeline = _pipeline(SampleDataStep("checker", 10, data), FitStep(data, "model", lambda_v=-1.0))
+    pipeline = _pipeline(tmp_path, SampleDataStep("checker", 10, data), FitStep(data, "model", lambda_v=-1.0))
     with pytest.raises(InputError, match=r"step 2 \(fit\).*Penalties must be finite and not negative"):
-        run_pipeline(pipeline, engine)
+        run_steps(pipeline, engine)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_run__a_failing_step_is_named_and_ends_the_run(engine: Engine, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     pipeline = _pipeline(
+        tmp_path,
         SampleDataStep("checker", 10, data),
         FitStep(str(tmp_path / "other"), str(tmp_path / "model")),
         SampleDataStep("checker", 10, str(tmp_path / "more")),
+        lines=(1, 4, 9),
     )
-    with pytest.raises(StorageError, match=r"example.yaml, step 2 \(fit\): There is nothing at .*other"):
-        run_pipeline(pipeline, engine)
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+    heard: list[RunEvent] = []
+    with pytest.raises(StorageError, match=r"example.yaml, line 4, step 2 \(fit\): There is nothing at .*other"):
+        run_steps(pipeline, engine, heard=heard)
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "state"}
+    failed, ended = heard[-2:]
+    assert isinstance(failed, StepFailed)
+    assert failed.step.name == "fit-2"
+    assert isinstance(ended, RunEnded)
+    assert (ended.status, "nothing at" in ended.message) == ("failed", True)
+
+
+def test_run__an_unexpected_error_is_told_and_raised_as_it_is(tmp_path: Path) -> None:
+    def broken(step: Step) -> Any:
+        raise ZeroDivisionError("by zero")
+
+    heard: list[RunEvent] = []
+    with pytest.raises(ZeroDivisionError):
+        run_pipeline(_chain(tmp_path), broken, listen=heard.append, check=lambda pipeline: None)
+    assert isinstance(heard[-2], StepFailed)
+    assert "ZeroDivisionError: by zero" in heard[-2].error.seen
+    assert isinstance(heard[-1], RunEnded)
+    assert heard[-1].status == "failed"
 
 
 def test_run__existing_output_advises_what_a_file_can_say(engine: Engine, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    run_pipeline(_pipeline(SampleDataStep("checker", 10, data)), engine)
+    results_of(_pipeline(tmp_path, SampleDataStep("checker", 10, data)), engine)
+    elsewhere = Pipeline("example.yaml", "", {}, (SampleDataStep("checker", 10, data),), state=str(tmp_path / "other"))
     with pytest.raises(OutputExistsError, match="`overwrite: true`"):
-        run_pipeline(_pipeline(SampleDataStep("checker", 10, data)), engine)
-    run_pipeline(_pipeline(SampleDataStep("checker", 10, data, overwrite=True)), engine)
+        results_of(elsewhere, engine)
+    results_of(replace(elsewhere, steps=(SampleDataStep("checker", 10, data, overwrite=True),)), engine)
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "mine.txt").write_text("mine")
     with pytest.raises(OutputExistsError, match="remove it yourself"):
-        run_pipeline(_pipeline(SampleDataStep("checker", 10, str(tmp_path / "text"), overwrite=True)), engine)
+        results_of(_pipeline(tmp_path, SampleDataStep("checker", 10, str(tmp_path / "text"), overwrite=True)), engine)
     assert (tmp_path / "text" / "mine.txt").read_text() == "mine"
+
+
+def _gate(passed: bool, accepted: bool = False) -> GateAnswered:
+    return GateAnswered(passed, ("It is too much.",), accepted, (), None, None, None)
+
+
+@pytest.mark.parametrize(("if_no", "status"), [("fail", "refused"), ("stop", "stopped")])
+def test_run__a_gate_that_says_no_ends_it(if_no: Any, status: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    gate = GateStep(results=str(tmp_path / "a"), if_no=if_no)
+    pipeline = _pipeline(tmp_path, gate, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "b")))
+    work, asked, answer = Copies(tmp_path), [], _gate(False)
+
+    def perform(step: Step) -> Any:
+        if isinstance(step, GateStep):
+            asked.append(step)
+            return answer
+        return work.perform(step)
+
+    def run() -> tuple[RunOutcome, list[RunEvent]]:
+        heard: list[RunEvent] = []
+        return run_pipeline(pipeline, perform, listen=heard.append, check=lambda pipeline: None), heard
+
+    for repeated in (False, True):
+        outcome, heard = run()
+        assert (outcome.status, outcome.reasons) == (status, ("It is too much.",))
+        assert [entry.status for entry in outcome.steps] == ["fresh" if repeated else "done", "left out"]
+        refused = [event for event in heard if isinstance(event, GateRefused)]
+        assert [(event.repeated, event.stops) for event in refused] == [(repeated, if_no == "stop")]
+    assert len(asked) == 1
+    assert not (tmp_path / "b").exists()
+    pipeline = replace(pipeline, steps=(replace(gate, accept=True), pipeline.steps[1]))
+    answer = _gate(False, accepted=True)
+    assert run()[0].status == "done"
+    assert (tmp_path / "b").exists()
+    assert run()[0].status == "fresh"
+
+
+def test_run__from_a_step_and_one_alone(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    work.run(pipeline)
+    work.done.clear()
+    (tmp_path / "a").write_text("2")
+    outcome = work.run(pipeline, part=Part(2, forced=True))
+    assert work.done == ["c", "d"]
+    assert [entry.status for entry in outcome.steps] == ["not looked at", "done", "done"]
+    work.done.clear()
+    assert work.run(pipeline, part=Part(3, 3)).status == "fresh"
+    assert work.run(pipeline, part=Part(1, 1)).status == "done"
+    assert work.done == ["b"]
+
+
+def test_step_number__by_number_name_and_kind(tmp_path: Path) -> None:
+    pipeline = _pipeline(
+        tmp_path,
+        EvaluateStep("a"),
+        EvaluateStep("b"),
+        FitStep("c", "d"),
+        GateStep(results="e"),
+        names=("", "x", "", "3"),
+    )
+    assert [step_number(pipeline, text) for text in ("1", "evaluate-1", "x", "fit", "3", "gate")] == [1, 1, 2, 3, 4, 4]
+    for text in ("evaluate", "0", "5", "y"):
+        with pytest.raises(InputError, match="Its steps are evaluate-1, x, fit-3, 3"):
+            step_number(pipeline, text)
+    with pytest.raises(InputError, match=r"Did you mean fit-3\?"):
+        step_number(pipeline, "fit-4")
+
+
+def test_run__what_it_changes_itself_does_not_make_it_stale(tmp_path: Path) -> None:
+    """The first step reads what the last one adds to."""
+    work = Copies(tmp_path)
+    first = EvaluateStep(str(tmp_path / "a"), str(tmp_path / "total"), out=str(tmp_path / "b"))
+    last = EvaluateStep(str(tmp_path / "b"), out=str(tmp_path / "total"))
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "total").write_text("0")
+    pipeline = _pipeline(tmp_path, first, replace(last, overwrite=True))
+    assert work.run(pipeline).status == "done"
+    assert work.run(pipeline).status == "fresh"
+    (tmp_path / "a").write_text("2")
+    assert work.run(pipeline).status == "done"
+    assert work.run(pipeline).status == "fresh"
+    assert work.done == ["b", "total"] * 2
+
+
+@pytest.mark.parametrize(("overlap", "status"), [("leave", "left"), ("wait", "done")])
+def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    pipeline = replace(_chain(tmp_path), overlap=overlap)
+    work, go = Copies(tmp_path), threading.Event()
+    outcomes: list[RunOutcome] = []
+    waited: list[str] = []
+    code = (
+        "import sys\nfrom protodask.pipeline.state import State\n"
+        f"with State({str(tmp_path / 'state')!r}).sole_run(False) as alone:\n"
+        "    print(alone, flush=True)\n    sys.stdin.read()\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as other:
+        try:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            assert other.stdout.readline().strip() == "True"
+            with pytest.raises(ProtodaskError, match=rf"under way \(process {other.pid}, since .*--overlap wait"):
+                work.run(replace(pipeline, overlap="refuse"))
+
+            def hear(text: str) -> None:
+                waited.append(text)
+                go.set()
+
+            def run() -> None:
+                outcomes.append(work.run(pipeline, waiting=hear))
+                go.set()
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            assert go.wait(60)
+            assert outcomes == [] or overlap == "leave"
+            other.stdin.close()
+            thread.join(60)
+        finally:
+            other.kill()
+    assert [outcome.status for outcome in outcomes] == [status]
+    assert len(waited) == (overlap == "wait")
+    assert all(f"process {other.pid}" in text for text in waited)
+
+
+def test_state__the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
+    state = State(str(tmp_path / "state"))
+    code = (
+        "import os, signal\nfrom protodask.pipeline.state import State\n"
+        f"with State({state.folder!r}).sole_run(False):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=False)
+    assert done.returncode == -9
+    with state.sole_run(False) as alone:
+        assert alone
+
+
+def test_run__the_record_of_a_fit_with_other_data_goes(engine: Engine, tmp_path: Path) -> None:
+    data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
+    steps = (SampleDataStep("checker", 400, str(data)), FitStep(str(data), str(model), candidates=20, tolerance=1e-5))
+    pipeline = _pipeline(tmp_path, *steps)
+    heard: list[RunEvent] = []
+
+    def interrupted(step: Step) -> Any:
+        from protodask.pipeline.perform import perform
+        from protodask.prototypes.history import FitEvent, IterationDone
+
+        def stop(event: FitEvent) -> None:
+            if isinstance(event, IterationDone) and event.iteration == 1:
+                raise KeyboardInterrupt
+
+        return perform(step, engine, (stop,))
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(pipeline, interrupted, listen=heard.append)
+    assert isinstance(heard[-1], RunEnded)
+    assert heard[-1].status == "interrupted"
+    assert (tmp_path / "model.zarr.run").is_dir()
+    other = replace(pipeline, steps=(replace(steps[0], rows=500), steps[1]))
+    outcome = run_steps(other, engine)
+    assert [entry.status for entry in outcome.steps] == ["done", "done"]
+    assert not (tmp_path / "model.zarr.run").exists()
+    made = outcome.steps[1].made
+    assert isinstance(made, ModelFitted)
+    assert made.model.provenance["fits"][0]["rows"] == 500
+
+
+def test_run__without_work_imports_little(tmp_path: Path) -> None:
+    pipeline = written_pipeline(
+        tmp_path, "steps:\n  - sample-data: {kind: checker, rows: 300, out: '${folder}/d.zarr'}\n"
+        "  - fit: {data: '${folder}/d.zarr', out: '${folder}/m.zarr', candidates: 20, tolerance: 0.01}\n"
+        "  - evaluate: {data: '${folder}/d.zarr', model: '${folder}/m.zarr', out: '${folder}/s.json'}\n",
+    )  # fmt: skip
+    with thread_engine(1) as engine:
+        results_of(pipeline, engine)
+    code = (
+        "import sys\nfrom protodask.cli import app\n"
+        f"app(['run', {pipeline.path!r}], standalone_mode=False)\n"
+        "heavy = {'numpy', 'zarr', 'dask', 'distributed', 'pandas', 'pyarrow', 'scipy', 'sklearn'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, timeout=60, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines() == ["There is nothing to do: everything is up to date.", "[]"]
+    assert done.stderr.count("is up to date") == 3
+
+
+def test_events__tell_of_every_step(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    heard: list[RunEvent] = []
+    (tmp_path / "a").write_text("1")
+    work.run(pipeline, listen=heard.append)
+    kinds = [type(event).__name__ for event in heard]
+    assert kinds == ["RunStarted", *["StepStarted", "StepDone"] * 3, "RunEnded"]
+    assert [event.why for event in heard if isinstance(event, StepStarted)] == ["it was never done"] * 3
+    assert all(event.seconds >= 0 for event in heard if isinstance(event, StepDone))
+    heard.clear()
+    (tmp_path / "c").write_text("x")
+    with pytest.raises(OutputExistsError):
+        work.run(pipeline, listen=heard.append)
+    (started,) = [event for event in heard if isinstance(event, StepStarted)]
+    assert started.why == f"{tmp_path / 'c'} was changed by others"
+    assert [event.step.number for event in heard if isinstance(event, StepFresh)] == [1]

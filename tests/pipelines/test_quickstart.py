@@ -44,13 +44,11 @@ def test_quickstart__does_the_main_job_and_can_be_repeated(tmp_path: Path, monke
 
     again = _run("--json")
     assert again.exit_code == 0, again.output
-    results = json.loads(again.stdout)
-    assert [entry["step"] for entry in results] == ["sample-data", "sample-data", "fit", "evaluate", "predict"]
-    assert results[3]["result"] == scores
-
-    refused = _run("--set", "overwrite=false")
-    assert refused.exit_code == 1
-    assert "`overwrite: true`" in refused.stderr
+    found = json.loads(again.stdout)
+    assert found["status"] == "fresh"
+    assert [entry["step"] for entry in found["steps"]] == ["sample-data", "sample-data", "fit", "evaluate", "predict"]
+    assert {entry["status"] for entry in found["steps"]} == {"fresh"}
+    assert found["steps"][3]["result"] == scores
     assert json.loads((tmp_path / "quickstart" / "scores.json").read_text()) == scores
 
 

@@ -13,11 +13,12 @@ from protodask.data.schema import Label
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.evaluation.calibration import finish_calibration
+from protodask.evaluation.row_sample import spread
 from protodask.explain.contributions import explain_rows
 from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.report.content import Content
 from protodask.explain.report.drift import Drift, measure_drift, sample_familiarity
-from protodask.explain.report.profile import Profile, Range, no_range, profile, spread
+from protodask.explain.report.profile import Profile, Range, no_range, profile
 from protodask.explain.report.statistics import RowStatistics, assess, row_statistics
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint

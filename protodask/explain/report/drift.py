@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import Label
-from protodask.explain.report.profile import Profile, spread
+from protodask.evaluation.row_sample import spread
+from protodask.evaluation.shifts import holm
+from protodask.explain.report.profile import Profile
 from protodask.prototypes.model import PrototypeSet, familiarity
 
 Floats = NDArray[np.float64]
@@ -185,16 +187,6 @@ def distance(before: NDArray[np.floating], after: NDArray[np.floating]) -> tuple
         return 0.0, 1.0
     found = ks_2samp(before, after, method="exact" if len(before) * len(after) <= MOST_PATHS else "asymp")
     return float(found.statistic), float(found.pvalue)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment: `max_{j <= i} min(1, (m - j + 1) p_(j))`, in the order given."""
-    adjusted = [1.0] * len(p_values)
-    highest = 0.0
-    for position, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, (len(p_values) - position) * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
 
 
 def outside_p_value(rows_before: float, rows_after: float, share: float) -> float:

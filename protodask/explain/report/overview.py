@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from protodask.evaluation.row_moments import Estimate
 from protodask.explain.report.content import Content, figure
-from protodask.explain.report.intervals import Estimate
 from protodask.explain.report.statistics import Metric, Quality
 from protodask.explain.report.text import (
     Html,

@@ -18,7 +18,7 @@ from protodask.evaluation.calibration import CalibrationSums, calibration_sums, 
 from protodask.evaluation.metrics import EvaluationPartial, evaluation_partial, merge_evaluations
 from protodask.evaluation.outcomes import PROBABILITY, OutcomeSums, read_outcomes
 from protodask.evaluation.roc import Areas, curve_bytes, finish_areas
-from protodask.explain.report.intervals import (
+from protodask.evaluation.row_moments import (
     Estimate,
     Moments,
     area_interval,
@@ -29,7 +29,8 @@ from protodask.explain.report.intervals import (
     moments,
     share_interval,
 )
-from protodask.explain.report.profile import Profile, Range, merge_profiles, profile_block, sample_size
+from protodask.evaluation.row_sample import sample_size
+from protodask.explain.report.profile import Profile, Range, merge_profiles, profile_block
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 

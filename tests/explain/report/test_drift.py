@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import false_discovery_control, ks_2samp
 
 from protodask.engine import Engine, array_source
+from protodask.evaluation.shifts import holm
 from protodask.explain.report.drift import (
     distance,
-    holm,
     judge,
     measure_drift,
     outside_p_value,

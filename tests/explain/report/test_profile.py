@@ -9,18 +9,15 @@ from hypothesis import strategies as st
 
 from protodask.data.keyed import keyed_draws, stream_key
 from protodask.engine import Block, Engine, array_source
+from protodask.evaluation.row_sample import SAMPLE_STREAM, RowSample, sample_size, spread
 from protodask.explain.report.profile import (
-    SAMPLE_STREAM,
     Profile,
     Range,
-    RowSample,
     merge_profiles,
     no_profile,
     no_range,
     profile,
     profile_block,
-    sample_size,
-    spread,
 )
 from protodask.prototypes.candidates import priority
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from protodask.explain.report.intervals import (
+from protodask.evaluation.row_moments import (
     Estimate,
     area_interval,
     effective_rows,

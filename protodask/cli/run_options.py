@@ -1,0 +1,187 @@
+"""Who hears of a run besides the terminal: the options on logs, notifications and metrics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from protodask.cli.console import complain, plain
+from protodask.cli.errors import wrong_use
+
+if TYPE_CHECKING:
+    from protodask.cli.progress import Reporter
+    from protodask.pipeline.notify import Notify
+    from protodask.pipeline.run_events import RunEvent, RunListener
+    from protodask.pipeline.run_log import Level, WriteLine
+
+UNATTENDED = "For runs that nobody watches"
+
+
+@dataclass(frozen=True)
+class Telling:
+    """The options on who is told of a run."""
+
+    log: Annotated[
+        Literal["lines", "json"],
+        typer.Option(
+            "--log",
+            envvar="PROTODASK_LOG",
+            help="What standard error gets: lines for people, or a JSON object a line.",
+            rich_help_panel=UNATTENDED,
+        ),
+    ] = "lines"
+    log_file: Annotated[
+        str | None,
+        typer.Option(
+            "--log-file",
+            metavar="FILE",
+            envvar="PROTODASK_LOG_FILE",
+            help="Append the log as JSON to this file, too.",
+            rich_help_panel=UNATTENDED,
+        ),
+    ] = None
+    notify: Annotated[
+        str | None,
+        typer.Option(
+            "--notify",
+            metavar="URL",
+            envvar="PROTODASK_NOTIFY",
+            help="Send a POST here when the run fails and when a gate says no. Others can read a command line, but not "
+            "the environment.",
+            rich_help_panel=UNATTENDED,
+        ),
+    ] = None
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE",
+            envvar="PROTODASK_METRICS",
+            help="Write the figures of the run to this file, as OpenMetrics text.",
+            rich_help_panel=UNATTENDED,
+        ),
+    ] = None
+
+
+TELL_NOBODY = Telling()
+"""What a command gets that is not called from the command line."""
+
+
+class Told:
+    """Passes on what happens: to the terminal, and to those that the options and the pipeline file name."""
+
+    def __init__(self, pipeline: str, json_only: bool, sinks: tuple[WriteLine, ...]) -> None:
+        self._pipeline = pipeline
+        self._json_only = json_only
+        self._sinks = sinks
+        self._listeners: list[RunListener] = []
+        self._urls: set[str] = set()
+        self._steps = 0
+        self._ended = False
+        self._reporter: Reporter | None = None
+
+    @property
+    def lines(self) -> WriteLine | None:
+        """Takes the lines of a reporter, if they are not for people."""
+        return self.line if self._json_only else None
+
+    def add(self, listener: RunListener) -> None:
+        """Let another one hear the events."""
+        self._listeners.append(listener)
+
+    def show_on(self, reporter: Reporter | None) -> None:
+        """Let lines go through what has the terminal while something runs."""
+        self._reporter = reporter
+
+    def notify(self, settings: Notify) -> None:
+        """Send notifications like that; to one address only once."""
+        from protodask.pipeline.notify import webhook
+
+        if settings.url not in self._urls:
+            self._urls.add(settings.url)
+            self.add(webhook(settings, self.warn))
+
+    def on_event(self, event: RunEvent) -> None:
+        from protodask.pipeline.run_events import RunEnded, RunStarted
+
+        match event:
+            case RunStarted():
+                self._steps = event.steps
+            case RunEnded():
+                self._ended = True
+        for listen in self._listeners:
+            listen(event)
+        if self._json_only:
+            return
+        from protodask.cli.show_run import describe_event
+
+        for line in describe_event(event, self._steps):
+            self.line(line)
+
+    def line(self, text: str) -> None:
+        """A line on how far things are."""
+        if self._json_only:
+            self._write("info", text)
+        elif self._reporter is not None:
+            self._reporter.line(text)
+        else:
+            typer.echo(plain(text), err=True)
+
+    def warn(self, text: str) -> None:
+        """A warning: to all that get lines."""
+        self._write("warning", text)
+        if not self._json_only:
+            self.line(f"Warning: {text}")
+
+    def complain(self, seen: str, remedy: str) -> None:
+        """What went wrong. To those who wait for the end of a run it is that, if there was none."""
+        from protodask.pipeline.run_events import RunEnded
+
+        if not self._ended:
+            self._ended = True
+            end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}")
+            for listen in self._listeners:
+                listen(end)
+        if not self._json_only:
+            complain(seen, remedy)
+
+    def _write(self, level: Level, text: str) -> None:
+        from protodask.pipeline.run_log import log_text
+
+        for sink in self._sinks:
+            log_text(sink, level, text)
+
+
+@contextmanager
+def telling_of(pipeline: str, options: Telling, only_looks: bool) -> Iterator[Told]:
+    """What tells of a run to those whom the options name; nobody but the terminal of a command that `only_looks`."""
+    from protodask.pipeline.run_log import lines_to_file, lines_to_stream, run_log
+
+    if only_looks:
+        yield Told(pipeline, False, ())
+        return
+    json_only = options.log == "json"
+    sinks = (
+        *([lines_to_stream(sys.stderr)] if json_only else []),
+        *([lines_to_file(options.log_file)] if options.log_file is not None else []),
+    )
+    told = Told(pipeline, json_only, sinks)
+    for sink in sinks:
+        told.add(run_log(sink))
+    if options.metrics is not None:
+        from protodask.pipeline.run_metrics import run_metrics
+
+        told.add(run_metrics(options.metrics, told.warn))
+    if options.notify is not None:
+        from protodask.pipeline.notify import notify_at
+
+        with wrong_use():
+            settings = notify_at(options.notify)
+        told.notify(settings)
+    yield told

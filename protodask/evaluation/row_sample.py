@@ -1,0 +1,106 @@
+"""A sample of rows of bounded size, whatever their number: those of smallest priority, which depends on the row's
+number alone, so it is the same however the rows are cut into blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.keyed import keyed_draws, smallest, stream_key
+from protodask.data.schema import FEATURES
+from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.evaluation.given_rows import usable_weights
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SAMPLE_ROWS = 10_000
+"""Two samples of this size tell distributions apart that differ by 0.02 anywhere."""
+
+SAMPLE_BYTES = 32 * 2**20
+"""What the features of a sample may take: with more than some hundred features, it has fewer rows."""
+
+FEWEST_SAMPLE_ROWS = 200
+
+SAMPLE_STREAM = 0x7265706F
+"""What tells the draw here from all others, which are keyed by row number as well."""
+
+
+@dataclass(frozen=True)
+class RowSample:
+    """Rows in the order of their priority, `n` of them."""
+
+    priority: NDArray[np.uint64]
+    rows: Integers
+    weight: Floats
+    features: NDArray[np.floating]
+
+
+def sample_size(n_features: int) -> int:
+    """Rows of a sample: 10,000, or as many as fit into 32 MiB, but at least 200."""
+    return max(FEWEST_SAMPLE_ROWS, min(SAMPLE_ROWS, SAMPLE_BYTES // (8 * max(n_features, 1))))
+
+
+def sample_rows(rows: Integers, weight: Floats, features: NDArray[np.floating], most: int) -> RowSample:
+    """The sample of some rows, all of positive weight."""
+    found = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
+    chosen = smallest(found, most)
+    return RowSample(found[chosen], rows[chosen], weight[chosen], features[chosen])
+
+
+def no_sample(n_features: int) -> RowSample:
+    """The sample of no rows: the identity of merging."""
+    return RowSample(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, n_features)))
+
+
+def merge_samples(most: int, left: RowSample, right: RowSample) -> RowSample:
+    """The sample of the rows of both."""
+    joined = np.concatenate([left.priority, right.priority])
+    chosen = smallest(joined, most)
+    return RowSample(
+        joined[chosen],
+        np.concatenate([left.rows, right.rows])[chosen],
+        np.concatenate([left.weight, right.weight])[chosen],
+        np.concatenate([left.features, right.features])[chosen],
+    )
+
+
+def spread(sample: RowSample) -> Integers:
+    """Positions in a sample, so that each row of it occurs in proportion to its weight: `n_eff` of them.
+
+    Rows of equal weight occur once each. Otherwise the positions are where `(i + 1/2) / n_eff` falls in the running sum
+    of the weights; the order of the rows is random already.
+    """
+    if len(sample.weight) == 0 or (sample.weight == sample.weight[0]).all():
+        return np.arange(len(sample.weight))
+    total = np.cumsum(sample.weight)
+    count = max(1, round(float(total[-1]) ** 2 / float(sample.weight @ sample.weight)))
+    found: Integers = np.searchsorted(total, (np.arange(count) + 0.5) / count * total[-1])
+    return found
+
+
+@dataclass(frozen=True)
+class MergeSamples:
+    """Merging of samples of up to `most` rows."""
+
+    most: int
+
+    def __call__(self, left: RowSample, right: RowSample) -> RowSample:
+        return merge_samples(self.most, left, right)
+
+
+def _sample_block(block: Block, most: int) -> RowSample:
+    weight, features = usable_weights(block), block[FEATURES.name]
+    if weight is None:
+        return sample_rows(block.rows, np.ones(block.n_rows), features, most)
+    kept = weight > 0
+    return sample_rows(block.rows[kept], weight[kept], features[kept], most)
+
+
+def draw_sample(engine: Engine, source: Source, most: int) -> RowSample:
+    """One pass over a source of features."""
+    sampling: Reduction[RowSample, RowSample] = Reduction(_sample_block, MergeSamples(most), identity)
+    return engine.reduce(source, sampling, most, label="sample rows")

@@ -1,0 +1,111 @@
+"""How far two distributions over the same bins are apart, and whether that may be chance.
+
+`n` and `m` rows, of which `a_b` and `b_b` fall into bin `b` of `B`; `p_b` and `q_b` are the shares. The size of a shift
+is the population stability index
+
+    PSI = sum_b (p_b - q_b) ln(p_b / q_b),    p_b = (a_b + 1/2) / (n + B/2),
+
+with half a row added to each bin, so that an empty one counts as rare, not as impossible. Without any shift `PSI n m /
+(n + m)` is about chi-square with `B - 1` degrees of freedom, as is Pearson's statistic
+
+    X^2 = n m sum_b (a_b / n - b_b / m)^2 / (a_b + b_b),
+
+to which it is equal up to terms of third order, and which keeps closer to that distribution where bins hold few rows:
+the p-value is that of `X^2`. Bins that hold fewer than 10 rows of the smaller sample by expectation are put together
+for it, and each is tested by itself as well: given `a_b + b_b`, `b_b` is hypergeometric. The smallest of these p-values
+counts, times their number (Bonferroni).
+
+Rows with weights count as `n = (sum s)^2 / sum s^2` rows. All of this takes rows for independent. Where they come in
+clusters, such as the rows of one customer or one hour, chance makes larger differences, and p-values are too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+FEW = 10.0
+"""Expected rows below which a bin is tested by itself."""
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: `max_{j <= i} min(1, (m - j + 1) p_(j))`, in the order given."""
+    adjusted = [1.0] * len(p_values)
+    highest = 0.0
+    for position, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, (len(p_values) - position) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def stability_index(before: Floats, after: Floats) -> float:
+    """Population stability index of rows by bin (B,), as the module says; 0 where either has no rows."""
+    n, m = float(before.sum()), float(after.sum())
+    if n <= 0 or m <= 0:
+        return 0.0
+    p, q = (before + 0.5) / (n + len(before) / 2), (after + 0.5) / (m + len(after) / 2)
+    return float(np.sum((p - q) * np.log(p / q)))
+
+
+def shift_p_value(before: Floats, after: Floats) -> float:
+    """Probability of so large a difference between rows by bin (B,) of one distribution; 1 where nobody can tell."""
+    from scipy.stats import chi2
+
+    total = before + after
+    n, m = float(before.sum()), float(after.sum())
+    if n <= 0 or m <= 0:
+        return 1.0
+    present = total > 0
+    rare = present & (total * min(n, m) / (n + m) < FEW)
+    groups = [np.array([before[index], after[index]]) for index in np.flatnonzero(present & ~rare)]
+    if rare.any():
+        rest = np.array([before[rare].sum(), after[rare].sum()])
+        if rest.sum() * min(n, m) / (n + m) >= FEW or not groups:
+            groups.append(rest)
+        else:
+            smallest = min(range(len(groups)), key=lambda index: float(groups[index].sum()))
+            groups[smallest] = groups[smallest] + rest
+    found = [_one_bin(before[index], after[index], n, m) for index in np.flatnonzero(rare)]
+    if len(groups) > 1:
+        table = np.array(groups)
+        statistic = n * m * float(np.sum(np.square(table[:, 0] / n - table[:, 1] / m) / table.sum(axis=1)))
+        found.append(float(chi2.sf(statistic, len(groups) - 1)))
+    return min(1.0, len(found) * min(found)) if found else 1.0
+
+
+def _one_bin(before: float, after: float, n: float, m: float) -> float:
+    """Two-sided p-value of one bin, twice that of the nearer side."""
+    from scipy.stats import hypergeom
+
+    rows, inside, drawn, found = round(n + m), round(before + after), round(m), round(after)
+    distribution = hypergeom(rows, min(inside, rows), min(drawn, rows))
+    return min(1.0, 2 * float(min(distribution.cdf(found), distribution.sf(found - 1))))
+
+
+def share_at_least(count: float, rows: float, chance: float) -> float:
+    """Clopper and Pearson's lower bound for a share of which `count` of `rows` were seen: it errs with this chance."""
+    from scipy.stats import beta
+
+    if count <= 0 or rows <= 0:
+        return 0.0
+    return float(beta.ppf(chance, count, max(rows - count, 0.0) + 1))
+
+
+def mean_difference(
+    before: tuple[float, float, float], after: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Difference of two means, its standard error, and `z`; each mean comes with its variance and number of rows.
+
+    `se^2 = var_1 / (n - 1) + var_2 / (m - 1)`; `z` is 0 where either has fewer than two rows.
+    """
+    difference = after[0] - before[0]
+    if min(before[2], after[2]) <= 1:
+        return difference, float("nan"), 0.0
+    error = float(np.sqrt(before[1] / (before[2] - 1) + after[1] / (after[2] - 1)))
+    if error == 0:
+        return difference, 0.0, 0.0 if difference == 0 else float(np.copysign(np.inf, difference))
+    return difference, error, difference / error

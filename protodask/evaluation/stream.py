@@ -1,0 +1,228 @@
+"""Rows as a model sees them, in sums of bounded size: features by bins, familiarity, classes, outcomes.
+
+`N` rows with weights `s`, `D` features, `K` classes of the model. One pass over the rows; a second one, before it,
+where the bins of features are not known yet: they are laid through a sample that is keyed by row number. Features of up
+to 20 different values have a bin for each, and one for all other values; the others have 10 bins between their deciles.
+Values are looked at as float32, so that the type that a table or a dataset has makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.keyed import keyed_draws, smallest, stream_key
+from protodask.data.schema import FEATURES, TARGET
+from protodask.data.summary import Summary, merge_summaries, summarize_rows
+from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
+from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
+from protodask.evaluation.outcomes import Outcomes
+from protodask.evaluation.paired import row_losses
+from protodask.evaluation.row_moments import Moments, merge_moments, moments, no_moments
+from protodask.evaluation.row_sample import SAMPLE_STREAM, draw_sample, sample_size, spread
+from protodask.prototypes.model import PrototypeSet, familiarity
+from protodask.prototypes.scoring import predict_features
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+QUANTILE_BINS = 10
+MOST_VALUES = 20
+MOST_BINS = MOST_VALUES + 1
+
+ROWS_PER_VALUE = 5
+"""Of a sample of fewer rows for each of its different values nobody knows whether there are others."""
+
+CALIBRATION_BINS = 10
+
+FAMILIARITY_LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Shares of the rows that the first bins of familiarity end at."""
+
+LARGEST = np.finfo(np.float32).max
+
+SAMPLED = 10_000
+"""Rows whose familiarity is kept, for its quantiles: they are known up to 0.01 in share."""
+
+LOSS, CORRECT, RESIDUAL = 0, 1, 2
+"""Figures of a labelled row: its loss, whether it is predicted right, and then `[k = y] - p_k` of each class."""
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Bins of the real line: below, between and from the `points` on; or, `by_value`, each point and all the rest."""
+
+    points: Floats
+    by_value: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.points) + 1
+
+    def place(self, values: NDArray[np.floating]) -> Integers:
+        """The bin of each value; a point belongs to the bin above it, or is one. All other values are the last bin."""
+        rounded = _rounded(values)
+        if not self.by_value:
+            return np.searchsorted(self.points, rounded, side="right").astype(np.int64)
+        found = np.searchsorted(self.points, rounded)
+        there = self.points[np.minimum(found, len(self.points) - 1)] == rounded
+        return np.where(there, found, len(self.points)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What rows are to be described by. Pickled with each task."""
+
+    model: PrototypeSet
+    n_batches: int
+    features: tuple[Bins, ...]
+    familiarity: Bins
+    codes: Integers | None
+    """Number of each target code: those of the model's classes first, then those that it does not know."""
+    n_labels: int
+
+
+@dataclass(frozen=True)
+class StreamSums:
+    """Sums over rows of positive weight; merges as a monoid."""
+
+    summary: Summary
+    """Of the features, all rows as of one class."""
+    weight_squares: float
+    counts: Floats
+    """`sum s` of each feature by bin (D, 21)."""
+    familiarity: Floats
+    """`sum s` by bin of familiarity."""
+    predicted: Floats
+    """`sum s` by predicted class (K,)."""
+    probability: Floats
+    """`sum s p_k` (K,)."""
+    labels: Floats
+    """`sum s` by class, those that the model does not know at the end."""
+    figures: Moments
+    """Of labelled rows: see `LOSS`."""
+    calibration: CalibrationSums
+    priority: NDArray[np.uint64]
+    """Of the rows whose familiarity is kept (n,)."""
+    sampled: Floats
+    """Familiarity and weight of these (n, 2)."""
+
+
+def sum_stream(block: Block, watch: Watch) -> StreamSums:
+    """The sums over a block."""
+    weight, features, rows = usable_weights(block), block[FEATURES.name], block.rows
+    target = None if watch.codes is None else watch.codes[block[TARGET.name]]
+    if weight is not None and not (weight > 0).all():
+        kept = weight > 0
+        features, rows, weight = features[kept], rows[kept], weight[kept]
+        target = None if target is None else target[kept]
+    model, n_classes = watch.model, watch.model.n_classes
+    counted = np.ones(len(rows)) if weight is None else weight
+    ((probability, evidence),) = predict_features(features, model, [watch.n_batches])
+    counts = np.zeros((len(watch.features), MOST_BINS))
+    for column, bins in enumerate(watch.features):
+        counts[column] = np.bincount(bins.place(features[:, column]), weights=counted, minlength=MOST_BINS)
+    draws = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
+    chosen = smallest(draws, SAMPLED)
+    labels, figures = np.zeros(watch.n_labels), no_moments(RESIDUAL + n_classes)
+    calibration = calibration_sums(Outcomes(probability[:0], np.zeros(0, dtype=np.intp), np.zeros(0)), CALIBRATION_BINS)
+    if target is not None:
+        labels = np.bincount(target, weights=counted, minlength=watch.n_labels).astype(np.float64)
+        figures = moments(_figures(probability, target, watch.n_labels), counted)
+        calibration = calibration_sums(Outcomes(probability, target.astype(np.intp), counted), CALIBRATION_BINS)
+    return StreamSums(
+        summarize_rows(features, np.zeros(len(rows), dtype=np.int32), weight, 1),
+        float(np.square(counted).sum()),
+        counts,
+        np.bincount(watch.familiarity.place(evidence), weights=counted, minlength=watch.familiarity.count).astype(
+            np.float64
+        ),
+        np.bincount(probability.argmax(axis=1), weights=counted, minlength=n_classes).astype(np.float64),
+        counted @ probability.astype(np.float64),
+        labels,
+        figures,
+        calibration,
+        draws[chosen],
+        np.column_stack([evidence[chosen], counted[chosen]]),
+    )
+
+
+def _figures(probability: Floats, target: Integers, n_labels: int) -> Floats:
+    n_classes = probability.shape[1]
+    own = np.arange(n_classes)
+    loss = row_losses(probability, own, target, n_labels, "log-loss")
+    correct = probability.argmax(axis=1) == target
+    return np.column_stack([loss, correct, (target[:, None] == own) - probability])
+
+
+def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
+    """The sums over the rows of both."""
+    joined = np.concatenate([left.priority, right.priority])
+    chosen = smallest(joined, SAMPLED)
+    return StreamSums(
+        merge_summaries(left.summary, right.summary),
+        left.weight_squares + right.weight_squares,
+        left.counts + right.counts,
+        left.familiarity + right.familiarity,
+        left.predicted + right.predicted,
+        left.probability + right.probability,
+        left.labels + right.labels,
+        merge_moments(left.figures, right.figures),
+        merge_calibrations(left.calibration, right.calibration),
+        joined[chosen],
+        np.concatenate([left.sampled, right.sampled])[chosen],
+    )
+
+
+STREAM: Reduction[StreamSums, StreamSums] = Reduction(sum_stream, merge_streams, identity)
+
+
+def _rounded(values: NDArray[np.floating]) -> Floats:
+    with np.errstate(over="ignore"):  # what is too large for float32 is a very large value all the same
+        return np.clip(values.astype(np.float32), -LARGEST, LARGEST).astype(np.float64)
+
+
+def lay_bins(values: NDArray[np.floating]) -> Bins:
+    """Bins for a feature, from the values of a sample (n,)."""
+    rounded = _rounded(values)
+    different = np.unique(rounded)
+    if len(different) <= MOST_VALUES and len(different) * ROWS_PER_VALUE <= len(rounded):
+        return Bins(different, by_value=True)
+    return Bins(quantile_points(rounded, np.arange(1, QUANTILE_BINS) / QUANTILE_BINS), by_value=False)
+
+
+def quantile_points(values: Floats, levels: Floats) -> Floats:
+    """Different values that stand at these levels of a sample (n,), ascending."""
+    found: Floats = np.unique(_rounded(np.quantile(values, levels, method="higher")))
+    return found
+
+
+def learn_bins(engine: Engine, source: Source, model: PrototypeSet, n_batches: int) -> tuple[tuple[Bins, ...], Bins]:
+    """Bins of features and of familiarity, in one pass over a source of features."""
+    sample = draw_sample(engine, check_rows(source), sample_size(model.n_features))
+    features = sample.features[spread(sample)]
+    if len(features) == 0:
+        check_weight(0.0)
+    evidence = familiarity(model.scores(features, [n_batches])[0])
+    return (
+        tuple(lay_bins(features[:, column]) for column in range(model.n_features)),
+        Bins(quantile_points(evidence, np.array(FAMILIARITY_LEVELS)), by_value=False),
+    )
+
+
+def watch_stream(engine: Engine, source: Source, watch: Watch) -> StreamSums:
+    """One pass of the model over a source of features, and of targets if the watch has codes for them."""
+    found = engine.reduce(check_rows(source), STREAM, engine.share(watch), label="monitor")
+    check_weight(found.summary.weight)
+    return found
+
+
+def weighted_quantiles(values: Floats, weight: Floats, levels: Sequence[float]) -> list[float]:
+    """The smallest value at or below which lies at least this share of the weight, for each level."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weight[order])
+    places = np.searchsorted(total, np.array(levels) * total[-1])
+    return [float(value) for value in values[order][np.minimum(places, len(values) - 1)]]

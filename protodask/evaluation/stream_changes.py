@@ -1,0 +1,268 @@
+"""What changed between two profiles of rows, by figures that already allow for noise.
+
+A figure is the size of a change where the change is significant, and 0 where it may be chance: a limit for it then
+needs no allowance for the number of rows. Each of the six families of tests (features, classes, predictions,
+familiarity, calibration, loss) errs with a probability of at most `significance`, adjusted by Holm's method within the
+family. The default, 5e-5, lets 20 runs of all six pass without a false alarm with a probability of `1 - 120 * 5e-5 =
+0.994`, and sees changes of four standard errors. Rows that come in clusters need a smaller one; see `shifts` for that
+and for the tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.schema import Label
+from protodask.evaluation.shifts import holm, mean_difference, share_at_least, shift_p_value, stability_index
+from protodask.evaluation.stream import LOSS, RESIDUAL
+from protodask.evaluation.stream_profile import OutcomeProfile, StreamProfile
+
+Floats = NDArray[np.float64]
+
+SIGNIFICANCE = 5e-5
+
+FEWEST_CASES = 20.0
+"""Rows of a class, the mean of what is expected and seen, below which its mean is too far from normal for a test."""
+
+
+@dataclass(frozen=True)
+class FeatureChange:
+    """One feature in the rows of the reference (`before`) and in those looked at (`after`)."""
+
+    name: str
+    index: float
+    """Population stability index."""
+    p_value: float
+    """Adjusted for the number of features."""
+    mean_before: float
+    mean_after: float
+    deviation_before: float
+    significant: bool
+
+
+@dataclass(frozen=True)
+class ShareChange:
+    """Shares of classes before and after."""
+
+    labels: tuple[Label, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    index: float
+    p_value: float
+    shift: float
+    """Largest difference of a share if it is significant, else 0."""
+
+
+@dataclass(frozen=True)
+class FamiliarityChange:
+    """How familiar rows are to the model, before and after."""
+
+    index: float
+    p_value: float
+    shift: float
+    """The index if it is significant, else 0."""
+    below_1_percent: float
+    """Share of the rows that are less familiar than 99 per cent of those before."""
+    below_5_percent: float
+    rare: float
+    """Lower bound of the first: of more than this share that is so with a probability of `1 - significance`."""
+
+
+@dataclass(frozen=True)
+class OutcomeChange:
+    """How right the model is, before and after."""
+
+    residual_before: tuple[float, ...]
+    """Mean of `[k = y] - p_k` of each class: how much more often it occurs than predicted (K,)."""
+    residual_after: tuple[float, ...]
+    p_values: tuple[float, ...]
+    """Of their differences, adjusted for the number of classes."""
+    calibration_shift: float
+    """Largest significant difference of them, else 0."""
+    loss_difference: float
+    loss_standard_error: float | None
+    loss_p_value: float
+    """One-sided."""
+    loss_increase: float
+    """The difference if it is significant, else 0."""
+
+
+@dataclass(frozen=True)
+class StreamChanges:
+    """Everything that was compared."""
+
+    significance: float
+    features: tuple[FeatureChange, ...]
+    """The largest significant index first."""
+    labels: ShareChange | None
+    predictions: ShareChange
+    familiarity: FamiliarityChange
+    outcomes: OutcomeChange | None
+
+    @property
+    def drifted(self) -> tuple[FeatureChange, ...]:
+        """The features whose change is significant."""
+        return tuple(feature for feature in self.features if feature.significant)
+
+
+def compare_profiles(before: StreamProfile, after: StreamProfile, significance: float = SIGNIFICANCE) -> StreamChanges:
+    """Compare two profiles over the same bins, of the same model."""
+    outcomes, labels = None, None
+    if before.outcomes is not None and after.outcomes is not None:
+        outcomes = _outcomes(before, after, before.outcomes, after.outcomes, significance)
+        labels = _labels(before, after, before.outcomes, after.outcomes, significance)
+    return StreamChanges(
+        significance,
+        _features(before, after, significance),
+        labels,
+        _shares(before, after, before.classes, before.predicted, after.predicted, significance),
+        _familiarity(before, after, significance),
+        outcomes,
+    )
+
+
+def _features(before: StreamProfile, after: StreamProfile, significance: float) -> tuple[FeatureChange, ...]:
+    pairs = [
+        (before.effective(old.counts), after.effective(new.counts))
+        for old, new in zip(before.features, after.features, strict=True)
+    ]
+    adjusted = holm([shift_p_value(*pair) for pair in pairs])
+    found = [
+        FeatureChange(
+            old.name, stability_index(*pair), p_value, old.mean, new.mean, old.deviation, p_value < significance
+        )
+        for old, new, pair, p_value in zip(before.features, after.features, pairs, adjusted, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda feature: (not feature.significant, -feature.index)))
+
+
+def _shares(
+    before: StreamProfile,
+    after: StreamProfile,
+    labels: Sequence[Label],
+    old: Floats,
+    new: Floats,
+    significance: float,
+) -> ShareChange:
+    first, second = old / before.weight, new / after.weight
+    effective = before.effective(old), after.effective(new)
+    p_value = shift_p_value(*effective)
+    return ShareChange(
+        tuple(labels),
+        tuple(first.tolist()),
+        tuple(second.tolist()),
+        stability_index(*effective),
+        p_value,
+        float(np.abs(second - first).max()) if p_value < significance else 0.0,
+    )
+
+
+def _labels(
+    before: StreamProfile, after: StreamProfile, old: OutcomeProfile, new: OutcomeProfile, significance: float
+) -> ShareChange:
+    """Classes by label: either may have some that the model does not know. True is no 1 here."""
+    keys = dict.fromkeys((type(label), label) for label in (*before.classes, *before.unknown, *after.unknown))
+    place = {key: number for number, key in enumerate(keys)}
+    counts = np.zeros((2, len(keys)))
+    for row, profile, weights in ((0, before, old.labels), (1, after, new.labels)):
+        for label, weight in zip((*profile.classes, *profile.unknown), weights.tolist(), strict=True):
+            counts[row, place[type(label), label]] += weight
+    return _shares(before, after, [key[1] for key in keys], counts[0], counts[1], significance)
+
+
+def _familiarity(before: StreamProfile, after: StreamProfile, significance: float) -> FamiliarityChange:
+    old, new = before.effective(before.familiarity_counts), after.effective(after.familiarity_counts)
+    index, p_value = stability_index(old, new), shift_p_value(old, new)
+    # The first bins end at 1 and 5 per cent; of a model that hardly tells rows apart some of these levels are one.
+    share = np.cumsum(after.familiarity_counts) / after.weight
+    below = [float(share[place]) if place < len(share) - 1 else 0.0 for place in (0, 1)]
+    return FamiliarityChange(
+        index,
+        p_value,
+        index if p_value < significance else 0.0,
+        below[0],
+        below[1],
+        share_at_least(below[0] * after.effective_rows, after.effective_rows, significance),
+    )
+
+
+def _outcomes(
+    before: StreamProfile, after: StreamProfile, old: OutcomeProfile, new: OutcomeProfile, significance: float
+) -> OutcomeChange:
+    def moments(profile: StreamProfile, found: OutcomeProfile, figure: int) -> tuple[float, float, float]:
+        return float(found.mean[figure]), float(found.variance[figure]), profile.effective_rows
+
+    n_classes = len(before.classes)
+    differences, p_values = [], []
+    for position in range(n_classes):
+        figure = RESIDUAL + position
+        difference, _, z = mean_difference(moments(before, old, figure), moments(after, new, figure))
+        tested = all(_cases(profile, found, position) for profile, found in ((before, old), (after, new)))
+        differences.append(difference)
+        p_values.append(math.erfc(abs(z) / math.sqrt(2)) if tested else 1.0)
+    # Of two classes, the second says the same as the first.
+    adjusted = p_values if n_classes == 2 else holm(p_values)
+    significant = [abs(found) for found, p in zip(differences, adjusted, strict=True) if p < significance]
+    gap, error, z = mean_difference(moments(before, old, LOSS), moments(after, new, LOSS))
+    loss_p_value = math.erfc(z / math.sqrt(2)) / 2
+    return OutcomeChange(
+        tuple(old.mean[RESIDUAL:].tolist()),
+        tuple(new.mean[RESIDUAL:].tolist()),
+        tuple(adjusted),
+        max(significant, default=0.0),
+        gap,
+        None if math.isnan(error) else error,
+        loss_p_value,
+        gap if loss_p_value < significance else 0.0,
+    )
+
+
+def _cases(profile: StreamProfile, found: OutcomeProfile, position: int) -> bool:
+    """Whether a class, and the others, have rows enough for the mean to be about normal."""
+    share = (float(profile.probability[position]) + float(found.labels[position]) / profile.weight) / 2
+    return min(share, 1 - share) * profile.effective_rows >= FEWEST_CASES
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """Expected calibration error of a model on some rows."""
+
+    value: float
+    """Mean over classes of `sum_b W_b |predicted_b - observed_b| / W`, 10 bins `b` of the probability."""
+    standard_error: float
+    """`sqrt(sum_b (W_b / W)^2 observed_b (1 - observed_b) / n_b)`, as if each difference kept its sign."""
+
+
+def calibration_error(found: OutcomeProfile) -> CalibrationError:
+    """Its size even for a perfect model is about that of its standard error times the root of the number of bins."""
+    weight, squares, predicted, outcome = found.calibration
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = np.where(weight > 0, outcome / weight, 0.0)
+        variance = np.where(weight > 0, squares * observed * (1 - np.minimum(observed, 1.0)), 0.0)
+    total = float(weight.sum(axis=1).max())
+    errors = np.abs(predicted - outcome).sum(axis=1) / total
+    spread = np.sqrt(np.maximum(variance, 0).sum(axis=1)) / total
+    return CalibrationError(float(errors.mean()), float(np.sqrt(np.square(spread).mean())))
+
+
+def calibration_table(found: OutcomeProfile, classes: Sequence[Label]) -> list[dict[str, Any]]:
+    """Predicted and observed share by class and bin, without empty bins, as plain values."""
+    rows = []
+    weight, _, predicted, outcome = found.calibration
+    for position, label in enumerate(classes):
+        bins = [
+            {
+                "share_of_rows": float(weight[position, b] / weight[position].sum()),
+                "predicted": float(predicted[position, b] / weight[position, b]),
+                "observed": float(outcome[position, b] / weight[position, b]),
+            }
+            for b in np.flatnonzero(weight[position] > 0)
+        ]
+        rows.append({"label": label, "bins": bins})
+    return rows

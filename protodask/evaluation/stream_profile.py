@@ -1,0 +1,266 @@
+"""A profile: what rows looked like to a model, as a sealed record of bounded size that later rows are compared with.
+
+`D` features, `K` classes of the model. Everything in it is a sum over rows, but the quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.schema import Label
+from protodask.evaluation.row_moments import effective_rows
+from protodask.evaluation.stream import (
+    CALIBRATION_BINS,
+    FAMILIARITY_LEVELS,
+    LOSS,
+    MOST_VALUES,
+    RESIDUAL,
+    Bins,
+    StreamSums,
+    weighted_quantiles,
+)
+
+Floats = NDArray[np.float64]
+
+FORMAT, VERSION = "protodask-profile", 1
+
+RECORD = RecordKind(
+    "profile",
+    FORMAT,
+    VERSION,
+    "Make one with `protodask monitor`.",
+    "Make it again, or restore it from a copy.",
+)
+
+QUANTILES = {"p01": 0.01, "p05": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99}
+"""Levels of familiarity by their names, which hold no dots."""
+
+
+@dataclass(frozen=True)
+class FeatureProfile:
+    """One feature: its moments, and the weight of the rows in each of its bins."""
+
+    name: str
+    bins: Bins
+    counts: Floats
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class OutcomeProfile:
+    """How right a model was on labelled rows."""
+
+    labels: Floats
+    """`sum s` by class: those of the model (K,), then those that it does not know."""
+    mean: Floats
+    """Of the figures of a row: loss, whether it is right, `[k = y] - p_k` of each class (2 + K,)."""
+    variance: Floats
+    calibration: Floats
+    """Weight, sum of `s^2`, predicted probability and outcomes, by class and bin of the probability (4, K, 10)."""
+
+
+@dataclass(frozen=True)
+class StreamProfile:
+    """What some rows looked like to a model."""
+
+    model: str
+    """Its fingerprint."""
+    n_batches: int
+    classes: tuple[Label, ...]
+    """Of the model (K,)."""
+    unknown: tuple[Label, ...]
+    """Classes that the rows may have and the model does not know."""
+    rows: int
+    weight: float
+    effective_rows: float
+    features: tuple[FeatureProfile, ...]
+    familiarity: Bins
+    familiarity_counts: Floats
+    quantiles: Mapping[str, float]
+    """Of the familiarity, by the names of `QUANTILES`."""
+    predicted: Floats
+    """`sum s` by predicted class (K,)."""
+    probability: Floats
+    """Mean predicted probability of each class (K,)."""
+    outcomes: OutcomeProfile | None
+    """None where the rows had no classes."""
+
+    def effective(self, weights: Floats) -> Floats:
+        """Sums of weights as numbers of rows of equal weight that would tell as much."""
+        return weights * (self.effective_rows / self.weight)
+
+    @property
+    def log_loss(self) -> float | None:
+        """Mean loss, bounded as `paired` says."""
+        return None if self.outcomes is None else float(self.outcomes.mean[LOSS])
+
+
+def make_profile(
+    found: StreamSums,
+    fingerprint: str,
+    n_batches: int,
+    names: tuple[str, ...],
+    features: tuple[Bins, ...],
+    familiarity: Bins,
+    classes: tuple[Label, ...],
+    unknown: tuple[Label, ...] | None,
+) -> StreamProfile:
+    """The profile that the sums of some rows amount to; `unknown` is None where they have no classes."""
+    summary = found.summary
+    quantiles = weighted_quantiles(found.sampled[:, 0], found.sampled[:, 1], list(QUANTILES.values()))
+    outcomes = None
+    if unknown is not None:
+        calibration = found.calibration
+        outcomes = OutcomeProfile(
+            found.labels,
+            found.figures.mean,
+            found.figures.squares / found.figures.weight,
+            np.stack([calibration.weight, calibration.squares, calibration.predicted, calibration.outcome]),
+        )
+    return StreamProfile(
+        fingerprint,
+        n_batches,
+        classes,
+        unknown or (),
+        summary.rows,
+        summary.weight,
+        effective_rows(summary.weight, found.weight_squares),
+        tuple(
+            FeatureProfile(
+                name, bins, found.counts[column, : bins.count], float(summary.mean[column]), float(deviation)
+            )
+            for column, (name, bins, deviation) in enumerate(zip(names, features, summary.deviation, strict=True))
+        ),
+        familiarity,
+        found.familiarity,
+        dict(zip(QUANTILES, quantiles, strict=True)),
+        found.predicted,
+        found.probability / summary.weight,
+        outcomes,
+    )
+
+
+def profile_record(profile: StreamProfile) -> dict[str, Any]:
+    """The profile as a sealed JSON object."""
+    outcomes = profile.outcomes
+    record = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": profile.model,
+        "batches": profile.n_batches,
+        "classes": list(profile.classes),
+        "unknown_classes": list(profile.unknown),
+        "rows": profile.rows,
+        "weight": profile.weight,
+        "effective_rows": profile.effective_rows,
+        "features": [
+            {
+                "name": feature.name,
+                "mean": feature.mean,
+                "deviation": feature.deviation,
+                "by_value": feature.bins.by_value,
+                "points": feature.bins.points.tolist(),
+                "counts": feature.counts.tolist(),
+            }
+            for feature in profile.features
+        ],
+        "familiarity_points": profile.familiarity.points.tolist(),
+        "familiarity_counts": profile.familiarity_counts.tolist(),
+        "familiarity_quantiles": list(profile.quantiles.values()),
+        "predicted": profile.predicted.tolist(),
+        "probability": profile.probability.tolist(),
+        "outcomes": None
+        if outcomes is None
+        else {
+            "labels": outcomes.labels.tolist(),
+            "mean": outcomes.mean.tolist(),
+            "variance": outcomes.variance.tolist(),
+            "calibration": outcomes.calibration.reshape(-1).tolist(),
+        },
+    }
+    return seal(record, RECORD.name)
+
+
+def read_profile(content: object, where: str) -> StreamProfile:
+    """The profile in what a file of `protodask monitor` holds, checked."""
+    fields = recognize(content.get("profile") if isinstance(content, Mapping) else None, RECORD, where)
+    unseal(fields)
+    classes, unknown = fields.labels("classes"), fields.labels("unknown_classes")
+    if len(classes) < 2:
+        fields.damaged("there are fewer than two classes")
+    weight, effective = (float(fields.floats(name, None)[0]) for name in ("weight", "effective_rows"))
+    if not (weight > 0 and effective > 0):
+        fields.damaged("it is of no rows")
+    familiarity = Bins(_points(fields, "familiarity_points", len(FAMILIARITY_LEVELS)), by_value=False)
+    quantiles = fields.floats("familiarity_quantiles", len(QUANTILES)).tolist()
+    return StreamProfile(
+        fields.text("model"),
+        fields.integer("batches", 0),
+        classes,
+        unknown,
+        fields.integer("rows", 1),
+        weight,
+        effective,
+        tuple(_feature(record, fields) for record in fields.objects("features")),
+        familiarity,
+        _counts(fields, "familiarity_counts", familiarity.count),
+        dict(zip(QUANTILES, quantiles, strict=True)),
+        _counts(fields, "predicted", len(classes)),
+        _counts(fields, "probability", len(classes)),
+        _outcomes(fields, len(classes), len(unknown)),
+    )
+
+
+def _feature(record: Mapping[str, Any], above: Fields) -> FeatureProfile:
+    fields = Fields(record, above.where, above.what, above.remedy)
+    by_value = record.get("by_value")
+    if not isinstance(by_value, bool):
+        fields.damaged("by_value is no truth value")
+    bins = Bins(_points(fields, "points", MOST_VALUES), by_value)
+    return FeatureProfile(
+        fields.text("name"),
+        bins,
+        _counts(fields, "counts", bins.count),
+        float(fields.floats("mean", None)[0]),
+        float(fields.floats("deviation", None)[0]),
+    )
+
+
+def _outcomes(above: Fields, n_classes: int, n_unknown: int) -> OutcomeProfile | None:
+    record = above.record.get("outcomes")
+    if record is None:
+        return None
+    if not isinstance(record, Mapping):
+        above.damaged("the outcomes are no object")
+    fields = Fields(record, above.where, above.what, above.remedy)
+    calibration = _counts(fields, "calibration", 4 * n_classes * CALIBRATION_BINS)
+    return OutcomeProfile(
+        _counts(fields, "labels", n_classes + n_unknown),
+        fields.floats("mean", RESIDUAL + n_classes),
+        _counts(fields, "variance", RESIDUAL + n_classes),
+        calibration.reshape(4, n_classes, CALIBRATION_BINS),
+    )
+
+
+def _points(fields: Fields, name: str, most: int) -> Floats:
+    values = fields.record.get(name)
+    length = len(values) if isinstance(values, list) else 0
+    found = fields.floats(name, length)
+    if not 1 <= length <= most or (np.diff(found) <= 0).any():
+        fields.damaged(f"{name} are no bins")
+    return found
+
+
+def _counts(fields: Fields, name: str, length: int) -> Floats:
+    found = fields.floats(name, length)
+    if (found < 0).any() or not math.isfinite(found.sum()):
+        fields.damaged(f"{name} holds something else than sums of weights")
+    return found

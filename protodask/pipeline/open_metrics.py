@@ -1,0 +1,100 @@
+"""Figures for Prometheus and its kin, in a text that follows both OpenMetrics 1.0 and the older format of Prometheus.
+
+All figures are gauges: it is the type that both formats write alike, and node_exporter's collector of text files reads
+the older one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\.)*)"')
+_SAMPLE = re.compile(rf"({NAME.pattern})\{{((?:{_LABEL.pattern}(?:,|(?=\}})))*)\}} (\S+)")
+_ESCAPED = re.compile(r"\\(.)")
+
+END = "# EOF\n"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Figures of one name. `unit` is the end of the name, where it is one."""
+
+    name: str
+    help: str
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One figure: which family it is of, its labels in their order, and its value."""
+
+    family: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+    def label(self, name: str) -> str | None:
+        return dict(self.labels).get(name)
+
+
+def sample(family: Family, labels: Mapping[str, str], value: float) -> Sample:
+    """A figure of a family."""
+    return Sample(family.name, tuple(labels.items()), float(value))
+
+
+def to_text(families: Sequence[Family], samples: Iterable[Sample]) -> str:
+    """The text: families in their order, with the figures there are of them, the last of those with the same labels."""
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {family.name: {} for family in families}
+    for each in samples:
+        found[each.family][tuple((name, _clean(text)) for name, text in each.labels)] = each.value
+    return "".join(line for family in families for line in _lines(family, found[family.name])) + END
+
+
+def _lines(family: Family, values: Mapping[tuple[tuple[str, str], ...], float]) -> Iterator[str]:
+    if not values:
+        return
+    yield f"# TYPE {family.name} gauge\n"
+    if family.unit is not None:
+        yield f"# UNIT {family.name} {family.unit}\n"
+    yield f"# HELP {family.name} {_escape(family.help)}\n"
+    for labels, value in values.items():
+        shown = ",".join(f'{name}="{_escape(text)}"' for name, text in labels)
+        yield f"{family.name}{{{shown}}} {_number(value)}\n"
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def _clean(text: str) -> str:
+    # Lone surrogates, which names of files may have, are not to be written in UTF-8. Other separators of lines are none
+    # to the formats, but to some who read them.
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def from_text(text: str) -> Iterator[Sample]:
+    """The figures of a text such as `to_text` writes; lines of another form are passed over."""
+    for line in text.split("\n"):
+        found = _SAMPLE.fullmatch(line)
+        if found is None:
+            continue
+        labels = tuple((label[1], _unescape(label[2])) for label in _LABEL.finditer(found[2]))
+        try:
+            value = float(found[5])
+        except ValueError:
+            continue
+        yield Sample(found[1], labels, value)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text)

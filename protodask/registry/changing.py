@@ -1,0 +1,220 @@
+"""Changing a registry: its one file is replaced in one step, by one writer at a time.
+
+In a folder, a lock keeps a second writer waiting until the first has ended; the system drops it with a process that
+dies. At a URL there are no locks. S3 replaces the file only if nobody else has done so since it was read (a conditional
+write), and who is told that begins again with what is there now. So two that publish at once get numbers of their own,
+and neither's move of an alias is lost. Stores of other kinds know no such write here, and S3 servers of other makers
+may leave the condition aside: there the file is looked at once more after it was written, which catches all but a
+second writer that read before this look and writes after it. Its publication then takes the place of the first one,
+whose version is gone; so let one at a time write to a registry in such a store.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from protodask.data.local_files import delete, place_aside
+from protodask.data.locations import delete_below, inside, is_url, list_names, open_store, storage_errors, write_object
+from protodask.data.locks import sole_writer
+from protodask.data.registry_state import (
+    FOLDER,
+    REGISTRY_FILE,
+    VERSIONS,
+    RegistryState,
+    read_state,
+    require_state,
+    to_bytes,
+)
+from protodask.data.whole_files import write_whole
+from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask
+
+LOCK_SECONDS = 60.0
+"""How long a writer waits for another one: publishing takes seconds."""
+
+LOOK_SECONDS = 0.05
+
+TRIES = 20
+"""How often a change is begun again because others changed the registry meanwhile."""
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Which content the registry's file at a URL has: None is no file, or a store that does not say."""
+
+    text: str | None
+    conditional: bool
+
+
+def create(place: str) -> RegistryState:
+    """Make a registry where there is nothing, or an empty folder; one that is there stays as it is."""
+    found = read_state(place)
+    if found is not None:
+        return found
+    _check_empty(place)
+    with writing(place):
+        tag = _tag(place)
+        state = read_state(place)
+        if state is None:
+            _check_empty(place)
+            state = RegistryState()
+            if not _replaced(place, state, tag):
+                state = require_state(place)
+    return state
+
+
+def _check_empty(place: str) -> None:
+    with storage_errors(place, "looking at"):
+        if not is_url(place) and os.path.lexists(place) and not os.path.isdir(place):
+            raise InputError(f"{place} is not a folder.", "Give a registry a folder of its own.")
+        # Beside the file there may be its lock, and what a killed process left of it.
+        strangers = [name for name in list_names(place) if not name.startswith(f".{REGISTRY_FILE}.")]
+        if strangers and read_state(place) is None:
+            raise InputError(
+                f"{mask(place)} is no registry, and it holds other things, such as {strangers[0]!r}.",
+                "Give a registry a folder of its own.",
+            )
+
+
+def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tuple[RegistryState, RegistryState]:
+    """Change the state of a registry; the states before and after.
+
+    `changed` may write the folder of a version that it adds. It is called again, with the state as it is then, when
+    somebody else changed the registry meanwhile. What nobody lists is removed afterwards.
+    """
+    require_state(place)
+    with writing(place):
+        if not is_url(place):
+            _remove_unlisted(place, require_state(place))
+        for _ in range(TRIES):
+            # The tag is read first: if the state is newer than it, the condition fails and all begins anew.
+            tag = _tag(place)
+            before = require_state(place)
+            try:
+                after = changed(before)
+            except ProtodaskError:
+                # What was being written may have been removed by a writer that got its number.
+                if is_url(place) and require_state(place) != before:
+                    continue
+                raise
+            if after == before or _replaced(place, after, tag):
+                with suppress(OSError, StorageError):  # what cannot be removed now, the next writer removes
+                    _remove_unlisted(place, after)
+                return before, after
+    raise StorageError(
+        f"Others changed the registry {mask(place)} {TRIES} times in a row.", "Wait until they are done, and repeat."
+    )
+
+
+@contextmanager
+def writing(place: str) -> Iterator[None]:
+    """Keep other writers waiting; at a URL nobody can be kept from writing."""
+    if is_url(place):
+        yield
+        return
+    with storage_errors(place, "writing"):
+        os.makedirs(place, exist_ok=True)
+    file = os.path.join(os.path.realpath(place), REGISTRY_FILE)
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        lock = sole_writer(file)
+        try:
+            lock.__enter__()
+            break
+        except StorageError as error:
+            if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_SECONDS)
+    try:
+        yield
+    finally:
+        lock.__exit__(None, None, None)
+
+
+def new_folder(number: int) -> str:
+    """The name of a folder for a version, that no other writer has."""
+    return f"{number}-{secrets.token_hex(4)}"
+
+
+def remove_folder(place: str, name: str) -> None:
+    """Remove the folder of a version."""
+    if is_url(place):
+        delete_below(inside(place, VERSIONS), name)
+    else:
+        delete(os.path.join(place, VERSIONS, name))
+
+
+def _remove_unlisted(place: str, state: RegistryState) -> None:
+    """Remove versions that do not count: never finished, or removed from the list.
+
+    At a URL a living writer may be at work in the folder of a higher number than any that was given out. One of a
+    number that was given out to somebody else is lost to its writer in any case, who will begin again.
+    """
+    listed = {entry.folder for entry in state.entries.values()}
+    for name in list_names(place, VERSIONS):
+        found = FOLDER.fullmatch(name)
+        if found is not None and name not in listed and (not is_url(place) or int(found[1]) <= state.last):
+            remove_folder(place, name)
+
+
+def _replaced(place: str, state: RegistryState, tag: Tag) -> bool:
+    """Replace the file; False if somebody else did meanwhile."""
+    content = to_bytes(state.describe())
+    with storage_errors(place, "writing"):
+        if not is_url(place):
+            file = os.path.join(os.path.realpath(place), REGISTRY_FILE)
+            write_whole(file, place_aside(file), [content])
+            return True
+        if tag.conditional:
+            return _written_if(place, content, tag)
+        write_object(place, REGISTRY_FILE, content)
+    return read_state(place) == state
+
+
+def _tag(place: str) -> Tag:
+    if not is_url(place):
+        return Tag(None, False)
+    with storage_errors(place, "reading"):
+        store, key = _object(place)
+        if "s3" not in _protocols(store):
+            return Tag(None, False)
+        from zarr.core.sync import sync
+
+        try:
+            return Tag(str(sync(store.fs._info(key, refresh=True))["ETag"]), True)
+        except FileNotFoundError:
+            return Tag(None, True)
+
+
+def _written_if(place: str, content: bytes, tag: Tag) -> bool:
+    from zarr.core.sync import sync
+
+    condition = {"IfNoneMatch": "*"} if tag.text is None else {"IfMatch": tag.text}
+    store, key = _object(place)
+    try:
+        sync(store.fs._pipe_file(key, content, **condition))
+    except OSError:
+        # Asked again, the client may have been refused by its own first request: what counts is what is there.
+        now = read_state(place)
+        if now is not None and to_bytes(now.describe()) == content:
+            return True
+        if _tag(place) == tag:
+            raise
+        return False
+    return True
+
+
+def _object(place: str) -> tuple[Any, str]:
+    store = open_store(place)
+    return store, f"{store.path}/{REGISTRY_FILE}"
+
+
+def _protocols(store: Any) -> tuple[str, ...]:
+    protocol = store.fs.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

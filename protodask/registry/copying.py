@@ -1,0 +1,106 @@
+"""Copies of models and files, byte for byte, from and to folders and URLs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from protodask.data.bounded import open_anew, open_inside, open_named
+from protodask.data.generations import GENERATION
+from protodask.data.locations import inside, is_url, open_store, storage_errors, write_object
+from protodask.data.registry_state import DIGEST_BYTES
+from protodask.errors import InputError, StorageError
+from protodask.places import mask
+
+PIECE_BYTES = 2**20
+
+
+def copy_group(source: str, target: str) -> None:
+    """Copy all files of a group. Nothing is followed that is a link, and nothing read that is no regular file."""
+    for name in list(_names_below(source)):
+        with storage_errors(source, "reading"):
+            if is_url(source) or is_url(target):
+                _put(target, name, _read(source, name))
+                continue
+            place = os.path.join(target, *name.split("/"))
+            with storage_errors(target, "writing"):
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+            with open_inside(source, name) as file, open_anew(place) as copy:
+                shutil.copyfileobj(file, copy, PIECE_BYTES)
+
+
+def read_file(path: str) -> bytes:
+    """The content of a file that the user named."""
+    if is_url(path):
+        above, _, name = path.rpartition("/")
+        with storage_errors(path, "reading"):
+            return _read(above, name)
+    try:
+        with open_named(path) as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{path} is a folder.", "Attach single files.") from error
+    except OSError as error:
+        raise StorageError(f"The file {path} cannot be read ({error}).", "Check its permissions.") from error
+
+
+def digest(content: bytes) -> str:
+    """A digest of a file's content."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def write_file(folder: str, name: str, content: bytes) -> None:
+    """Write a file into a folder or below a URL."""
+    _put(folder, name, content)
+
+
+def _put(target: str, name: str, content: bytes) -> None:
+    with storage_errors(target, "writing"):
+        if is_url(target):
+            write_object(target, name, content)
+            return
+        place = os.path.join(target, *name.split("/"))
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open_anew(place) as file:
+            file.write(content)
+
+
+def _read(source: str, name: str) -> bytes:
+    if not is_url(source):
+        with open_inside(source, name) as file:
+            return file.read()
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+
+    content = sync(open_store(source, read_only=True).get(name, default_buffer_prototype()))
+    if content is None:
+        raise StorageError(f"There is nothing at {mask(inside(source, name))}.", "Check the address, and repeat.")
+    return bytes(content.to_bytes())
+
+
+def _names_below(place: str) -> Iterator[str]:
+    """Names of the files below a place, with slashes; what other writers left at a URL does not belong to it."""
+    if is_url(place):
+        from zarr.core.sync import sync
+
+        with storage_errors(place, "reading"):
+            found = sync(_keys(open_store(place, read_only=True)))
+        yield from (name for name in sorted(found) if not GENERATION.fullmatch(name.partition("/")[0]))
+        return
+    for folder, folders, files in os.walk(place):
+        folders.sort()
+        within = os.path.relpath(folder, place)
+        parts = [] if within == os.curdir else within.split(os.sep)
+        # A link to a folder is found among the folders: named, it is refused when it is read.
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        yield from ("/".join((*parts, name)) for name in sorted((*files, *links)))
+
+
+async def _keys(store: Any) -> list[str]:
+    listed: AsyncIterator[str] = store.list()
+    return [name async for name in listed]

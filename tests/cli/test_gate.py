@@ -1,0 +1,99 @@
+"""`protodask gate`."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def scores(call: Call, example: Any, tmp_path: Path) -> Path:
+    out = tmp_path / "scores.json"
+    assert call("evaluate", example.model, example.data, "--out", out).exit_code == 0
+    return out
+
+
+def test_gate__says_yes_and_no_to_figures(call: Call, scores: Path) -> None:
+    yes = call("gate", "--results", scores, "--limit", "accuracy>=0.5", "--limit", "confusion.0.0>=1")
+    assert yes.exit_code == 0, yes.output
+    assert "The gate says yes." in yes.stdout
+    assert "All 2 figures are within their limits." in yes.stdout
+    no = call("gate", "--results", scores, "--limit", "accuracy>=0.5", "--limit", "log_loss<=0.001")
+    assert no.exit_code == 3
+    assert "The gate says no." in no.stdout
+    assert "above its largest value 0.001." in no.stdout
+
+
+def test_gate__writes_its_answer_and_may_accept_a_no(call: Call, scores: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answer.json"
+    done = call("gate", "--results", scores, "--limit", "no.such<=1", "--accept", "--out", out, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found == json.loads(out.read_text())
+    assert (found["kind"], found["passed"], found["accepted"]) == ("gate", False, True)
+    assert found["figures"] == [{"name": "no.such", "value": None, "least": None, "most": 1.0, "passed": False}]
+    again = call("gate", "--results", scores, "--limit", "no.such<=1", "--out", out)
+    assert again.exit_code == 1
+    assert "overwrite" in again.output
+
+
+def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, example: Any, tmp_path: Path) -> None:
+    weak = tmp_path / "weak.zarr"
+    assert call("fit", example.data, "--out", weak, "--batches", 1, "--candidates", 3).exit_code == 0
+    better = call("gate", "--model", example.model, "--champion", weak, "--data", example.data, "--json")
+    assert better.exit_code == 0, better.output
+    found = json.loads(better.stdout)["comparison"]
+    assert found["rows"] == 300
+    assert 0 < found["gain_low"] < found["gain"] == pytest.approx(found["champion_loss"] - found["challenger_loss"])
+    table = call("gate", "--model", example.model, "--champion", weak, "--data", example.table, "--json")
+    assert json.loads(table.stdout)["comparison"] == found | {"data": str(example.table)}
+    worse = call("gate", "--model", weak, "--champion", example.model, "--data", example.data)
+    assert worse.exit_code == 3
+    assert "not above the margin of 0" in worse.stdout
+    same = call("gate", "--model", example.model, "--champion", example.model, "--data", example.data)
+    assert same.exit_code == 3, "a model is not better than itself"
+    newest = call(
+        "gate", "--model", example.model, "--champion", weak, "--data", example.data, "--newest", 120, "--json"
+    )
+    assert json.loads(newest.stdout)["comparison"]["rows"] == 120
+
+
+def test_gate__refuses_models_that_look_at_other_columns(call: Call, example: Any, tmp_path: Path) -> None:
+    data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
+    made = call(
+        "ingest", example.table, "--out", data, "--target", "outcome", "--drop", "colour",
+        "--ordinal", "size=small,medium,large",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert call("fit", data, "--out", model, "--candidates", 10).exit_code == 0
+    done = call("gate", "--model", model, "--champion", example.model, "--data", data)
+    assert done.exit_code == 1
+    assert "Compare models of the same features" in done.output
+    shutil.rmtree(model)
+    gone = call("gate", "--model", example.model, "--champion", model, "--data", example.data)
+    assert gone.exit_code == 1, "a place with a slip in it is no champion that is not there yet"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ([], "Give results with limits, or model, champion and data"),
+        (["--results", "x.json"], "have no limits"),
+        (["--limit", "a<=1"], "Name a JSON file"),
+        (["--results", "x.json", "--limit", "a<1"], "Write it like"),
+        (["--model", "m", "--data", "d"], "champion is missing"),
+        (["--model", "m", "--champion", "c", "--data", "d", "--confidence", "1"], "between 0 and 1"),
+        (["--model", "m", "--champion", "c", "--data", "d", "--draws", "3"], "from 100 to"),
+        (["--model", "m", "--champion", "c", "--data", "d", "--newest", "0"], "at least 1"),
+        (["--model", "m", "--champion", "c", "--data", "d", "--margin", "nan"], "least gain that counts"),
+    ],
+)
+def test_gate__wrong_use(arguments: list[str], remedy: str, call: Call) -> None:
+    done = call("gate", *arguments)
+    assert done.exit_code == 2, done.output
+    assert remedy in done.output

@@ -1,0 +1,114 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protodask.errors import FormatError, InputError, StorageError
+from protodask.pipeline.limits import check_limits, figure_names, judge_figures, parse_limits, read_results
+from protodask.pipeline.steps import Limit
+
+RESULTS = {
+    "log_loss": 0.25,
+    "drift": {"largest": 0.125, "a.b": {"c": 1}, "a": {"b.c": 2, "b": {"c": 3}}},
+    "classes": [{"label": "yes", "recall": 0.5}, {"label": "a.b", "recall": 0.75}],
+    "confusion": [[5, 1], [2, 4]],
+    "roc_auc": None,
+    "passed": True,
+    "kind": "scores",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log_loss", 0.25),
+        ("drift.largest", 0.125),
+        ("drift.a.b.c", 1),  # the longest name first
+        ("classes.yes.recall", 0.5),
+        ("classes.a.b.recall", 0.75),
+        ("confusion.1.0", 2),
+    ],
+)
+def test_judge_figures__finds_figures_by_path(name: str, value: float) -> None:
+    (figure,) = judge_figures(RESULTS, {name: Limit(value, value)})
+    assert (figure.value, figure.reason) == (value, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("drift.larges", r"no figure 'drift\.larges': there are drift\.largest"),
+        ("nothing", "there are log_loss, "),
+        ("roc_auc", "could not be measured"),
+        ("passed", "is no number: it is True"),
+        ("kind", "is no number: it is 'scores'"),
+        ("drift", r"more than one value, but there are .*drift\.largest"),
+        ("classes.0.recall", r"there are .*classes\.yes\.recall"),
+    ],
+)
+def test_judge_figures__of_what_is_no_number_says_no(name: str, said: str) -> None:
+    (figure,) = judge_figures(RESULTS, {name: Limit(most=1e300)})
+    assert figure.value is None
+    assert figure.reason is not None
+    assert re.search(said, figure.reason), figure.reason
+
+
+@given(st.floats(-5, 5), st.floats(-5, 5) | st.none(), st.floats(-5, 5) | st.none())
+def test_judge_figures__is_within_both_ends(value: float, least: float | None, most: float | None) -> None:
+    (figure,) = judge_figures({"x": value}, {"x": Limit(least, most)})
+    within = (least is None or value >= least) and (most is None or value <= most)
+    assert (figure.reason is None) == within
+    if figure.reason is not None:
+        assert f"{value:.6g}" in figure.reason
+
+
+def test_figure_names__are_all_found_again() -> None:
+    results: dict[str, Any] = {name: item for name, item in RESULTS.items() if name != "drift"}
+    names = list(figure_names(results))
+    assert {"classes.yes.recall", "confusion.0.1", "roc_auc"} <= set(names)
+    figures = judge_figures(results, {name: Limit(most=1e9) for name in names})
+    assert [figure.name for figure in figures if figure.reason] == ["roc_auc"]
+
+
+def test_parse_limits__takes_both_ends_of_a_figure_together() -> None:
+    found = parse_limits(["a.b>=0.5", "a.b <= 1e1", "c<=d<=-2"])
+    assert found == {"a.b": Limit(0.5, 10.0), "c<=d": Limit(None, -2.0)}
+
+
+@pytest.mark.parametrize("text", ["a", "a=1", "a<1", "<=1", " >=1", "a<=", "a<=x", "a<=nan", "a>=inf"])
+def test_parse_limits__refuses_what_is_no_limit(text: str) -> None:
+    with pytest.raises(InputError, match="Write it like drift.largest<=0.25"):
+        parse_limits([text])
+
+
+def test_parse_limits__refuses_two_of_one_kind() -> None:
+    with pytest.raises(InputError, match="Give the narrower one"):
+        parse_limits(["a<=1", "a<=2"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "remedy"),
+    [
+        (Limit(), "Give `least:` or `most:`"),
+        (Limit(float("nan")), "Give a number, or leave it out"),
+        (Limit(2, 1), "Exchange the two"),
+    ],
+)
+def test_check_limits__refuses_what_nothing_keeps_to(limit: Limit, remedy: str) -> None:
+    with pytest.raises(InputError, match=remedy):
+        check_limits({"a": limit})
+
+
+def test_read_results__names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "scores.json"
+    with pytest.raises(StorageError, match="that the step before ran"):
+        read_results(str(path))
+    path.write_text('{"a": 1,}')
+    with pytest.raises(FormatError, match="Give a file that --out of a command wrote"):
+        read_results(str(path))
+    path.write_text(json.dumps(RESULTS))
+    assert read_results(str(path)) == RESULTS

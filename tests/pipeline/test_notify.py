@@ -1,0 +1,324 @@
+"""Notifications, sent to servers on this machine that behave well and badly."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from protodask.errors import InputError
+from protodask.pipeline.notify import Notify, Occasion, check_notify, notify_at, shown_address, webhook
+from protodask.pipeline.run_events import (
+    GateRefused,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    Status,
+    StepFailed,
+    StepFresh,
+    StepIdentity,
+    StepStarted,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FIT, GATE = StepIdentity(2, "training", "fit"), StepIdentity(3, "better", "gate")
+ALL: tuple[Occasion, ...] = ("failure", "gate", "success", "fresh")
+NO = GateRefused(GATE, ("The log-loss is not better.",), stops=False)
+
+
+@dataclass
+class Server:
+    """What a server was sent, and how it answers: a list of status codes, the last for all that follow."""
+
+    port: int
+    codes: list[int] = field(default_factory=lambda: [200])
+    bodies: list[Any] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
+    act: Callable[[BaseHTTPRequestHandler], None] | None = None
+
+    def url(self, path: str = "/hook/secret-path") -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+@contextmanager
+def _serving() -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            found.methods.append("POST")
+            found.headers.append(dict(self.headers))
+            found.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if found.act is not None:
+                found.act(self)
+                return
+            code = found.codes.pop(0) if len(found.codes) > 1 else found.codes[0]
+            self.send_response(code)
+            if 300 <= code < 400:
+                self.send_header("Location", found.url("/elsewhere"))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            found.methods.append("GET")
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        found = Server(server.server_port)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield found
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with _serving() as found:
+        yield found
+
+
+def _tell(notify: Notify, *events: RunEvent) -> list[str]:
+    """What was complained of."""
+    complaints: list[str] = []
+    listen = webhook(notify, complaints.append, host="this-machine", pauses=(0.0, 0.0))
+    for event in (RunStarted("refresh.yaml", "run-7", NOON, 3), *events):
+        listen(event)
+    return complaints
+
+
+def _ended(status: Status, message: str = "") -> RunEnded:
+    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message)
+
+
+def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
+    error = InputError("There is no column y.", "Name another.")
+    complaints = _tell(
+        Notify(server.url()),
+        StepFresh(StepIdentity(1, "data", "ingest")),
+        StepStarted(FIT, "fit, a into b", "new"),
+        StepFailed(FIT, 1.0, error),
+        _ended("failed", str(error)),
+    )
+    assert complaints == []
+    assert server.bodies == [
+        {
+            "pipeline": "refresh.yaml",
+            "run": "run-7",
+            "occasion": "failure",
+            "status": "failed",
+            "step": {"number": 2, "name": "training", "kind": "fit"},
+            "message": "There is no column y. Name another.",
+            "reasons": [],
+            "host": "this-machine",
+            "time": "2026-03-01T12:00:00Z",
+            "seconds": 12.346,
+        }
+    ]
+    assert server.headers[0]["Content-Type"] == "application/json"
+
+
+def test_webhook__a_gate_gives_its_reasons(server: Server) -> None:
+    assert _tell(Notify(server.url()), StepStarted(GATE, "", ""), NO, _ended("refused", "The gate said no.")) == []
+    (body,) = server.bodies
+    assert (body["occasion"], body["reasons"]) == ("gate", ["The log-loss is not better."])
+    assert body["step"] == {"number": 3, "name": "better", "kind": "gate"}
+
+
+REPEATED = GateRefused(GATE, ("As before.",), stops=False, repeated=True)
+
+
+@pytest.mark.parametrize(
+    ("events", "occasion"),
+    [
+        ((_ended("failed"),), "failure"),
+        ((_ended("interrupted"),), "failure"),
+        ((NO, _ended("failed")), "failure"),
+        ((NO, _ended("refused")), "gate"),
+        ((NO, _ended("stopped")), "gate"),
+        ((NO, _ended("done")), "gate"),  # a no that the step accepts
+        ((REPEATED, _ended("refused")), None),
+        ((REPEATED, _ended("stopped")), None),
+        ((REPEATED, _ended("done")), "success"),
+        ((REPEATED, NO, _ended("refused")), "gate"),
+        ((_ended("done"),), "success"),
+        ((_ended("fresh"),), "fresh"),
+        ((_ended("left"),), None),
+    ],
+)
+def test_webhook__the_occasion_of_an_end(
+    server: Server, events: tuple[RunEvent, ...], occasion: Occasion | None
+) -> None:
+    assert _tell(Notify(server.url(), when=ALL), *events) == []
+    assert [body["occasion"] for body in server.bodies] == [] if occasion is None else [occasion]
+    asked = len(server.bodies)
+    others = tuple(name for name in ALL if name != occasion)
+    assert _tell(Notify(server.url(), when=others), *events) == []
+    assert len(server.bodies) == asked, "sent on an occasion that was not asked for"
+
+
+def test_webhook__a_second_run_does_not_remember_the_first(server: Server) -> None:
+    complaints: list[str] = []
+    listen = webhook(Notify(server.url(), when=ALL), complaints.append, host="h", pauses=())
+    for status in ("refused", "done"):
+        listen(RunStarted("refresh.yaml", "run", NOON, 1))
+        if status == "refused":
+            listen(NO)
+        listen(_ended(status))
+    assert [(body["occasion"], body["reasons"]) for body in server.bodies] == [
+        ("gate", ["The log-loss is not better."]),
+        ("success", []),
+    ]
+
+
+def test_webhook__slack_gets_a_text_that_cannot_call_people(server: Server) -> None:
+    events = (StepFailed(StepIdentity(1, "<!channel>", "fit"), 1.0, InputError("a & b.", "Do.")),)
+    assert _tell(Notify(server.url(), format="slack"), *events, _ended("failed", "a & b. <@U1> s3://k:word@b")) == []
+    (body,) = server.bodies
+    assert body == {
+        "text": "protodask on this-machine: refresh.yaml failed at step 1 (&lt;!channel&gt;), run run-7. "
+        "a &amp; b. &lt;@U1&gt; s3://***@b"
+    }
+
+
+def test_webhook__secrets_of_places_are_masked(server: Server) -> None:
+    place = "s3://user:quiet-word@bucket/x"
+    reason = GateRefused(GATE, (f"{place} is worse.",), stops=True)
+    assert _tell(Notify(server.url()), reason, _ended("stopped", f"see {place}?token=hidden-too")) == []
+    assert "quiet-word" not in json.dumps(server.bodies)
+    assert "hidden-too" not in json.dumps(server.bodies)
+
+
+def test_webhook__user_and_password_of_the_address_become_a_header(server: Server) -> None:
+    url = server.url().replace("http://", "http://me:p%40ss@")
+    assert _tell(Notify(url), _ended("failed")) == []
+    assert server.headers[0]["Authorization"] == "Basic bWU6cEBzcw=="
+    assert server.headers[0]["Host"] == f"127.0.0.1:{server.port}"
+
+
+def test_webhook__a_server_in_trouble_is_asked_three_times(server: Server) -> None:
+    server.codes = [500, 429, 204]
+    assert _tell(Notify(server.url()), _ended("failed")) == []
+    assert len(server.bodies) == 3
+    server.codes = [503]
+    (complaint,) = _tell(Notify(server.url()), _ended("failed"))
+    assert len(server.bodies) == 6
+    assert "it answered 503" in complaint
+    assert "secret-path" not in complaint
+
+
+@pytest.mark.parametrize("code", [400, 404, 410])
+def test_webhook__an_answer_that_will_not_change_is_not_asked_for_again(server: Server, code: int) -> None:
+    server.codes = [code]
+    (complaint,) = _tell(Notify(server.url()), _ended("failed"))
+    assert f"it answered {code}" in complaint
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_webhook__redirections_are_not_followed(server: Server, code: int) -> None:
+    server.codes = [code]
+    (complaint,) = _tell(Notify(server.url()), _ended("failed"))
+    assert "a redirection, and none is followed" in complaint
+    assert server.methods == ["POST"]
+
+
+def test_webhook__one_that_hangs_or_answers_forever_is_not_waited_for(server: Server) -> None:
+    over = threading.Event()
+
+    def trickle(handler: BaseHTTPRequestHandler) -> None:
+        while not over.wait(0.05):
+            handler.wfile.write(b"x")  # a status line without an end
+            handler.wfile.flush()
+
+    def hang(_: BaseHTTPRequestHandler) -> None:
+        over.wait(30)
+
+    for act in (hang, trickle):
+        server.act = act
+        before = time.monotonic()
+        (complaint,) = _tell(Notify(server.url(), timeout=0.3), _ended("failed"))
+        # Generous: three attempts of 0.3 seconds; a hang would be the 30 seconds of the server.
+        assert time.monotonic() - before < 20
+        assert "in time" in complaint or "within 0.3 seconds" in complaint
+    over.set()
+
+
+def test_webhook__a_run_that_was_told_to_stop_sends_once(server: Server) -> None:
+    server.codes = [500]
+    assert len(_tell(Notify(server.url()), _ended("interrupted"))) == 1
+    assert len(server.bodies) == 1
+
+
+def test_webhook__one_that_closes_the_connection(server: Server) -> None:
+    server.act = lambda handler: handler.connection.close()
+    (complaint,) = _tell(Notify(server.url()), _ended("failed"))
+    assert "closed the connection" in complaint
+    assert len(server.bodies) == 3
+
+
+def test_webhook__nobody_there() -> None:
+    with _serving() as gone:
+        pass
+    (complaint,) = _tell(Notify(gone.url()), _ended("failed"))
+    assert "http://127.0.0.1/***" in complaint
+    assert "refused" in complaint
+    assert "secret-path" not in complaint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "hooks.example.org/x",
+        "file:///etc/passwd",
+        "ftp://example.org/x",
+        "javascript:alert(1)",
+        "http://",
+        "http:///x",
+        "http://example.org:port/x",
+        "http://[::1/x",
+        "http://example.org/a b",
+        "http://example.org/a\r\nX-Header: 1",
+        "https://exämple.org/",
+    ],
+)
+def test_check__addresses_that_are_none(url: str) -> None:
+    with pytest.raises(InputError, match="begins with https:// or http://") as caught:
+        check_notify(Notify(url))
+    assert "example" not in str(caught.value)
+    with pytest.raises(InputError, match="begins with https:// or http://"):
+        notify_at(url)
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, 61.0, float("nan"), float("inf")])
+def test_check__timeouts_are_bounded(timeout: float) -> None:
+    with pytest.raises(InputError, match="at most 60"):
+        check_notify(Notify("https://example.org/x", timeout=timeout))
+
+
+def test_notify_at__takes_the_format_from_the_host() -> None:
+    assert notify_at("https://hooks.slack.com/services/T/B/x").format == "slack"
+    assert notify_at("https://example.org/hooks.slack.com").format == "json"
+
+
+def test_address__nothing_but_the_host_is_shown() -> None:
+    url = "https://me:word@hooks.example.org:8443/services/secret?key=value#more"
+    assert shown_address(url) == "https://hooks.example.org/***"
+    assert "secret" not in repr(Notify(url))
+    assert "word" not in repr(Notify(url))

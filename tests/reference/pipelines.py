@@ -1,0 +1,43 @@
+"""Running pipelines without a command line."""
+
+from pathlib import Path
+
+from protodask.engine import Engine
+from protodask.pipeline.definition import Pipeline, read_pipeline
+from protodask.pipeline.perform import perform
+from protodask.pipeline.results import Result
+from protodask.pipeline.run_events import RunEvent
+from protodask.pipeline.runner import WHOLE, Part, RunOutcome, run_pipeline
+from protodask.pipeline.steps import Step
+from protodask.pipeline.tuning import SearchListener
+
+
+def run_steps(
+    pipeline: Pipeline,
+    engine: Engine,
+    *,
+    part: Part = WHOLE,
+    heard: list[RunEvent] | None = None,
+    listen: SearchListener | None = None,
+) -> RunOutcome:
+    """Run a pipeline on an engine that is open."""
+
+    def do(step: Step) -> Result:
+        return perform(step, engine, (), listen)
+
+    return run_pipeline(pipeline, do, part=part, listen=(lambda event: None) if heard is None else heard.append)
+
+
+def results_of(pipeline: Pipeline, engine: Engine, listen: SearchListener | None = None) -> list[Result]:
+    """What the steps made in a run that did all of them."""
+    made = [outcome.made for outcome in run_steps(pipeline, engine, listen=listen).steps]
+    found = [result for result in made if result is not None]
+    assert len(found) == len(pipeline.steps)
+    return found
+
+
+def written_pipeline(folder: Path, text: str) -> Pipeline:
+    """A pipeline file in a folder, read; `${folder}` in it is that folder, and what runs remember lies there, too."""
+    path = folder / "pipeline.yaml"
+    path.write_text(f"state: '{folder}/state'\nvariables: {{folder: '{folder}'}}\n{text}")
+    return read_pipeline(str(path))

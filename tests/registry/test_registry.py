@@ -1,0 +1,488 @@
+"""Registries on a disk: what publishing, promoting, rolling back and pruning leave, whatever comes in whatever order."""
+
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protodask import load_model
+from protodask.data.references import resolve
+from protodask.errors import FormatError, InputError, StorageError
+from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.scoring import predict_features
+from protodask.registry import Registry, changing
+from protodask.registry import registry as registry_module
+from protodask.robust import RobustConfig, RobustModel, load_robust_model
+from protodask.robust.persistence import robust_fingerprint
+
+Models = Callable[[int], str]
+
+
+def files_below(folder: str | Path) -> dict[str, bytes]:
+    root = Path(folder)
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def assert_clean(place: str | Path) -> None:
+    """Nothing lies there but what the registry lists."""
+    registry = Registry.open(place)
+    assert set(os.listdir(place)) <= {"registry.json", "versions"}
+    listed = {Path(version.path).parent.name for version in registry.versions()}
+    versions = Path(place) / "versions"
+    assert (set(os.listdir(versions)) if versions.exists() else set()) == listed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Any order, beside an oracle
+
+
+@dataclass
+class Oracle:
+    """What a registry is to be, kept in plain dicts by rules said anew."""
+
+    contents: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    aliases: dict[str, int] = field(default_factory=dict)
+    given_out: int = 0
+
+    def set(self, alias: str, number: int) -> None:
+        old = self.aliases.get(alias)
+        self.aliases[alias] = number
+        if alias == "champion" and old not in (None, number):
+            self.aliases["previous"] = old
+
+    def publish(self, model: int, alias: str | None, file: str | None, retain: int | None) -> int:
+        same = [number for number, content in self.contents.items() if content == (model, file)]
+        if alias is None:
+            usable = same
+        elif self.aliases.get(alias) in same:
+            usable = [self.aliases[alias]]
+        else:
+            usable = [number for number in same if number not in self.aliases.values()]
+        if usable:
+            number = max(usable)
+        else:
+            self.given_out += 1
+            number = self.given_out
+            self.contents[number] = (model, file)
+        if alias is not None:
+            self.set(alias, number)
+        if retain is not None:
+            self.prune(retain, number)
+        return number
+
+    def rollback(self) -> bool:
+        champion, previous = self.aliases.get("champion"), self.aliases.get("previous")
+        if None in (champion, previous) or champion == previous:
+            return False
+        self.aliases |= {"champion": previous, "previous": champion}
+        return True
+
+    def prune(self, keep: int, also: int | None = None) -> None:
+        newest = sorted(self.contents, reverse=True)[:keep]
+        for number in list(self.contents):
+            if number not in newest and number not in self.aliases.values() and number != also:
+                del self.contents[number]
+
+
+ALIASES = st.sampled_from(["champion", "champion", "trial", "previous"])
+OPERATIONS = st.one_of(
+    st.tuples(
+        st.just("publish"),
+        st.integers(0, 3),
+        st.one_of(st.none(), ALIASES),
+        st.sampled_from([None, None, "x", "y"]),
+        st.sampled_from([None, None, 1, 2]),
+    ),
+    st.tuples(st.just("promote"), ALIASES, st.one_of(ALIASES, st.integers(1, 6).map(str))),
+    st.tuples(st.just("rollback")),
+    st.tuples(st.just("prune"), st.integers(1, 3)),
+)
+
+
+@settings(max_examples=25)
+@given(operations=st.lists(OPERATIONS, max_size=10))
+def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Models) -> None:  # type: ignore[type-arg]
+    with tempfile.TemporaryDirectory() as folder:
+        contents = {"x": "first", "y": "second"}
+        for name, text in contents.items():
+            Path(folder, f"{name}.txt").write_text(text)
+        place = os.path.join(folder, "reg")
+        registry, oracle = Registry.create(place), Oracle()
+        for operation in operations:
+            match operation:
+                case ("publish", model, alias, file, retain):
+                    files = {"note": os.path.join(folder, f"{file}.txt")} if file else {}
+                    before = set(oracle.contents)
+                    number = oracle.publish(model, alias, file, retain)
+                    found = registry.publish(model_at(model), alias=alias, files=files, retain=retain)
+                    assert found.version.number == number
+                    assert found.added == (number not in before)
+                    assert set(found.removed) == before - set(oracle.contents)
+                case ("promote", alias, target):
+                    number = oracle.aliases.get(target) if not target.isdigit() else int(target)
+                    if number in oracle.contents:
+                        assert registry.promote(alias, target) == oracle.aliases.get(alias)
+                        oracle.set(alias, number)
+                    else:
+                        with pytest.raises(InputError, match="there are"):
+                            registry.promote(alias, target)
+                case ("rollback",):
+                    if oracle.rollback():
+                        assert registry.rollback().number == oracle.aliases["champion"]
+                    else:
+                        with pytest.raises(InputError, match="registry promote"):
+                            registry.rollback()
+                case ("prune", keep):
+                    before = set(oracle.contents)
+                    oracle.prune(keep)
+                    assert set(registry.prune(keep)) == before - set(oracle.contents)
+            assert registry.aliases == dict(sorted(oracle.aliases.items()))
+            assert [version.number for version in registry.versions()] == sorted(oracle.contents)
+            assert_clean(place)
+        for version in registry.versions():
+            model, file = oracle.contents[version.number]
+            assert files_below(version.path) == files_below(model_at(model)), "bit for bit"
+            assert version.fingerprint == model_fingerprint(load_model(f"{place}@{version.number}"))
+            attached = {name: Path(path).read_text() for name, path in version.files.items()}
+            assert attached == ({"note": contents[file]} if file else {})
+        check_history(registry)
+
+
+def check_history(registry: Registry) -> None:
+    """The moves, one after the other, lead to where the aliases are."""
+    aliases: dict[str, int] = {}
+    for move in registry.moves:
+        assert aliases.get(move.alias) == move.before != move.after
+        assert move.after is not None
+        aliases[move.alias] = move.after
+    assert aliases == registry.aliases
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a version has
+
+
+def test_publish__keeps_what_is_known_of_a_model(tmp_path: Path, model_at: Models) -> None:
+    (tmp_path / "p.json").write_text("{}")
+    registry = Registry.create(tmp_path / "reg")
+    metrics = {"log_loss": 0.25, "drift": {"largest": 0.1}, "labels": ["a"]}
+    found = registry.publish(
+        model_at(1), alias="champion", metrics=metrics, files={"profile": str(tmp_path / "p.json")}, note="first"
+    )
+    assert (found.added, found.replaced, found.removed, found.alias) == (True, None, (), "champion")
+    version = found.version
+    assert version == registry.version("champion") == registry.version(1) == registry.versions()[0]
+    assert version.metrics == metrics
+    assert version.data == ("data-1",)
+    assert version.rows == 101
+    assert version.settings == {"n_batches": 1, "seed": 1}
+    assert version.code == {"protodask": "0.1.0", "python": "3.11.0", "numpy": "2.1.0"}
+    assert version.sizes == {"batches": 1, "prototypes": 3}
+    assert version.features == ("a", "c")
+    assert (version.note, version.aliases, version.kind) == ("first", ("champion",), "model")
+    assert version.files == {"profile": resolve(f"{registry.path}@1:profile")}
+    assert version.files["profile"].endswith("profile.json")
+    json.dumps(version.describe())
+
+
+def test_publish__takes_robust_models_too(tmp_path: Path) -> None:
+    from protodask.data.schema import Column
+
+    model = RobustModel(
+        weights=np.array([[1.0, 0.0]]),
+        intercept=np.array([0.5]),
+        classes=("no", "yes"),
+        features=("x", "y"),
+        columns=tuple(Column(f"{name}.{part}") for name in "xy" for part in ("low", "high")),
+        config=RobustConfig(),
+        objective=np.array([1.0]),
+        lower_bound=np.array([1.0]),
+        passes=(3,),
+        provenance={"dataset": "d", "rows": 7, "config": {"eps": 0.1}},
+    )
+    model.save(tmp_path / "robust.zarr")
+    registry = Registry.create(tmp_path / "reg")
+    version = registry.publish(tmp_path / "robust.zarr", alias="champion").version
+    assert (version.kind, version.features, version.data, version.rows) == ("robust model", ("x",), ("d",), 7)
+    again = load_robust_model(f"{registry.path}@champion")
+    assert robust_fingerprint(again) == version.fingerprint == robust_fingerprint(model)
+    with pytest.raises(FormatError, match="robust predict"):
+        load_model(f"{registry.path}@champion")
+
+
+def test_publish__from_another_registry(tmp_path: Path, model_at: Models) -> None:
+    (tmp_path / "p.html").write_text("x")
+    staging, registry = Registry.create(tmp_path / "a@b"), Registry(str(tmp_path / "reg"))
+    staging.publish(model_at(3), alias="best", files={"page": str(tmp_path / "p.html")})
+    found = registry.publish(f"{staging.path}@best", alias="champion", files={"report": f"{staging.path}@1:page"})
+    assert files_below(found.version.path) == files_below(model_at(3))
+    assert Path(found.version.files["report"]).name == "report.html"
+
+
+def test_publish__reuses_what_no_alias_names(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    registry.publish(model_at(0), alias="champion")
+    assert registry.publish(model_at(1)).version.number == 2, "as of a process that ended before it moved the alias"
+    found = registry.publish(model_at(1), alias="champion")
+    assert (found.version.number, found.added, found.replaced) == (2, False, 1)
+    registry.rollback()
+    again = registry.publish(model_at(1), alias="champion")
+    assert (again.version.number, again.added) == (3, True), "a version that an alias names stays what it was"
+
+
+def test_rollback__restores_predictions_bit_for_bit(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+
+    def predictions() -> bytes:
+        model = load_model(f"{registry.path}@champion")
+        ((probability, familiarity),) = predict_features(rows, model, [1])
+        return probability.tobytes() + familiarity.tobytes()
+
+    registry.publish(model_at(1), alias="champion")
+    first = predictions()
+    registry.publish(model_at(3), alias="champion", retain=1)
+    second = predictions()
+    assert first != second
+    assert registry.rollback().number == 1
+    assert predictions() == first
+    assert registry.rollback().number == 2
+    assert predictions() == second
+
+
+def test_diff__shows_data_settings_metrics_and_features(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    registry.publish(model_at(0), metrics={"log_loss": 0.5, "gone": 1, "deep": {"x": 1}, "text": "a", "flag": True})
+    registry.publish(model_at(1), metrics={"log_loss": 0.25, "deep": {"x": 3}})
+    found = registry.diff(1, 2)
+    assert [(entry.name, entry.first, entry.second, entry.rise) for entry in found.metrics] == [
+        ("log_loss", 0.5, 0.25, -0.25),
+        ("gone", 1, None, None),
+        ("deep.x", 1, 3, 2),
+    ]
+    assert {entry.name: (entry.first, entry.second) for entry in found.settings} == {
+        "n_batches": (0, 1),
+        "seed": (0, 1),
+    }
+    assert {entry.name: (entry.first, entry.second) for entry in found.model} == {
+        "data": ("data-0", "data-1"),
+        "rows": (100, 101),
+        "batches": (0, 1),
+        "prototypes": (0, 3),
+        "features used": (0, 2),
+    }
+    assert (found.gained, found.lost, found.same) == (("a", "c"), (), False)
+    back = registry.diff(2, 1)
+    assert (back.gained, back.lost) == ((), ("a", "c"))
+    same = registry.diff(2, 2)
+    assert same.same
+    assert same.model == same.settings == same.gained == same.lost == ()
+    json.dumps(found.describe())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is refused
+
+
+@pytest.mark.parametrize("name", ["", "7", "a b", "a/b", "../x", "ä", "x" * 65, "a.b", "a@b", "a:b"])
+def test_names__are_checked(name: str, tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    registry.publish(model_at(0))
+    with pytest.raises(InputError, match="letters, digits, hyphens"):
+        registry.publish(model_at(1), alias=name)
+    with pytest.raises(InputError, match="letters, digits, hyphens"):
+        registry.publish(model_at(1), files={name: __file__})
+    with pytest.raises(InputError, match="letters, digits, hyphens"):
+        registry.promote(name, 1)
+    assert [version.number for version in registry.versions()] == [1]
+
+
+def test_registry__needs_a_folder_of_its_own(tmp_path: Path, model_at: Models) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("")
+    with pytest.raises(InputError, match="holds other things, such as 'mine.txt'.*folder of its own"):
+        Registry.create(tmp_path / "full")
+    assert os.listdir(tmp_path / "full") == ["mine.txt"]
+    with pytest.raises(InputError, match="is not a folder.*folder of its own"):
+        Registry.create(tmp_path / "full" / "mine.txt")
+    with pytest.raises(InputError, match="`protodask publish`"):
+        Registry.open(tmp_path / "none")
+    with pytest.raises(InputError, match="`protodask publish`"):
+        Registry(str(tmp_path / "none")).prune(1)
+    assert not (tmp_path / "none").exists()
+
+
+def test_publish__of_nothing_leaves_nothing(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry(str(tmp_path / "reg"))
+    with pytest.raises(StorageError, match="Check the path"):
+        registry.publish(tmp_path / "none.zarr")
+    with pytest.raises(StorageError, match="Check the path"):
+        registry.publish(model_at(0), files={"profile": str(tmp_path / "none.json")})
+    with pytest.raises(InputError, match="Attach single files"):
+        registry.publish(model_at(0), files={"profile": str(tmp_path)})
+    with pytest.raises(InputError, match="Keep one at least"):
+        registry.publish(model_at(0), retain=0)
+    assert not (tmp_path / "reg").exists()
+
+
+def test_publish__of_a_model_with_a_link_in_it_is_refused(tmp_path: Path, model_at: Models) -> None:
+    shutil.copytree(model_at(1), tmp_path / "m.zarr")
+    (tmp_path / "m.zarr" / "extra").symlink_to(__file__)
+    registry = Registry.create(tmp_path / "reg")
+    with pytest.raises(FormatError, match="links inside a store are not followed"):
+        registry.publish(tmp_path / "m.zarr")
+    assert registry.versions() == ()
+    assert_clean(registry.path)
+
+
+def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    path = Path(registry.publish(model_at(1), alias="champion").version.path)
+    record = path.parent / "version.json"
+    whole = record.read_text()
+    for text in (whole.replace("data-1", "data-2"), whole[:50], "[]"):
+        record.write_text(text)
+        with pytest.raises(FormatError, match=r"publish the model again|Publish the model again"):
+            registry.versions()
+    record.unlink()
+    with pytest.raises(FormatError, match="There is no file .*publish the model again"):
+        registry.version(1)
+    (path / "zarr.json").write_text("{}")
+    with pytest.raises(FormatError, match="protodask fit"):
+        load_model(f"{registry.path}@champion")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several at once, and ends at any point
+
+
+def test_publish__by_several_at_once(tmp_path: Path, model_at: Models) -> None:
+    place = str(tmp_path / "reg")
+    numbers: list[int] = []
+    errors: list[BaseException] = []
+    models = [[model_at(10 * writer + turn) for turn in range(3)] for writer in range(4)]
+
+    def publish(paths: list[str]) -> None:
+        try:
+            for path in paths:
+                numbers.append(Registry.create(place).publish(path, alias="champion").version.number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=publish, args=(paths,)) for paths in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+    assert sorted(numbers) == list(range(1, 13))
+    registry = Registry.open(place)
+    assert registry.aliases == {"champion": 12, "previous": 11}
+    check_history(registry)
+    assert_clean(place)
+
+
+def test_writing__waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    monkeypatch.setattr(changing, "LOCK_SECONDS", 0.1)
+    with changing.writing(registry.path), pytest.raises(StorageError, match="wait for the other one"):
+        registry.prune(1)
+
+
+class EndedError(BaseException):
+    """The process ends here."""
+
+
+POINTS = [
+    (registry_module, "copy_group"),
+    (registry_module, "load_any"),
+    (registry_module, "write_file"),
+    (registry_module, "make_durable"),
+    (registry_module, "flush"),
+    (changing, "write_whole"),
+    (changing, "remove_folder"),
+]
+
+
+def ending_at(point: int, patch: pytest.MonkeyPatch, late: bool) -> list[int]:
+    """Have the process end at, or just after, the call of that number to anything that writes."""
+    calls = [0]
+
+    def ending(function: Callable[..., object]) -> Callable[..., object]:
+        def run(*values: object) -> object:
+            calls[0] += 1
+            if calls[0] == point and not late:
+                raise EndedError
+            result = function(*values)
+            if calls[0] == point:
+                raise EndedError
+            return result
+
+        return run
+
+    for module, name in POINTS:
+        patch.setattr(module, name, ending(getattr(module, name)))
+    return calls
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_publish__ended_anywhere_is_whole_or_not_at_all(late: bool, tmp_path: Path, model_at: Models) -> None:
+    (tmp_path / "p.json").write_text("{}")
+    files = {"profile": str(tmp_path / "p.json")}
+    point, done = 0, False
+    while not done:
+        point += 1
+        registry = Registry.create(tmp_path / f"reg{point}")
+        for number in (0, 1):
+            registry.publish(model_at(number), alias="champion", files=files)
+        before = registry.aliases, [version.number for version in registry.versions()]
+        with pytest.MonkeyPatch.context() as patch:
+            ending_at(point, patch, late)
+            try:
+                registry.publish(model_at(3), alias="champion", files=files, retain=1)
+                done = True
+            except EndedError:
+                pass
+        state = registry.aliases, [version.number for version in registry.versions()]
+        after = {"champion": 3, "previous": 2}, [2, 3]
+        assert state in (before, after)
+        load_model(f"{registry.path}@champion")
+        again = registry.publish(model_at(3), alias="champion", files=files, retain=1)
+        assert again.added == (state == before)
+        assert (registry.aliases, [version.number for version in registry.versions()]) == after
+        assert_clean(registry.path)
+    assert point > 8, "there were many points to end at"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_create__ended_anywhere_can_be_repeated(late: bool, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        ending_at(1, patch, late)
+        with pytest.raises(EndedError):
+            Registry.create(tmp_path / "reg")
+    assert Registry.create(tmp_path / "reg").versions() == ()
+    assert_clean(tmp_path / "reg")
+
+
+def test_prune__ended_before_the_removal_is_completed_by_the_next_writer(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    for number in range(3):
+        registry.publish(model_at(number), alias="champion")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changing, "_remove_unlisted", lambda *_: None)
+        assert registry.prune(1) == (1,)
+    assert len(os.listdir(tmp_path / "reg" / "versions")) == 3
+    with pytest.raises(InputError, match="was removed"):
+        load_model(f"{registry.path}@1")
+    assert registry.promote("trial", 3) is None
+    assert_clean(registry.path)
+    assert registry.publish(model_at(0), alias="champion").version.number == 4, "numbers are not used again"
