@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from protodask._version import __version__
@@ -74,10 +74,9 @@ class Planned:
         """Whether it is told to replace what lies at its place."""
         return bool(getattr(self.step, "overwrite", False))
 
-    @property
-    def can_overwrite(self) -> bool:
-        """Whether it may be told to."""
-        return hasattr(self.step, "overwrite") and not self.grows
+    def overwriting(self) -> Step:
+        """The step told to replace what lies at its place, if that is what it does and not add to it."""
+        return self.step if self.grows or isinstance(self.step, PublishStep) else replace(self.step, overwrite=True)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
 from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
+from protodask.pipeline.staleness import planned
 from protodask.pipeline.state import State
 from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
 
@@ -245,7 +246,7 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     work.done.clear()
     for number, path in enumerate(sorted((tmp_path / "state" / "steps").iterdir())):
         path.write_text(["{", "[]", '{"format": 1, "key": 5, "inputs": 1, "outputs": []}'][number])
-    pipeline = replace(pipeline, steps=tuple(replace(step, overwrite=True) for step in pipeline.steps))
+    pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
     assert work.run(pipeline).status == "done"
     assert len(work.done) == 3
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from registry.conftest import make_model
 
 from protodask import load_model
 from protodask.data.references import resolve
