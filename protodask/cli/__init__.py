@@ -31,6 +31,7 @@ from protodask.cli.report import report
 from protodask.cli.robust import app as robust
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
+from protodask.cli.split import split
 from protodask.cli.subsample import subsample
 from protodask.cli.tune import tune
 
@@ -65,6 +66,7 @@ def protodask(
 
 app.command("ingest")(ingest)
 app.command("sample-data")(sample_data)
+app.command("split")(split)
 app.command("subsample")(subsample)
 app.command("info")(info)
 app.command("plan")(plan)

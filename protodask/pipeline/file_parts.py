@@ -284,10 +284,11 @@ def _failure(new: NewFile, error: Exception) -> Changed | Failed:
         raise error
     if not is_unchanged(new.file):
         return Changed(new.file.name)
-    if isinstance(error, ProtodaskError):
-        return Failed(new.file.name, new.digest, error.seen, error.remedy)
     # Parsers of damaged files raise whatever comes to them, and one such file must not hold up the others.
-    return Failed(new.file.name, new.digest, f"It cannot be read ({type(error).__name__}: {error}).", "Check the file.")
+    seen, remedy = f"It cannot be read ({type(error).__name__}: {error}).", "Check the file."
+    if isinstance(error, ProtodaskError):
+        seen, remedy = error.seen, error.remedy
+    return Failed(new.file.name, new.digest, " ".join(seen.split()), remedy)
 
 
 def empty_columns(model: PrototypeSet) -> tuple[str, ...]:
