@@ -10,7 +10,7 @@ from protodask.errors import InputError
 from protodask.pipeline.identities import identity
 from protodask.pipeline.perform import check
 from protodask.pipeline.publishing import publish_model
-from protodask.pipeline.runner import describe_step
+from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import PublishStep, step_name
 from protodask.registry import Registry
 
