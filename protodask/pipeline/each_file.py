@@ -176,9 +176,9 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
         with sole_writer(where):
             result = _Run(step, engine, load, where).score()
     if result.failed:
+        named = [f"{one.file} ({one.seen.rstrip('.')})" for one in result.failed]
         failed = FilesFailedError(
-            f"{_files(len(result.failed))} cannot be scored: "
-            f"{some([one.file + ' (' + one.seen.rstrip('.') + ')' for one in result.failed])}.",
+            f"{_files(len(result.failed))} cannot be scored: {some(named)}.",
             f"{result.failed[0].remedy if len(result.failed) == 1 else 'Mend them.'} Or take away what is no such "
             f"table: every run tries it again. Of the others {_files(len(result.scored))} with {result.rows:,} rows "
             "were scored now.",

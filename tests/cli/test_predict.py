@@ -114,6 +114,49 @@ def test_predict__columns_that_cannot_be_kept(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_predict__each_file(call: Call, example: Any, write_table: Callable[..., Path], tmp_path: Path) -> None:
+    inbox, out = tmp_path / "inbox", tmp_path / "scores.parquet"
+    inbox.mkdir()
+    arguments = ("predict", example.model, inbox, "--out", out, "--each-file")
+    nothing = call(*arguments)
+    assert (nothing.exit_code, "No new file to score" in nothing.stdout) == (0, True), nothing.output
+    write_table(inbox / "a.csv", rows=20, seed=1)
+    (inbox / "b.csv").write_bytes((inbox / "a.csv").read_bytes())
+    (inbox / "c.csv").write_text("age\n1\n")
+    some = call(*arguments)
+    assert some.exit_code == 1
+    assert "1 file with 20 rows scored into" in some.stdout
+    assert "1 repeated, 1 failed" in some.stdout
+    assert "b.csv repeated the content of other files" in some.stdout
+    assert "c.csv (The table has other columns" in some.stderr
+    (inbox / "c.csv").unlink()
+    write_table(inbox / "a.csv", rows=30, seed=2)
+    more = json.loads(call(*arguments, "--json").stdout)
+    assert [more[name] for name in ("kind", "files", "rows", "repeated", "changed")] == ["scored files", 1, 30, 0, 1]
+    assert "now the rows of both are there" in more["notes"][0]
+    described = call("info", out).stdout
+    assert "files         2, 1 repeated" in described
+    assert "rows          50" in described
+    assert more["model"] in described
+    assert len(pyarrow.parquet.read_table(out)) == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--out", "p.zarr", "--each-file"), "the name of a folder that does"),
+        (("--out", "p.parquet", "--settle", "5"), "Add --each-file"),
+        (("--out", "p.parquet", "--each-file", "--overwrite"), "Leave out overwrite"),
+    ],
+)
+def test_predict__each_file_wrong_use(
+    options: tuple[str, ...], remedy: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("predict", example.model, example.table, *options)
+    assert (done.exit_code, remedy in done.stderr) == (2, True), done.stderr
+
+
 def test_predict__existing_output_needs_overwrite(call: Call, example: Any, tmp_path: Path) -> None:
     arguments = ("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr")
     assert call(*arguments).exit_code == 0

@@ -39,7 +39,7 @@ def test_shift_p_value__of_many_rows_is_that_of_pearson() -> None:
 
 def test_shift_p_value__of_one_rare_bin_is_exact() -> None:
     before, after = np.array([9995.0, 5.0]), np.array([490.0, 10.0])
-    wanted = fisher_exact([[5, 9995], [10, 490]], alternative="less").pvalue
+    wanted = fisher_exact(np.array([[5, 9995], [10, 490]]), alternative="less").pvalue
     assert shift_p_value(before, after) == pytest.approx(2 * wanted, rel=1e-6)
     assert shift_p_value(np.array([10_000.0, 0.0]), np.array([480.0, 20.0])) < 1e-20
 

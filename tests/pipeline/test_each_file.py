@@ -413,6 +413,8 @@ def test_score_each_file__other_readers_see_each_row_once(engine: Engine, folder
         case _:
             frame = pd.concat(map(pd.read_parquet, out.glob("*.parquet")))
     check_rows(frame, {str(seed): content_of(seed) for seed in range(3)})
+    run(folder, engine)
+    assert not list(out.glob(".*"))
     assert list(frame.columns)[:3] == ["source", "row", "id"]
 
 

@@ -10,7 +10,7 @@ from protodask.errors import InputError
 from protodask.pipeline.identities import identity
 from protodask.pipeline.perform import check
 from protodask.pipeline.publishing import publish_model
-from protodask.pipeline.runner import describe_step
+from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import PublishStep, step_name
 from protodask.registry import Registry
 
@@ -20,7 +20,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
     folder = tmp_path_factory.mktemp("models")
     data = sample_data("checker", 200, folder / "data.zarr")
     for seed in (0, 1):
-        config = FitConfig(n_candidates=10, max_fraction=1.0, tolerance=1e-1, seed=seed)
+        config = FitConfig(n_candidates=10, max_fraction=0.9, tolerance=1e-1, seed=seed)
         fit(data, config).model.save(folder / f"m{seed}.zarr")
     return lambda seed: str(folder / f"m{seed}.zarr")
 
