@@ -16,6 +16,7 @@ from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
 from protodask.cli.decide import decide
 from protodask.cli.evaluate import evaluate
+from protodask.cli.example import example
 from protodask.cli.explain import explain
 from protodask.cli.export import export
 from protodask.cli.fit import fit
@@ -86,6 +87,7 @@ app.command("report")(report)
 app.command("publish")(publish)
 app.add_typer(registry)
 app.command("run")(run)
+app.command("example")(example)
 app.add_typer(cluster)
 
 

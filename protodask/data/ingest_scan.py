@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from protodask.data.encoding import (
+    KeptTable,
     Problem,
     Table,
     Unseen,
@@ -19,6 +20,7 @@ from protodask.data.encoding import (
     table_rows,
 )
 from protodask.data.ingest_sources import open_table
+from protodask.data.kept_columns import NOTHING_KEPT, Kept, different_types, require_pyarrow
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import Column, Label
 from protodask.data.tables import Encoder, Partitions, TableSource
@@ -51,6 +53,8 @@ class Scanned:
     crowded: frozenset[str]
     """Columns with more labels than are sensible; theirs are no longer collected."""
     problem: Problem | None
+    kept: frozenset[tuple[tuple[str, str], ...]] = frozenset()
+    """Names and types of the columns that are handed on, as they occur."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,11 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
         problems.append(_missing_label(table, name))
         if name == scan.target_name:
             problems.append(_measurement(table, name))
-    return _limited((rows,), labels, frozenset(), first_problem(problems))
+    found = _limited((rows,), labels, frozenset(), first_problem(problems))
+    if not isinstance(table, KeptTable):
+        return found
+    types = tuple((field.name, str(field.type)) for field in table.kept.schema)
+    return replace(found, kept=frozenset({types}))
 
 
 def _missing_label(table: Table, name: str) -> Problem | None:
@@ -100,7 +108,8 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
     problem = left.problem
     if problem is None and right.problem is not None:
         problem = right.problem.shifted(sum(left.rows))
-    return _limited(left.rows + right.rows, labels, left.crowded | right.crowded, problem)
+    merged = _limited(left.rows + right.rows, labels, left.crowded | right.crowded, problem)
+    return replace(merged, kept=left.kept | right.kept)
 
 
 def _limited(
@@ -135,6 +144,10 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
         raise found.problem.error()
     if sum(found.rows) == 0 and not may_be_empty:
         raise InputError("There are no rows.", "Give a table with rows.")
+    if len(found.kept) > 1:
+        one, other, *_ = sorted(found.kept)
+        name, first, second = next((a[0], a[1], b[1]) for a, b in zip(one, other, strict=True) if a != b)
+        raise different_types(name, first, second)
     return found
 
 
@@ -157,6 +170,7 @@ def table_source(
     inclusion_name: str | None = None,
     group_name: str | None = None,
     numbers: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
     dropped: Sequence[str] = (),
     unseen: Unseen = "error",
     dtype: str = "float32",
@@ -167,7 +181,8 @@ def table_source(
 
     One pass finds the rows of each partition and checks all values. Target, weight, inclusion and group are taken
     along where the tables have them; `dropped` columns are allowed and ignored. `numbers` says which columns, besides
-    all of these, blocks have as arrays of which names; they must be there, finite, and are read as float64.
+    all of these, blocks have as arrays of which names; they must be there, finite, and are read as float64. Columns to
+    `keep`, which may be any of these or others, are handed on as they are, in the array `KEPT` (see `kept_columns`).
     """
     if unseen not in ("error", "zero"):
         raise InputError(f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
@@ -176,9 +191,11 @@ def table_source(
     texts = [name for name in (target_name, group_name) if name is not None]
     further = dict(numbers or {})
     called = names or None  # of a matrix that is not asked for, any names will do
-    table = open_table(sources, [*labels, *texts], dropped, target_name, called, group_name, further.values())
     optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
-    check_column_names(table.names, [*names, *further.values()], [*optional, *dropped])
+    kept = kept_columns(columns, [*optional, *further.values()], keep)
+    left_out = [name for name in dropped if name not in kept.names]
+    table = open_table(sources, [*labels, *texts], left_out, target_name, called, group_name, further.values(), kept)
+    check_column_names(table.names, [*names, *further.values(), *kept.names], [*optional, *left_out])
     present = set(table.names)
     encoder = Encoder(
         columns=tuple(columns),
@@ -190,7 +207,20 @@ def table_source(
         dtype=dtype,
         unseen=unseen,
         numbers=tuple(further.items()),
+        kept=kept.names,
     )
     with open_engine(engine) as opened:
         found = run_scan(Scan(table, encoder, (), None), opened)
     return encoded_source(table, encoder, found.rows, block_rows)
+
+
+def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:
+    """What is to be known of columns to keep, where `columns` are features and `others` have another part to play."""
+    if not keep:
+        return NOTHING_KEPT
+    if twice := sorted({name for name in keep if list(keep).count(name) > 1}):
+        raise InputError(f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
+    require_pyarrow()
+    numeric = {column.name for column in columns if column.kind == "numeric"}
+    used = {column.name for column in columns} | set(others)
+    return Kept(tuple(keep), frozenset(numeric & set(keep)), frozenset(set(keep) - used))

@@ -151,6 +151,11 @@ def content_digest(path: str) -> str:
         raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
 
 
+def bytes_digest(content: bytes) -> str:
+    """The digest of a file with this content."""
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+
+
 def _digest_open(file: Any) -> str:
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     while piece := file.read(PIECE_BYTES):

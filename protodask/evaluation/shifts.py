@@ -74,7 +74,7 @@ def shift_p_value(before: Floats, after: Floats) -> float:
         table = np.array(groups)
         statistic = n * m * float(np.sum(np.square(table[:, 0] / n - table[:, 1] / m) / table.sum(axis=1)))
         found.append(float(chi2.sf(statistic, len(groups) - 1)))
-    return min(1.0, len(found) * min(found, default=1.0))
+    return min(1.0, len(found) * min(found)) if found else 1.0
 
 
 def _one_bin(before: float, after: float, n: float, m: float) -> float:

@@ -17,6 +17,7 @@ from protodask.evaluation.subsampling import check_rates, checked_seed, class_ra
 from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
+from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.gating import answer, check_gate
 from protodask.pipeline.ingesting import check_ingest, ingest_new_sources
 from protodask.pipeline.json_file import write_json
@@ -64,7 +65,7 @@ from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
 from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
-from protodask.prototypes.prediction import PREDICTIONS, predict
+from protodask.prototypes.prediction import PREDICTIONS, check_kept, predict
 
 
 def check(step: Step) -> None:
@@ -108,6 +109,9 @@ def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | 
         check_evaluation(step)
     if isinstance(step, MonitorStep):
         check_monitoring(step)
+    if isinstance(step, PredictStep):
+        check_kept(step.keep, step.out)
+        check_each_file(step)
 
 
 def perform(
@@ -215,12 +219,14 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     return ModelFitted(where, run.model, tuple(run.history))
 
 
-def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
+def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesScored:
+    if step.each_file:
+        return score_each_file(step, engine, load_model)
     model = load_model(step.model)
     count = model.scored_batches(step.batches, step.calibrated)
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
-    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
+    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop, keep=step.keep)
     rows = predict(
         model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
     )

@@ -12,6 +12,7 @@ from protodask.decisions.stored import Compared
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
+from protodask.pipeline.each_file import FilesScored
 from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.model_scores import ModelScores
 from protodask.pipeline.monitor_results import RowsMonitored
@@ -327,6 +328,7 @@ Result = (
     | ModelTuned
     | ModelCalibrated
     | PredictionsWritten
+    | FilesScored
     | ModelEvaluated
     | GateAnswered
     | RowsMonitored

@@ -36,7 +36,7 @@ def describe_step(step: Step) -> str:
             what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
         case SplitStep() | SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
-        case CalibrateStep() | MonitorStep():
+        case CalibrateStep() | MonitorStep() | ReportStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
@@ -52,6 +52,4 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.model)} as {step.alias} of {mask(step.registry)}"
         case BudgetStep():
             what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
-        case ReportStep():
-            what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
     return f"{step_name(step)}, {what}"

@@ -1,0 +1,92 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency, fisher_exact, kstest, ttest_ind
+
+from protodask.evaluation.shifts import mean_difference, share_at_least, shift_p_value, stability_index
+
+counts = st.lists(st.integers(0, 200), min_size=2, max_size=12)
+
+
+def test_stability_index__by_hand() -> None:
+    before, after = np.array([49.5, 49.5]), np.array([24.5, 74.5])  # with half a row each of 100: 1/2, 1/2 and 1/4, 3/4
+    assert stability_index(before, after) == pytest.approx(0.25 * math.log(2) + 0.25 * math.log(1.5))
+    assert stability_index(before, np.zeros(2)) == 0
+    empty = stability_index(np.array([100.0, 0.0]), np.array([50.0, 50.0]))
+    p, q = np.array([100.5, 0.5]) / 101, np.array([50.5, 50.5]) / 101
+    assert empty == pytest.approx(float(((p - q) * np.log(p / q)).sum()))
+
+
+@given(counts, counts)
+def test_stability_index__is_symmetric_and_zero_only_without_a_shift(first: list[int], second: list[int]) -> None:
+    size = min(len(first), len(second))
+    before, after = np.array(first[:size], dtype=float), np.array(second[:size], dtype=float)
+    found = stability_index(before, after)
+    assert found >= 0
+    assert found == pytest.approx(stability_index(after, before))
+    assert stability_index(before, before) == 0
+
+
+def test_shift_p_value__of_many_rows_is_that_of_pearson() -> None:
+    rng = np.random.default_rng(0)
+    before, after = rng.multinomial(5000, np.full(8, 1 / 8)), rng.multinomial(900, np.full(8, 1 / 8))
+    wanted = chi2_contingency(np.stack([before, after]), correction=False).pvalue
+    assert shift_p_value(before.astype(float), after.astype(float)) == pytest.approx(wanted)
+
+
+def test_shift_p_value__of_one_rare_bin_is_exact() -> None:
+    before, after = np.array([9995.0, 5.0]), np.array([490.0, 10.0])
+    wanted = fisher_exact(np.array([[5, 9995], [10, 490]]), alternative="less").pvalue
+    assert shift_p_value(before, after) == pytest.approx(2 * wanted, rel=1e-6)
+    assert shift_p_value(np.array([10_000.0, 0.0]), np.array([480.0, 20.0])) < 1e-20
+
+
+def test_shift_p_value__tells_nothing_of_nothing() -> None:
+    assert shift_p_value(np.zeros(3), np.ones(3)) == 1
+    assert shift_p_value(np.array([7.0, 0.0]), np.array([9.0, 0.0])) == 1
+    assert shift_p_value(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 1
+    assert shift_p_value(np.array([1000.0, 0.0]), np.array([500.0, 0.0])) == 1, "all rows in one bin"
+
+
+def test_shift_p_value__and_the_index_have_the_distribution_they_should() -> None:
+    rng = np.random.default_rng(1)
+    shares = np.full(10, 0.1)
+    before, after = rng.multinomial(3000, shares, 2000).astype(float), rng.multinomial(800, shares, 2000).astype(float)
+    p_values = [shift_p_value(first, second) for first, second in zip(before, after, strict=True)]
+    assert kstest(p_values, "uniform").pvalue > 0.01
+    scaled = [stability_index(first, second) * 3000 * 800 / 3800 for first, second in zip(before, after, strict=True)]
+    assert kstest(scaled, "chi2", args=(9,)).pvalue > 0.001
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.004, 0.02])
+def test_shift_p_value__of_rare_values_does_not_cry_wolf(share: float) -> None:
+    rng = np.random.default_rng(2)
+    shares = np.array([1 - 2 * share, share, share])
+    before, after = rng.multinomial(2000, shares, 1500).astype(float), rng.multinomial(500, shares, 1500).astype(float)
+    found = np.array([shift_p_value(first, second) for first, second in zip(before, after, strict=True)])
+    for level in (0.05, 0.005):
+        assert np.mean(found < level) < level + 4 * math.sqrt(level / 1500)
+
+
+def test_share_at_least__is_clopper_and_pearsons() -> None:
+    # P(X >= 10 of 500) is the chance at the bound.
+    from scipy.stats import binom
+
+    low = share_at_least(10, 500, 1e-3)
+    assert binom.sf(9, 500, low) == pytest.approx(1e-3)
+    assert share_at_least(0, 500, 1e-3) == 0
+    assert 0.9 < share_at_least(500, 500, 1e-3) < 1
+
+
+def test_mean_difference__is_the_test_of_welch() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(0, 1, 400), rng.normal(0.2, 2, 300)
+    difference, _, z = mean_difference((a.mean(), a.var(), len(a)), (b.mean(), b.var(), len(b)))
+    assert difference == pytest.approx(b.mean() - a.mean())
+    assert z == pytest.approx(ttest_ind(b, a, equal_var=False).statistic)
+    assert mean_difference((0, 0, 5), (0, 0, 5))[2] == 0
+    assert mean_difference((0, 0, 5), (1, 0, 5))[2] == math.inf
+    assert mean_difference((0, 1, 1), (1, 1, 5))[2] == 0
