@@ -44,6 +44,7 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
     assert len(examples("report")) == 1
+    assert len(examples("watch")) == 1
     assert len(examples("decisions")) == 1
     assert len(examples("decide")) == 1
     assert len(examples("auc")) == 1
@@ -180,6 +181,14 @@ def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "of 30 features" in done.stdout
     assert (tmp_path / "weights.csv").is_file()
+
+
+def test_readme__streams_are_watched(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("watch")[0]], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing changed in 1,000 rows" in done.stdout
+    assert done.stdout.count("The gate says yes.") == 2
+    assert "above the margin of 0.01" in done.stdout
 
 
 def test_readme__models_are_calibrated(tmp_path: Path) -> None:
