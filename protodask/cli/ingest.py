@@ -17,7 +17,9 @@ def ingest(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...", help="CSV or Parquet files, globs or folders of them; .npy, .npz or Zarr arrays."
+            metavar="SOURCE...",
+            help="CSV or Parquet files, globs or folders of them; .npy, .npz or Zarr arrays; with --new, "
+            "datasets, too.",
         ),
     ],
     out: Annotated[str, typer.Option("--out", metavar="DATA", help="Where to write the dataset.")],
@@ -48,6 +50,24 @@ def ingest(
         Literal["float32", "float64"], typer.Option("--dtype", help="Type the features are stored in.")
     ] = "float32",
     append: Annotated[bool, typer.Option("--append", help="Add the rows to the dataset at the output path.")] = False,
+    new: Annotated[
+        bool,
+        typer.Option(
+            "--new",
+            help="Add only the files, or parts of datasets, that the dataset at the output path does not have; make it "
+            "if there is none.",
+        ),
+    ] = False,
+    unless_in: Annotated[
+        str | None,
+        typer.Option("--unless-in", metavar="OTHER", help="Take only what this other dataset does not have."),
+    ] = None,
+    settle: Annotated[
+        float,
+        typer.Option(
+            "--settle", min=0.0, metavar="SECONDS", help="Leave files that changed so recently for the next time."
+        ),
+    ] = 0.0,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
@@ -69,6 +89,9 @@ def ingest(
             drop=tuple(drop or ()),
             dtype=dtype,
             append=append,
+            new=new,
+            unless_in=unless_in,
+            settle=settle,
             overwrite=overwrite,
         )
         show_result(perform_step(step, computing), as_json)

@@ -28,6 +28,22 @@ UnseenOption = Annotated[
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", metavar="COL", help="Column of raw tables to leave out. Repeatable.")
 ]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep", metavar="COL", help="Column of raw tables to write beside the predictions, as an id. Repeatable."
+    ),
+]
+EachFile = Annotated[
+    bool,
+    typer.Option("--each-file", help="Score each file that is new once, into a part of its own of the folder PRED."),
+]
+Settle = Annotated[
+    float,
+    typer.Option(
+        "--settle", metavar="SECONDS", help="With --each-file: leave files for next time that changed so lately."
+    ),
+]
 
 
 @grouped
@@ -42,6 +58,9 @@ def predict(
     calibrated: Calibrated = False,
     unseen: UnseenOption = "error",
     drop: Drop = None,
+    keep: Keep = None,
+    each_file: EachFile = False,
+    settle: Settle = 0.0,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
@@ -49,7 +68,26 @@ def predict(
 ) -> None:
     """Write a model's probabilities, familiarity and predicted class for each row."""
     with reported(debug):
+        from protodask.pipeline.each_file import FilesFailedError
         from protodask.pipeline.steps import PredictStep
 
-        step = PredictStep(model, data, out, batches, calibrated, unseen, tuple(drop or ()), overwrite)
-        show_result(perform_step(step, computing), as_json)
+        step = PredictStep(
+            model=model,
+            data=data,
+            out=out,
+            batches=batches,
+            calibrated=calibrated,
+            unseen=unseen,
+            drop=tuple(drop or ()),
+            keep=tuple(keep or ()),
+            each_file=each_file,
+            settle=settle,
+            overwrite=overwrite,
+        )
+        try:
+            result = perform_step(step, computing)
+        except FilesFailedError as error:
+            if error.result is not None:
+                show_result(error.result, as_json)
+            raise
+        show_result(result, as_json)

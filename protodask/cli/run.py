@@ -46,6 +46,9 @@ def run(
         str | None,
         typer.Option("--from", metavar="STEP", help="Do this step and all after it anew, and look at none before."),
     ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="STEP", help="Look at the steps up to this one, and at none after it.")
+    ] = None,
     only: Annotated[str | None, typer.Option("--only", metavar="STEP", help="Look at this step alone.")] = None,
     overlap: Annotated[
         Literal["refuse", "wait", "leave"] | None,
@@ -78,7 +81,7 @@ def run(
             definition = read_pipeline(pipeline, parse_settings(settings or ()))
             if overlap is not None:
                 definition = replace(definition, overlap=overlap)
-            part = _part(definition, first, only)
+            part = _part(definition, first, last, only)
             computing.check()
         if dry_run:
             _dry_run(definition, part, computing, as_json)
@@ -91,17 +94,21 @@ def run(
         _run(definition, part, computing, told, as_json)
 
 
-def _part(definition: Pipeline, first: str | None, only: str | None) -> Part:
+def _part(definition: Pipeline, first: str | None, last: str | None, only: str | None) -> Part:
     from protodask.pipeline.runner import WHOLE, Part, step_number
 
-    if first is not None and only is not None:
-        raise WrongUseError("Both --from and --only are given.", "Choose one.")
-    if first is not None:
-        return Part(step_number(definition, first), forced=True)
     if only is not None:
+        if first is not None or last is not None:
+            raise WrongUseError(f"Both {'--to' if first is None else '--from'} and --only are given.", "Choose one.")
         number = step_number(definition, only)
         return Part(number, number)
-    return WHOLE
+    if first is None and last is None:
+        return WHOLE
+    begin = 1 if first is None else step_number(definition, first)
+    end = None if last is None else step_number(definition, last)
+    if end is not None and end < begin:
+        raise WrongUseError(f"The step {last} of --to comes before {first} of --from.", "Exchange them.")
+    return Part(begin, end, forced=first is not None)
 
 
 def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> None:

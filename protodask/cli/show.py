@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
 from protodask.cli.show_budget import show_budget, summarize_budget
+from protodask.cli.show_dataset import summarize_written
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
+from protodask.cli.show_files import show_files_scored, summarize_files_scored
 from protodask.cli.show_gate import show_gate, summarize_gate
 from protodask.cli.show_models import summarize_calibration, summarize_fit
 from protodask.cli.show_monitor import show_monitor, summarize_monitor
@@ -20,18 +22,21 @@ from protodask.cli.show_subsample import show_subsample, summarize_subsample
 from protodask.cli.wording import count, shorten, size
 
 if TYPE_CHECKING:
+    from protodask.pipeline.each_file import FilesScored
     from protodask.pipeline.gate_results import GateAnswered
     from protodask.pipeline.monitor_results import RowsMonitored
-    from protodask.pipeline.results import ModelEvaluated, ReportWritten, Result
+    from protodask.pipeline.results import ModelEvaluated, PredictionsWritten, ReportWritten, Result
 
 
 def show_result(result: Result, as_json: bool) -> None:
     """What a step left behind."""
     from protodask.pipeline.budget_results import BudgetBuilt
+    from protodask.pipeline.each_file import FilesScored
     from protodask.pipeline.gate_results import GateAnswered
     from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
+        DatasetSplit,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -69,17 +74,21 @@ def show_result(result: Result, as_json: bool) -> None:
             show_robust(result)
         case ModelPublished():
             show_published(result)
-        case ModelFitted() | PredictionsWritten() | ReportWritten():
+        case FilesScored():
+            show_files_scored(result)
+        case DatasetSplit() | ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
 def summarize_result(result: Result) -> str:
     """What a step left behind, in one line."""
     from protodask.pipeline.budget_results import BudgetBuilt
+    from protodask.pipeline.each_file import FilesScored
     from protodask.pipeline.gate_results import GateAnswered
     from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
+        DatasetSplit,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -94,11 +103,8 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     match result:
-        case DatasetWritten(dataset):
-            line = (
-                f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "
-                f"{count(dataset.n_features, 'feature')} and {len(dataset.classes)} classes."
-            )
+        case DatasetWritten() | DatasetSplit():
+            line = summarize_written(result)
         case DatasetSubsampled():
             line = summarize_subsample(result)
         case ModelFitted():
@@ -107,9 +113,8 @@ def summarize_result(result: Result) -> str:
             line = f"{summarize_fit(result)} {summarize_choice(result)}"
         case ModelCalibrated():
             line = summarize_calibration(result)
-        case PredictionsWritten():
-            kind = "calibrated predictions" if result.calibrated else "predictions"
-            line = f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
+        case PredictionsWritten() | FilesScored():
+            line = _summarize_predictions(result)
         case ModelEvaluated() | GateAnswered() | RowsMonitored():
             line = _summarize_judgement(result)
         case DecisionsWritten():
@@ -123,6 +128,15 @@ def summarize_result(result: Result) -> str:
         case ReportWritten() | ModelPublished():
             line = _summarize_report(result) if isinstance(result, ReportWritten) else summarize_published(result)
     return line
+
+
+def _summarize_predictions(result: PredictionsWritten | FilesScored) -> str:
+    from protodask.pipeline.each_file import FilesScored
+
+    if isinstance(result, FilesScored):
+        return summarize_files_scored(result)
+    kind = "calibrated predictions" if result.calibrated else "predictions"
+    return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
 
 
 def show_results(results: Sequence[Result]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from protodask.cli.console import say, say_pairs, say_some, say_table, show_json
 from protodask.cli.show_budget import show_budget_folder, show_budget_run
+from protodask.cli.show_files import show_scored_folder
 from protodask.cli.show_robust import show_robust_model, show_robust_predictions, show_robust_run
 from protodask.cli.show_search import show_search, show_search_run
 from protodask.cli.wording import count, number, progress_pairs, run_pairs, shorten, size, value_text
@@ -30,6 +31,8 @@ def show_description(description: Mapping[str, Any], as_json: bool) -> None:
             show_budget_folder(description)
         case "budget run":
             show_budget_run(description)
+        case "folder of scored files":
+            show_scored_folder(description)
         case "robust model":
             show_robust_model(description)
         case "robust run":
@@ -48,6 +51,7 @@ def _show_dataset(found: Mapping[str, Any]) -> None:
             ("rows", f"{found['rows']:,}"),
             ("features", f"{found['features']:,} ({found['dtype']})"),
             *roles,
+            *([("sources", f"{found['sources']:,}")] if found["sources"] is not None else []),
             ("blocks", f"{found['blocks']:,} of up to {found['block_rows']:,} rows, {size(found['bytes'])} in all"),
             ("fingerprint", found["fingerprint"]),
         ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protodask.data.dataset import Dataset
     from protodask.data.encoding import MatrixTable, encode_features, encode_labels
-    from protodask.data.ingest import table_source
+    from protodask.data.ingest_scan import table_source
     from protodask.data.schema import Column, Label
     from protodask.data.summary import Summary, summarize
     from protodask.data.synthetic import SyntheticSource, sample_data, synthetic_source
@@ -31,7 +31,7 @@ _HOMES = {
     "sample_data": "protodask.data.synthetic",
     "summarize": "protodask.data.summary",
     "synthetic_source": "protodask.data.synthetic",
-    "table_source": "protodask.data.ingest",
+    "table_source": "protodask.data.ingest_scan",
     "write_dataset": "protodask.data.writer",
 }
 """Names and their modules, imported on first use: some modules here say what lies at a place without NumPy and Zarr."""

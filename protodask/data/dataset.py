@@ -18,6 +18,7 @@ from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.plain_arrays import PlainArray
 from protodask.data.schema import TARGET, Column, Label, Variable
+from protodask.data.segments import Segment, check_rows, prefix_of, read_segments
 from protodask.data.storage import (
     find_group,
     group_exists,
@@ -140,6 +141,30 @@ class Dataset:
         return self.metadata.group_name is not None
 
     @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Which rows came from which source, in the order of the rows; empty where the dataset does not say.
+
+        Read on each call.
+        """
+        digest = self.metadata.segments
+        if digest is None:
+            return ()
+        try:
+            found = read_segments(self.place, digest, self.path)
+        except FormatError:
+            # Appends remove lists that count no more, and theirs begin with this one.
+            now = Dataset.open(self.path).metadata
+            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
+            if now.segments in (None, digest):
+                raise
+            prefix = prefix_of(read_segments(self.place, str(now.segments), self.path), self.n_rows, digest)
+            if prefix is None:
+                raise
+            return prefix
+        check_rows(found, self.n_rows, self.path)
+        return found
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Remarks from ingest, and one for the constant features if there are any."""
         names = [name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant]
@@ -236,6 +261,7 @@ class Dataset:
             "weight": self.metadata.weight_name,
             "inclusion": self.metadata.inclusion_name,
             "group": self.metadata.group_name,
+            "sources": None if self.metadata.segments is None else self.metadata.n_segments,
             "total_weight": float(summary.weight),
             "classes": [
                 {"label": label, "rows": int(rows), "weight": float(weight)}

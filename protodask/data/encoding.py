@@ -73,13 +73,38 @@ def first_problem(problems: Iterable[Problem | None]) -> Problem | None:
     return min((problem for problem in problems if problem), key=lambda problem: problem.row, default=None)
 
 
+@dataclass(frozen=True)
+class KeptTable(Mapping[str, Values]):
+    """A partition whose columns `kept`, an Arrow table, are handed on as they are."""
+
+    table: Table
+    kept: Any
+
+    def __getitem__(self, name: str) -> Values:
+        return self.table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
 def table_rows(table: Table) -> int:
     """Rows of a partition."""
-    return len(table.matrix) if isinstance(table, MatrixTable) else len(next(iter(table.values())))
+    match table:
+        case MatrixTable():
+            return len(table.matrix)
+        case KeptTable():
+            return int(table.kept.num_rows)
+        case _:
+            return len(next(iter(table.values())))
 
 
 def select_rows(table: Table, first: int, last: int) -> Table:
     """Some rows of a partition, without a copy."""
+    if isinstance(table, KeptTable):
+        return KeptTable(select_rows(table.table, first, last), table.kept.slice(first, last - first))
     if isinstance(table, MatrixTable):
         others = {name: values[first:last] for name, values in table.others.items()}
         return MatrixTable(table.names, table.matrix[first:last], others)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,12 +17,15 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import Table, Values, check_column_names
+from protodask.data.encoding import KeptTable, Table, Values, check_column_names
+from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.source_files import PARQUET_ENDINGS
+from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
+
+PACKED = (".gz", ".bz2", ".xz")
 
 CSV_PARTITION_BYTES = 8 * 2**20
 """Text of a partition: small beside a block, because a block parses every partition it touches."""
@@ -43,16 +46,18 @@ def dask_frames() -> Any:
     return dask.dataframe
 
 
-def file_table(paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str]) -> Partitions:
+def file_table(
+    paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], kept: Kept = NOTHING_KEPT
+) -> Partitions:
     """The table in some files. `labels` are columns to read as labels rather than numbers."""
     left_out = frozenset(dropped)
     parquet = [path for path in paths if path.lower().endswith(PARQUET_ENDINGS)]
     csv = [path for path in paths if path not in set(parquet)]
     tables: list[Partitions] = []
     if csv:
-        tables += _csv_tables(csv, frozenset(labels), left_out)
+        tables += _csv_tables(csv, frozenset((*labels, *kept.texts)), left_out, kept)
     if parquet:
-        tables.append(_parquet_table(parquet, left_out))
+        tables.append(_parquet_table(parquet, left_out, kept))
     return join_tables(tables)
 
 
@@ -61,6 +66,49 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
     for table in tables[1:]:
         check_column_names(table.names, tables[0].names, where="One of the tables")
     return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+
+
+def tables_by_file(
+    files: Sequence[SourceFile], labels: Iterable[str], dropped: Iterable[str]
+) -> tuple[Partitions, tuple[int, ...]]:
+    """The table in some files, one after the other, and how many partitions each of them has.
+
+    Files of one partition are read together where that is the same: a table for each of thousands would be slow.
+    """
+    known, left_out = frozenset(labels), frozenset(dropped)
+    tables: list[Partitions] = []
+    counts: list[int] = []
+    for paths in _alike(files):
+        found: list[Partitions] = [_file_table(paths, known, left_out)]
+        if len(paths) > 1 and found[0].n_partitions != len(paths):
+            found = [_file_table([path], known, left_out) for path in paths]
+        tables += found
+        counts += [1] * len(paths) if len(found) == 1 < len(paths) else [table.n_partitions for table in found]
+    return join_tables(tables), tuple(counts)
+
+
+def _file_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> Partitions:
+    if paths[0].lower().endswith(PARQUET_ENDINGS):
+        return _parquet_table(paths, dropped, NOTHING_KEPT)
+    return _csv_table(paths, labels, dropped, NOTHING_KEPT)
+
+
+def _alike(files: Sequence[SourceFile]) -> list[list[str]]:
+    """Runs of small CSV files with one header, and every other file by itself."""
+    runs: list[list[str]] = []
+    before: object = None
+    for file in files:
+        form: object = None
+        if not file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED)):
+            line = _first_line(file.path)
+            # A header alone tells nothing of the types of the columns.
+            form = (line, file.path.lower().endswith(".tsv")) if len(line) < file.size <= CSV_PARTITION_BYTES else None
+        if form is not None and form == before:
+            runs[-1].append(file.path)
+        else:
+            runs.append([file.path])
+        before = form
+    return runs
 
 
 @dataclass(frozen=True)
@@ -73,6 +121,7 @@ class FrameTable:
     untyped: bool = False
     as_text: Any = None
     """The same rows with every column as text, for when a value is not what its column was taken for."""
+    kept: Kept = NOTHING_KEPT
     resident: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
 
@@ -82,7 +131,7 @@ class FrameTable:
 
     def read(self, partition: int) -> Table:
         try:
-            return frame_columns(_compute_partition(self.frame, partition), self.names)
+            return self._columns(_compute_partition(self.frame, partition))
         except ProtodaskError:
             raise
         except OSError as error:
@@ -91,11 +140,16 @@ class FrameTable:
             if self.as_text is None:
                 raise InputError(f"A table could not be read ({error}).", "Check the file.") from error
         try:
-            return frame_columns(_compute_partition(self.as_text, partition), self.names)
+            return self._columns(_compute_partition(self.as_text, partition))
+        except ProtodaskError:
+            raise
         except ValueError as error:
             raise InputError(
                 f"A CSV file could not be read ({error}).", "Check that all its lines have the columns of its first."
             ) from error
+
+    def _columns(self, frame: Any) -> Table:
+        return partition_columns(frame, self.names, self.kept, self.untyped)
 
 
 @dataclass(frozen=True)
@@ -106,6 +160,7 @@ class PandasTable:
     names: tuple[str, ...]
     text: frozenset[str]
     untyped: bool = False
+    kept: Kept = NOTHING_KEPT
     resident: bool = True
     key: str = field(default_factory=lambda: uuid4().hex)
 
@@ -115,21 +170,21 @@ class PandasTable:
 
     def read(self, partition: int) -> Table:
         first = partition * PARTITION_ROWS
-        return frame_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names)
+        return partition_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names, self.kept, self.untyped)
 
 
-def pandas_table(frame: Any, dropped: Iterable[str]) -> PandasTable:
+def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> PandasTable:
     """A pandas data frame as a table."""
     frame = _named(frame, dropped)
-    return PandasTable(frame, tuple(frame.columns), _text_columns(frame))
+    return PandasTable(frame, tuple(frame.columns), _text_columns(frame), kept=kept)
 
 
-def dask_table(frame: Any, dropped: Iterable[str]) -> FrameTable:
+def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> FrameTable:
     """A dask data frame as a table; it stays lazy."""
     operands = (operand for expression in frame.expr.walk() for operand in expression.operands)
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
     frame = _named(frame, dropped)
-    return FrameTable(frame, tuple(frame.columns), _text_columns(frame))
+    return FrameTable(frame, tuple(frame.columns), _text_columns(frame), kept=kept)
 
 
 def _named(frame: Any, dropped: Iterable[str]) -> Any:
@@ -148,6 +203,14 @@ def _text_columns(frame: Any) -> frozenset[str]:
     return frozenset(
         name for name, dtype in frame.dtypes.items() if not (is_numeric_dtype(dtype) or is_bool_dtype(dtype))
     )
+
+
+def partition_columns(frame: Any, names: Sequence[str], kept: Kept, untyped: bool) -> Table:
+    """The columns of a pandas frame, with those that are handed on."""
+    if not kept.names:
+        return frame_columns(frame, names)
+    used = frame_columns(frame, [name for name in names if name not in kept.alone])
+    return KeptTable(used, kept_of_frame(frame, kept, untyped))
 
 
 def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
@@ -202,7 +265,7 @@ def _compute_partition(frame: Any, partition: int) -> Any:
     return compute_key(graph, keys[partition])
 
 
-def _parquet_table(paths: Sequence[str], dropped: frozenset[str]) -> Partitions:
+def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kept) -> Partitions:
     frames = dask_frames()
     try:
         from pyarrow.lib import ArrowInvalid
@@ -211,25 +274,30 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str]) -> Partitions:
         if dropped:
             kept = [name for name in frames.read_parquet(list(paths)).columns if name not in dropped]
         frame = frames.read_parquet(
-            list(paths), columns=kept, split_row_groups="adaptive", blocksize=PARQUET_PARTITION_BYTES
+            list(paths),
+            columns=kept,
+            split_row_groups="adaptive",
+            blocksize=PARQUET_PARTITION_BYTES,
+            # As pandas has them, integers with missing values are floats, and times lose their types.
+            **({"dtype_backend": "pyarrow"} if handed_on.names else {}),
         )
     except FileNotFoundError as error:
         raise StorageError(f"A Parquet file is missing ({error}).", "Check the path.") from error
     except (ValueError, OSError, ArrowInvalid) as error:
         raise InputError(f"The Parquet files cannot be read ({error}).", "Check the files.") from error
-    return dask_table(frame, dropped)
+    return dask_table(frame, dropped, handed_on)
 
 
-def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> list[Partitions]:
+def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> list[Partitions]:
     # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
     # with another order of columns they would be misread without a word.
     together: dict[tuple[bytes, str], list[str]] = {}
     for path in paths:
-        ending = next((ending for ending in (".gz", ".bz2", ".xz") if path.lower().endswith(ending)), "")
+        ending = next((ending for ending in PACKED if path.lower().endswith(ending)), "")
         together.setdefault((_first_line(path), ending), []).append(path)
     if len(together) == 1:
-        return [_csv_table(paths, labels, dropped)]
-    return [_csv_table(group, labels, dropped) for group in together.values()]
+        return [_csv_table(paths, labels, dropped, kept)]
+    return [_csv_table(group, labels, dropped, kept) for group in together.values()]
 
 
 def _first_line(path: str) -> bytes:
@@ -250,25 +318,60 @@ def _first_line(path: str) -> bytes:
 MAX_HEADER_BYTES = 2**24
 
 
-def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> FrameTable:
+@dataclass(frozen=True)
+class CsvColumns:
+    """The columns of a CSV file that are read, as which types of pandas, and what separates them."""
+
+    types: Mapping[str, str]
+    separator: str
+    has_rows: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.types)
+
+    @property
+    def text(self) -> frozenset[str]:
+        # Without rows there is no text either.
+        return frozenset(name for name, dtype in self.types.items() if dtype == "str" and self.has_rows)
+
+    def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
+        """What pandas and dask.dataframe are told."""
+        types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
+        return {
+            "sep": self.separator,
+            "usecols": list(self.names),
+            "dtype": types,
+            **_missing_values(self.names, kept),
+        }
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a CSV file is, by its ending."""
+    return path.lower().endswith(PACKED)
+
+
+def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Any = None) -> CsvColumns:
+    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed, if it is at
+    hand. Those among `labels` are text.
+    """
     import pandas
 
-    frames = dask_frames()
-    compressed = paths[0].lower().endswith((".gz", ".bz2", ".xz"))
-    separator = "\t" if paths[0].lower().endswith(".tsv") else ","
+    separator = "\t" if path.lower().endswith(".tsv") else ","
     try:
-        head = pandas.read_csv(paths[0], sep=separator, nrows=HEAD_ROWS)
-        header = pandas.read_csv(paths[0], sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
+        first, again = (path, path) if opened is None else (opened(), opened())
+        head = pandas.read_csv(first, sep=separator, nrows=HEAD_ROWS)
+        header = pandas.read_csv(again, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
-        raise InputError(f"{paths[0]} cannot be read ({error}).", "Check that it is a CSV file.") from error
+        raise InputError(f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
     except OSError as error:
-        raise StorageError(f"{paths[0]} cannot be read ({error}).", "Check the file.") from error
+        raise StorageError(f"{path} cannot be read ({error}).", "Check the file.") from error
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
-        raise InputError(f"{paths[0]} has several columns called {twice[0]!r}.", "Rename them.")
+        raise InputError(f"{path} has several columns called {twice[0]!r}.", "Rename them.")
     names = [str(name) for name in head.columns if str(name) not in dropped]
     if not names:
-        raise InputError(f"All columns of {paths[0]} are dropped.", "Keep some.")
+        raise InputError(f"All columns of {path} are dropped.", "Keep some.")
     types: dict[str, str] = {}
     for name in names:
         kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"
@@ -280,27 +383,48 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
             if name in labels
             else {"b": "boolean", "i": "float64", "u": "float64", "f": "float64"}.get(kind, "str")
         )
+    return CsvColumns(types, separator, len(head) > 0)
 
-    def lazily(dtypes: dict[str, str]) -> Any:
+
+def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
+    frames = dask_frames()
+    compressed = is_compressed(paths[0])
+    columns = csv_columns(paths[0], labels, dropped)
+
+    def lazily(as_text: bool) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
             return frames.read_csv(
                 list(paths),
-                sep=separator,
-                usecols=names,
-                dtype=dtypes,
                 blocksize=None if compressed else CSV_PARTITION_BYTES,
                 compression="infer" if compressed else None,
                 sample=SAMPLE_BYTES,
-            )[names]
+                **columns.options(kept, as_text),
+            )[list(columns.names)]
 
     try:
-        frame, as_text = lazily(types), lazily(dict.fromkeys(names, "str"))
+        frame, as_text = lazily(False), lazily(True)
     except ValueError:
         # A value in the sample already belies its column; reading everything as text finds out which.
-        frame = as_text = lazily(dict.fromkeys(names, "str"))
-    text = frozenset(name for name, dtype in types.items() if dtype == "str")
-    return FrameTable(frame, tuple(names), text, untyped=True, as_text=as_text)
+        frame = as_text = lazily(True)
+    return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, kept=kept)
+
+
+def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:
+    """What is a missing value in which column of a CSV file: in one that is merely handed on, nothing but no text."""
+    if not kept.alone:
+        return {}
+    return {
+        "keep_default_na": False,
+        "na_values": {name: [""] if name in kept.alone else MISSING_TEXTS for name in names},
+    }
+
+
+MISSING_TEXTS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+"""What pandas takes for a missing value by default."""
 
 
 HEAD_ROWS = 1000

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protodask.data.foreign_arrays import check_group_files
 from protodask.data.ingest_frames import dask_table, file_table, join_tables, pandas_table
+from protodask.data.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.row_arrays import RowArray, row_array
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.source_files import find_files, is_table_path
@@ -33,12 +34,13 @@ def open_table(
     features: Sequence[str] | None = None,
     group: str | None = None,
     others: Iterable[str] = (),
+    kept: Kept = NOTHING_KEPT,
 ) -> Partitions:
     """The table behind one source or a list of several.
 
     `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
     be called, `features` what the columns of a matrix are called (x0, x1, ... by default), `group` which array besides
-    them says what group a row belongs to, and `others` what further arrays are columns.
+    them says what group a row belongs to, `others` what further arrays are columns, and `kept` what is handed on.
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
@@ -52,9 +54,9 @@ def open_table(
             if not _is_array_path(path):
                 files += find_files(path)
                 continue
-        tables.append(_table(source, left_out, _Names(called, features, group, tuple(others))))
+        tables.append(_table(source, left_out, _Names(called, features, group, (*others, *kept.names), kept)))
     if files:
-        tables.insert(0, file_table(files, labels, left_out))
+        tables.insert(0, file_table(files, labels, left_out, kept))
     return join_tables(tables)
 
 
@@ -72,6 +74,7 @@ class _Names:
     features: Sequence[str] | None
     group: str | None
     others: tuple[str, ...]
+    kept: Kept
 
 
 def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
@@ -88,7 +91,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
     if isinstance(source, Mapping):
         return _arrays(source, names)
     if _is_frame(source):
-        return _frame_table(source, dropped)
+        return _frame_table(source, dropped, names.kept)
     if hasattr(source, "shape") and len(source.shape) == 2:
         return _arrays({FEATURES.name: source}, names)
     raise InputError(f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y).")
@@ -98,8 +101,8 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "dtypes")
 
 
-def _frame_table(frame: Any, dropped: list[str]) -> Partitions:
-    return dask_table(frame, dropped) if hasattr(frame, "npartitions") else pandas_table(frame, dropped)
+def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
+    return dask_table(frame, dropped, kept) if hasattr(frame, "npartitions") else pandas_table(frame, dropped, kept)
 
 
 def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
@@ -116,7 +119,7 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
                     "Give one target for each row.",
                 )
             right = values
-        return _frame_table(left.assign(**{names.target: right}), dropped)
+        return _frame_table(left.assign(**{names.target: right}), dropped, names.kept)
     return _arrays({FEATURES.name: left, TARGET.name: right}, names)
 
 
@@ -171,4 +174,4 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
     if len(rows.shape) == 2 and len(names) != width:
         raise InputError(f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest.")
-    return ArraysTable(names, rows, others)
+    return ArraysTable(names, rows, others, called.kept)

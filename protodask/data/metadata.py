@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from protodask.data.bounded import MAX_JSON_BYTES
-from protodask.data.records import Fields, RecordKind, describe_columns, hash_json, recognize, seal, unseal
+from protodask.data.checksums import hash_json
+from protodask.data.records import Fields, RecordKind, describe_columns, recognize, seal, unseal
 from protodask.data.schema import (
     FEATURES,
     FORMAT_NAME,
@@ -28,6 +29,7 @@ from protodask.data.schema import (
     Label,
     Variable,
 )
+from protodask.data.segments import MAX_SEGMENTS
 from protodask.data.summary import Summary
 from protodask.engine import Block
 from protodask.errors import FormatError
@@ -78,11 +80,19 @@ class Metadata:
     identity: str = ""
     """Drawn when the dataset is made and kept by appends: tells it from another that takes its place."""
     group_name: str | None = None
+    segments: str | None = None
+    """Hash of the list that says from which sources the rows are, if there is one."""
+    n_segments: int = 0
 
     @property
     def version(self) -> int:
-        """The oldest version of the format that can hold it."""
-        return FORMAT_VERSION if self.group_name is not None else 1
+        """The oldest version of the format that can hold it.
+
+        Who knows no list of sources must not append: it would be lost.
+        """
+        if self.segments is not None:
+            return FORMAT_VERSION
+        return 2 if self.group_name is not None else 1
 
     @property
     def is_weighted(self) -> bool:
@@ -128,9 +138,9 @@ class Metadata:
     def fingerprint(self) -> str:
         """Hash of the content, of what it means, and of its statistics to the last bit: all that training starts from.
 
-        The same for the same data written in the same way, wherever it lies. Rows that were appended may have
-        statistics that differ from those of one writing in their rounding, and another fingerprint then; `content`
-        is the same even so.
+        The same for the same data written in the same way, wherever it lies and whatever files it came from. Rows that
+        were appended may have statistics that differ from those of one writing in their rounding, and another
+        fingerprint then; `content` is the same even so.
         """
         return hash_json(
             [
@@ -225,6 +235,8 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
     if metadata.is_weighted and summary.largest_weight is not None:
         # It follows from the rows, so that the fingerprint covers it; readers of earlier versions pass over it.
         record["largest_weight"] = float(summary.largest_weight)
+    if metadata.segments is not None:
+        record |= {"segments": metadata.segments, "n_segments": metadata.n_segments}
     return seal(record, RECORD.name)
 
 
@@ -329,4 +341,6 @@ def _parse(fields: Fields) -> Metadata:
         notes=fields.texts("notes"),
         identity=fields.optional_text("identity") or "",
         group_name=fields.optional_text("group_name"),
+        segments=None if fields.record.get("segments") is None else fields.hexadecimal("segments", DIGEST_BYTES).hex(),
+        n_segments=0 if fields.record.get("segments") is None else fields.integer("n_segments", 0, MAX_SEGMENTS),
     )

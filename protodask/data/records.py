@@ -5,14 +5,13 @@ Light to import: NumPy is imported for records with numbers alone.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from protodask.data.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS
+from protodask.data.checksums import canonical_json, hash_json, hash_text
 from protodask.errors import FormatError, InputError
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from protodask.data.schema import Column, Label
 
 CHECKSUM = "checksum"
-CHECKSUM_BYTES = 16
 
 INDENT_BYTES = 16
 """A bound on the line break and the indentation that a value gets in a file."""
@@ -57,23 +55,10 @@ class Relative:
     instead: str
 
 
-def hash_json(value: object) -> str:
-    """Hash of a JSON value in its canonical form."""
-    return _hash_text(_canonical(value))
-
-
-def _canonical(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def _hash_text(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=CHECKSUM_BYTES).hexdigest()
-
-
 def seal(record: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The record with its checksum; one that a reader would refuse for its size is not written either."""
     try:
-        text = _canonical(record)
+        text = canonical_json(record)
     except ValueError as error:
         raise InputError(
             f"The description of the {what} has numbers that are not finite, as sums of very large ones are.",
@@ -85,7 +70,7 @@ def seal(record: Mapping[str, Any], what: str) -> dict[str, Any]:
             f"The description of the {what} has {items} values and {len(text)} characters, which is too much.",
             "Use fewer features, categories or classes, or larger blocks.",
         )
-    return {**record, CHECKSUM: _hash_text(text)}
+    return {**record, CHECKSUM: hash_text(text)}
 
 
 def recognize(attributes: object, kind: RecordKind, where: str) -> Fields:

@@ -16,8 +16,10 @@ from protodask.engine.blocks import Block
 from protodask.errors import InputError
 
 FORMAT_NAME = DATASET.format
-FORMAT_VERSION = 2
-"""The newest form of a dataset: 2 has groups. What has none is written as version 1, which older readers know."""
+FORMAT_VERSION = 3
+"""The newest form of a dataset: 3 says where its rows are from, 2 has groups. What has neither is written as version 1,
+which older readers know.
+"""
 
 Label = str | int | bool
 """A class as the user wrote it."""

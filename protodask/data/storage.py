@@ -34,6 +34,7 @@ __all__ = [
     "flush",
     "flush_handle",
     "group_exists",
+    "is_taken",
     "is_url",
     "locate",
     "make_durable",
@@ -225,7 +226,7 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
     check_no_version(path)
     with storage_errors(path, "looking at"):
         sweep(path)
-        if not _is_taken(path) or (overwrite and kind.owns(path)):
+        if not is_taken(path) or (overwrite and kind.owns(path)):
             return
         if is_url(path) and kind.owns(path):
             with suppress(OSError):  # one may be allowed to look only
@@ -247,7 +248,8 @@ def check_outside(path: str, source: str | os.PathLike[str]) -> None:
         raise InputError(f"{mask(path)} lies inside of {mask(read)}, which is read.", "Choose a place outside of it.")
 
 
-def _is_taken(path: str) -> bool:
+def is_taken(path: str) -> bool:
+    """Whether anything lies at a place."""
     return holds_something(path) if is_url(path) else os.path.lexists(path)
 
 

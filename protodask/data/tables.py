@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.encoding import (
+    KeptTable,
     MatrixTable,
     Problem,
     Table,
@@ -29,6 +31,7 @@ from protodask.data.encoding import (
     select_rows,
     table_rows,
 )
+from protodask.data.kept_columns import KEPT, KEPT_BYTES, NOTHING_KEPT, Kept, kept_of_arrays, pack
 from protodask.data.row_arrays import RowArray
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.engine import Arrays, Block, Layout
@@ -83,6 +86,8 @@ class Encoder:
     group_name: str | None = None
     numbers: tuple[tuple[str, str], ...] = ()
     """Further arrays of a block, float64, and the columns they hold."""
+    kept: tuple[str, ...] = ()
+    """Columns that are handed on as they are, in the array `KEPT`."""
 
     @property
     def n_features(self) -> int:
@@ -91,7 +96,8 @@ class Encoder:
     @property
     def row_bytes(self) -> int:
         group = 0 if self.group_name is None else 8
-        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group + 8 * len(self.numbers)
+        besides = group + 8 * len(self.numbers) + KEPT_BYTES * len(self.kept)
+        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + besides
 
     def empty(self, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays for so many rows."""
@@ -110,6 +116,8 @@ class Encoder:
 
     def encode(self, table: Table, out: Arrays) -> Problem | None:
         """Fill `out` with the rows of the table; returns the first value that cannot be used."""
+        if isinstance(table, KeptTable):
+            table = table.table
         problems = [encode_features(table, self.columns, out[FEATURES.name], self.unseen)]
         if self.target_name is not None:
             out[TARGET.name][...], problem = encode_labels(table[self.target_name], self.classes, self.target_name)
@@ -158,6 +166,7 @@ class TableSource:
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows."""
         arrays = self.encoder.empty(stop - start)
+        kept: list[Any] = []
         partition = bisect.bisect_right(self.edges, start) - 1
         row = start
         while row < stop:
@@ -166,12 +175,15 @@ class TableSource:
                 until = min(last, stop)
                 table = self._partition(partition, keep=until < last)
                 part = {name: values[row - start : until - start] for name, values in arrays.items()}
-                problem = self.encoder.encode(select_rows(table, row - first, until - first), part)
+                chosen = select_rows(table, row - first, until - first)
+                problem = self.encoder.encode(chosen, part)
                 if problem is not None:
                     raise problem.shifted(row).error()
+                if isinstance(chosen, KeptTable):
+                    kept.append(chosen.kept)
                 row = until
             partition += 1
-        return arrays
+        return {**arrays, KEPT: pack(kept)} if kept else arrays
 
     def _partition(self, partition: int, keep: bool) -> Table:
         if self.table.resident:
@@ -214,6 +226,8 @@ def _recent_tables() -> _RecentTables:
 
 def table_bytes(table: Table) -> int:
     """About the memory a partition takes."""
+    if isinstance(table, KeptTable):
+        return table_bytes(table.table) + int(table.kept.nbytes)
     arrays = [table.matrix, *table.others.values()] if isinstance(table, MatrixTable) else list(table.values())
     return sum(array.nbytes + (OBJECT_BYTES * array.size if array.dtype.kind == "O" else 0) for array in arrays)
 
@@ -225,6 +239,7 @@ class ArraysTable:
     names_of_features: tuple[str, ...]
     features: RowArray
     others: Mapping[str, RowArray] = field(default_factory=dict)
+    kept: Kept = NOTHING_KEPT
     key: str = field(default_factory=lambda: uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -263,7 +278,10 @@ class ArraysTable:
     def read(self, partition: int) -> Table:
         first, last = self.features.edges[partition : partition + 2]
         others = {name: array.slice(first, last) for name, array in self.others.items()}
-        return MatrixTable(self.names_of_features, self.features.slice(first, last), others)
+        table = MatrixTable(self.names_of_features, self.features.slice(first, last), others)
+        if not self.kept.names:
+            return table
+        return KeptTable(table, kept_of_arrays({name: table[name] for name in self.kept.names}))
 
 
 @dataclass(frozen=True)
@@ -289,13 +307,17 @@ class JoinedTable:
     def resident(self) -> bool:
         return all(part.resident for part in self.parts)
 
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """Partitions before each part, and in all of them."""
+        return (0, *itertools.accumulate(part.n_partitions for part in self.parts))
+
     @property
     def n_partitions(self) -> int:
-        return sum(part.n_partitions for part in self.parts)
+        return self.edges[-1]
 
     def read(self, partition: int) -> Table:
-        for part in self.parts:
-            if partition < part.n_partitions:
-                return part.read(partition)
-            partition -= part.n_partitions
-        raise IndexError("beyond the last partition")
+        if not 0 <= partition < self.n_partitions:
+            raise IndexError("beyond the last partition")
+        part = bisect.bisect_right(self.edges, partition) - 1
+        return self.parts[part].read(partition - self.edges[part])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -28,7 +28,10 @@ from protodask.data.metadata import (
     to_attributes,
 )
 from protodask.data.rows import BlockNumbers, NamedArrays, RelaidSource, check_finite
+from protodask.data.same_schema import check_same_schema
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
+from protodask.data.segment_lists import appended_segment, segments_before, with_segments
+from protodask.data.segments import Segment, remove_other_segments
 from protodask.data.storage import (
     is_url,
     locate,
@@ -208,6 +211,8 @@ def write_dataset(
     overwrite: bool = False,
     append: bool = False,
     notes: Sequence[str] = (),
+    segments: Sequence[Segment] | None = None,
+    confirm: Callable[[], None] | None = None,
 ) -> Dataset:
     """Write a source of encoded "features" and "target" (and "weight", "inclusion", "group") as a dataset.
 
@@ -215,6 +220,9 @@ def write_dataset(
     have the same columns and classes; until the end it shows its old rows. One append at a time: another one is refused
     while it lasts (at a URL, where nothing can be locked, the one that ends later fails). Names of weight,
     inclusion and group default to those of the arrays.
+
+    `segments` say from which sources the rows are; an append to a dataset that knows all of its own without them makes
+    one of its rows. `confirm` is called when the rows are written and before they count, and may refuse.
     """
     where = locate(path)
     if source.layout.n_rows == 0:
@@ -243,10 +251,10 @@ def write_dataset(
         )
         _check_schema(wanted)
         if append:
-            return _append(source, where, wanted, opened)
+            return _append(source, where, wanted, opened, segments, confirm)
         wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows), identity=os.urandom(8).hex())
         require_storable(wanted)
-        return _create(source, where, wanted, opened, overwrite)
+        return _create(source, where, wanted, opened, overwrite, segments, confirm)
 
 
 def _check_schema(metadata: Metadata) -> None:
@@ -309,7 +317,15 @@ def _write_blocks(source: Source, writer: BlockWriter, engine: Engine, first: in
         engine.forget(source)
 
 
-def _create(source: Source, where: str, metadata: Metadata, engine: Engine, overwrite: bool) -> Dataset:
+def _create(
+    source: Source,
+    where: str,
+    metadata: Metadata,
+    engine: Engine,
+    overwrite: bool,
+    segments: Sequence[Segment] | None,
+    confirm: Callable[[], None] | None,
+) -> Dataset:
     with published(where, overwrite) as place:
         group = make_group(place)
         for variable in metadata.variables:
@@ -319,6 +335,10 @@ def _create(source: Source, where: str, metadata: Metadata, engine: Engine, over
         written = _write_blocks(_relaid(source, metadata), writer, engine)
         _check_weight(written.summary)
         finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
+        if segments is not None:
+            finished = with_segments(finished, place, where, segments)
+        if confirm is not None:
+            confirm()
         group.attrs.put(to_attributes(finished))
     return Dataset.open(where)
 
@@ -328,11 +348,19 @@ def _check_weight(summary: Summary) -> None:
         raise InputError("All rows have the weight 0.", "Give positive weights to the rows that count.")
 
 
-def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dataset:
+def _append(
+    source: Source,
+    where: str,
+    wanted: Metadata,
+    engine: Engine,
+    segments: Sequence[Segment] | None,
+    confirm: Callable[[], None] | None,
+) -> Dataset:
     with sole_writer(where), storage_errors(where, "appending to"):
         dataset = Dataset.open(where)  # under the lock: what was opened before may have grown since
         old = dataset.metadata
         check_same_schema(old, wanted)
+        before = segments_before(dataset, segments)
         total = replace(old, n_rows=old.n_rows + wanted.n_rows)
         require_storable(total)
         first = old.n_rows // old.block_rows
@@ -345,32 +373,45 @@ def _append(source: Source, where: str, wanted: Metadata, engine: Engine) -> Dat
         begin_writing(group, token)
         resize(group, old)
         remove_strays(place, old, first)
+        remove_other_segments(place, old.segments)
         try:
             resize(group, total)
             writer = _writer(place, token, total, first_new=old.n_rows)
             written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
+            committed = _grown(old, wanted, total, written, (content + written.content) % DIGEST_MODULUS, first)
+            if before is not None:
+                added = [appended_segment(committed, old.n_rows)] if segments is None else segments
+                committed = with_segments(committed, place, where, (*before, *added))
             if not is_url(place):
                 make_durable(place)
+            if confirm is not None:
+                confirm()
         except BaseException:
             if _holds(where, dataset):
                 resize(group, old)
+                remove_other_segments(place, old.segments)
             raise
-        summary = merge_summaries(old.summary, written.summary)
-        committed = replace(
-            total.extended(
-                total.n_rows,
-                summary,
-                (content + written.content) % DIGEST_MODULUS,
-                old.block_checks[: BLOCK_CHECK_BYTES * first] + written.block_checks,
-            ),
-            notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
-            dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
-        )
         # Where no lock holds, as at a URL, someone else may have committed: their rows stay as they are.
         if not _holds(where, dataset):
             raise StorageError(f"{where} was changed by someone else during an append.", "Append again, one at a time.")
         commit(place, where, to_attributes(committed))
     return Dataset.open(where)
+
+
+def _grown(
+    old: Metadata, wanted: Metadata, total: Metadata, written: Written, content: int, first_block: int
+) -> Metadata:
+    """What a dataset says of itself after an append of blocks from `first_block` on."""
+    return replace(
+        total.extended(
+            total.n_rows,
+            merge_summaries(old.summary, written.summary),
+            content,
+            old.block_checks[: BLOCK_CHECK_BYTES * first_block] + written.block_checks,
+        ),
+        notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
+        dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
+    )
 
 
 def _holds(where: str, dataset: Dataset) -> bool:
@@ -383,25 +424,3 @@ def _holds(where: str, dataset: Dataset) -> bool:
         )
     except ProtodaskError:
         return False
-
-
-def check_same_schema(old: Metadata, new: Metadata) -> None:
-    """Refuse to append what is encoded otherwise than the dataset."""
-    for what, before, after in (
-        ("columns", old.columns, new.columns),
-        ("classes", old.classes, new.classes),
-        ("target", old.target_name, new.target_name),
-        ("weight", old.weight_name, new.weight_name),
-        ("inclusion", old.inclusion_name, new.inclusion_name),
-        ("group", old.group_name, new.group_name),
-    ):
-        if before != after:
-            raise InputError(
-                f"The {what} of the rows to append are {_shorten(after)}, those of the dataset {_shorten(before)}.",
-                "Append rows encoded like the dataset, or write another dataset.",
-            )
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else text[:200] + "..."

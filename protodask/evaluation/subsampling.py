@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import bisect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from protodask.engine import (
     open_engine,
 )
 from protodask.errors import InputError, some
+from protodask.evaluation.chosen_rows import ChosenRows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -236,8 +236,19 @@ def _note(dataset: Dataset, rates: Floats, seed: int) -> str:
 
 
 @dataclass(frozen=True)
+class RateDraw:
+    """Keeps rows at the rates of their classes."""
+
+    rates: tuple[float, ...]
+    seed: int
+
+    def __call__(self, block: Block) -> NDArray[np.bool_]:
+        return is_kept(block, np.array(self.rates), self.seed)
+
+
+@dataclass(frozen=True)
 class KeptRows:
-    """The rows of a dataset that a draw keeps, as a source; small to pickle."""
+    """The rows of a dataset that a draw keeps, with their inclusion probabilities, as a source; small to pickle."""
 
     dataset: Dataset
     rates: tuple[float, ...]
@@ -264,29 +275,11 @@ class KeptRows:
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows; blocks that have none of them are not read."""
-        known, count = self.dataset.metadata, stop - start
-        arrays = {
-            variable.name: np.empty(known.shape_of(variable, count), dtype=known.dtype_of(variable))
-            for variable in known.variables
-        }
-        arrays[INCLUSION.name] = np.empty(count)
-        rates = np.array(self.rates)
-        number, row = bisect.bisect_right(self.edges, start) - 1, start
-        while row < stop:
-            first, last = self.edges[number : number + 2]
-            until = min(last, stop)
-            if until > row:
-                block = self.dataset.read(number)
-                chosen = np.flatnonzero(is_kept(block, rates, self.seed))[row - first : until - first]
-                for name, values in block.arrays.items():
-                    arrays[name][row - start : until - start] = values[chosen]
-                share = rates[block[TARGET.name][chosen]]
-                before = block.arrays.get(INCLUSION.name)
-                arrays[INCLUSION.name][row - start : until - start] = (
-                    share if before is None else share * before[chosen]
-                )
-                row = until
-            number += 1
+        chosen = ChosenRows(self.dataset, RateDraw(self.rates, self.seed), self.edges, self.layout)
+        arrays = dict(chosen.rows(start, stop))
+        share = np.array(self.rates)[arrays[TARGET.name]]
+        before = arrays.get(INCLUSION.name)
+        arrays[INCLUSION.name] = share if before is None else share * before
         return arrays
 
 

@@ -15,6 +15,7 @@ from protodask.data.records import describe_columns, recognize, unseal
 from protodask.data.references import follow
 from protodask.data.registry_state import read_state
 from protodask.data.schema import FORMAT_NAME
+from protodask.data.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
 from protodask.data.storage import is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
@@ -25,7 +26,7 @@ from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
-from protodask.prototypes.prediction import CALIBRATED, PREDICTIONS, RECORD
+from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 from protodask.prototypes.splines import SplineCalibration
@@ -53,6 +54,8 @@ def _describe(path: str) -> dict[str, Any]:
             return describe_model(load_model(where), where)
         case str(name) if name == PREDICTIONS.format and isinstance(record, dict):
             return _describe_predictions(record, where)
+        case str(name) if name == SCORED_FILES.format:
+            return _describe_scored(where)
         case str(name) if name == DECISIONS.format and isinstance(record, dict):
             return describe_decisions(record, where)
         case str(name) if name == BUDGET.format:
@@ -151,6 +154,18 @@ def describe_run(path: str) -> dict[str, Any]:
     }
 
 
+def _describe_scored(path: str) -> dict[str, Any]:
+    from protodask.pipeline.each_file import read_record
+
+    columns = read_record(path).record["columns"]
+    return {
+        "kind": "folder of scored files",
+        "path": mask(path),
+        **describe_ledger(read_ledger(path)),
+        "columns": [{"name": name, "type": kind} for name, kind in columns],
+    }
+
+
 def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
     fields = recognize(record, RECORD, path)
     unseal(fields)
@@ -161,5 +176,6 @@ def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
         "classes": list(fields.labels("classes")),
         "batches": fields.integer("n_batches", 0),
         "calibrated": record.get(CALIBRATED) is True,
+        "kept": list(fields.texts(KEPT_COLUMNS)) if KEPT_COLUMNS in record else [],
         "model": fields.text("model"),
     }

@@ -12,11 +12,14 @@ from protodask.decisions.stored import check_per_row
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
+from protodask.evaluation.splitting import check_split
 from protodask.evaluation.subsampling import check_rates, checked_seed, class_rates, subsample
 from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
 from protodask.pipeline.deciding import decide_step, step_loss
+from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.gating import answer, check_gate
+from protodask.pipeline.ingesting import check_ingest, ingest_new_sources
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.monitoring import check_monitoring, monitor_rows
@@ -36,6 +39,7 @@ from protodask.pipeline.results import (
 from protodask.pipeline.robust import RobustListener, check_robust, perform_robust
 from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
+from protodask.pipeline.splitting import split_dataset
 from protodask.pipeline.steps import (
     BudgetStep,
     CalibrateStep,
@@ -52,6 +56,7 @@ from protodask.pipeline.steps import (
     RobustFitStep,
     RobustPredictStep,
     SampleDataStep,
+    SplitStep,
     Step,
     SubsampleStep,
     TuneStep,
@@ -60,7 +65,7 @@ from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
 from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
-from protodask.prototypes.prediction import PREDICTIONS, predict
+from protodask.prototypes.prediction import PREDICTIONS, check_kept, predict
 
 
 def check(step: Step) -> None:
@@ -69,8 +74,9 @@ def check(step: Step) -> None:
         case SampleDataStep():
             synthetic_source(step.kind, step.rows, seed=step.seed, n_features=step.features, n_classes=step.classes)
         case IngestStep():
-            if step.append and step.overwrite:
-                raise InputError("Both append and overwrite are asked for.", "Choose one.")
+            check_ingest(step)
+        case SplitStep():
+            check_split(step.share, step.seed, step.out, step.held_out)
         case SubsampleStep():
             check_rates(step.rate or None, step.budget)
             checked_seed(step.seed)
@@ -103,6 +109,9 @@ def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | 
         check_evaluation(step)
     if isinstance(step, MonitorStep):
         check_monitoring(step)
+    if isinstance(step, PredictStep):
+        check_kept(step.keep, step.out)
+        check_each_file(step)
 
 
 def perform(
@@ -118,7 +127,7 @@ def perform(
     Passes over data report to the engine's listener.
     """
     match step:
-        case SampleDataStep() | IngestStep() | SubsampleStep():
+        case SampleDataStep() | IngestStep() | SplitStep() | SubsampleStep():
             return _make_dataset(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
@@ -140,12 +149,14 @@ def perform(
             return write_report(step, engine) if isinstance(step, ReportStep) else publish_model(step)
 
 
-def _make_dataset(step: SampleDataStep | IngestStep | SubsampleStep, engine: Engine) -> Result:
+def _make_dataset(step: SampleDataStep | IngestStep | SplitStep | SubsampleStep, engine: Engine) -> Result:
     match step:
         case SampleDataStep():
             return _make_sample_data(step, engine)
         case IngestStep():
             return _ingest(step, engine)
+        case SplitStep():
+            return split_dataset(step, engine)
         case SubsampleStep():
             return _subsample(step, engine)
 
@@ -165,6 +176,8 @@ def _make_sample_data(step: SampleDataStep, engine: Engine) -> DatasetWritten:
 
 
 def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
+    if step.new or step.unless_in is not None:
+        return ingest_new_sources(step, engine)
     dataset = ingest(
         list(step.sources),
         step.out,
@@ -206,12 +219,14 @@ def _fit(step: FitStep, engine: Engine, callbacks: Sequence[Callback]) -> ModelF
     return ModelFitted(where, run.model, tuple(run.history))
 
 
-def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten:
+def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesScored:
+    if step.each_file:
+        return score_each_file(step, engine, load_model)
     model = load_model(step.model)
     count = model.scored_batches(step.batches, step.calibrated)
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
-    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop)
+    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop, keep=step.keep)
     rows = predict(
         model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
     )

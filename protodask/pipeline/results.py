@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data import Dataset, Label
+from protodask.data.segments import Segment
 from protodask.decisions.decision_store import plain_number
 from protodask.decisions.stored import Compared
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.budget_results import BudgetBuilt
 from protodask.pipeline.describe import describe_calibration
+from protodask.pipeline.each_file import FilesScored
 from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.model_scores import ModelScores
 from protodask.pipeline.monitor_results import RowsMonitored
@@ -29,6 +31,10 @@ class DatasetWritten:
     """A dataset lies at its path."""
 
     dataset: Dataset
+    taken: tuple[Segment, ...] | None = None
+    """The sources that were new, where only such were asked for; none where it was left as it was."""
+    left: tuple[str, ...] = ()
+    """Files that were being changed: for the next time."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -37,7 +43,31 @@ class DatasetWritten:
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        return self.dataset.describe()
+        found = self.dataset.describe()
+        if self.taken is not None:
+            found["new_sources"] = len(self.taken)
+            found["new_rows"] = sum(segment.rows for segment in self.taken)
+            found["left"] = [mask(path) for path in self.left]
+        return found
+
+
+@dataclass(frozen=True)
+class DatasetSplit:
+    """The two parts of a dataset lie at their paths."""
+
+    training: Dataset
+    held_out: Dataset
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "split",
+            "path": mask(self.training.path),
+            "held_out": mask(self.held_out.path),
+            "rows": self.training.n_rows,
+            "held_out_rows": self.held_out.n_rows,
+            "by": "group" if self.training.has_group else "row",
+        }
 
 
 @dataclass(frozen=True)
@@ -292,11 +322,13 @@ class ReportWritten:
 
 Result = (
     DatasetWritten
+    | DatasetSplit
     | DatasetSubsampled
     | ModelFitted
     | ModelTuned
     | ModelCalibrated
     | PredictionsWritten
+    | FilesScored
     | ModelEvaluated
     | GateAnswered
     | RowsMonitored

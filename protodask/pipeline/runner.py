@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -290,7 +290,7 @@ class _Run:
             state.begin(plan.record, Begun(found.key))
         if found.begun is not None and found.begun.key != found.key:
             _remove_unfinished(plan.step)
-        return replace(plan.step, overwrite=True) if own and plan.can_overwrite else plan.step
+        return plan.overwriting() if own else plan.step
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy

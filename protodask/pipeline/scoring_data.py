@@ -35,12 +35,26 @@ def is_dataset(path: str) -> bool:
 
 
 def rows_to_predict(
-    model: TableModel, path: str, *, engine: Engine, unseen: Unseen = "error", drop: Sequence[str] = ()
+    model: TableModel,
+    path: str,
+    *,
+    engine: Engine,
+    unseen: Unseen = "error",
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
 ) -> Source:
-    """The features in a dataset or in raw tables; a target may be there or not."""
+    """The features in a dataset or in raw tables; a target may be there or not.
+
+    Columns of raw tables to `keep` are handed on with the rows.
+    """
     if is_dataset(path):
+        if keep:
+            raise InputError(
+                f"{path} is a dataset, which has features, and none of the columns {some(list(map(repr, keep)))}.",
+                "Keep columns of raw tables, or keep none: the predictions are in the order of the dataset's rows.",
+            )
         return _matching_dataset(model, path)
-    return _table(model, path, engine, unseen=unseen, drop=drop, target=model.target_name, classes=())
+    return _table(model, path, engine, unseen=unseen, drop=drop, target=model.target_name, classes=(), keep=keep)
 
 
 def rows_to_evaluate(
@@ -192,11 +206,11 @@ def _table(
     drop: Sequence[str],
     target: str,
     classes: Sequence[Label],
+    keep: Sequence[str] = (),
     roles: tuple[str | None, str | None] = (None, None),
 ) -> TableSource:
     check_present(path)
     weight, inclusion = roles
-    wanted = {*(column.name for column in model.columns), target, weight, inclusion}
     return table_source(
         path,
         model.columns,
@@ -204,11 +218,18 @@ def _table(
         target_name=target,
         weight_name=weight,
         inclusion_name=inclusion,
-        dropped=[*drop, *(name for name in model.other_names if name not in wanted)],
+        keep=keep,
+        dropped=dropped_columns(model, drop, (target, weight, inclusion)),
         unseen=unseen,
         dtype=model.precision,
         engine=engine,
     )
+
+
+def dropped_columns(model: TableModel, drop: Sequence[str], others: Sequence[str | None]) -> list[str]:
+    """Columns that tables may have and nobody reads, where `others` than features are read."""
+    wanted = {*(column.name for column in model.columns), *others}
+    return [*drop, *(name for name in model.other_names if name not in wanted)]
 
 
 def check_present(path: str) -> None:

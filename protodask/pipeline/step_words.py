@@ -18,6 +18,7 @@ from protodask.pipeline.steps import (
     RobustFitStep,
     RobustPredictStep,
     SampleDataStep,
+    SplitStep,
     Step,
     SubsampleStep,
     TuneStep,
@@ -33,9 +34,9 @@ def describe_step(step: Step) -> str:
             what = f"{step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
             what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
-        case SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
+        case SplitStep() | SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
-        case CalibrateStep() | MonitorStep():
+        case CalibrateStep() | MonitorStep() | ReportStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
@@ -51,6 +52,4 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.model)} as {step.alias} of {mask(step.registry)}"
         case BudgetStep():
             what = f"{mask(step.data)} with {mask(step.costs)} into {mask(step.out)}"
-        case ReportStep():
-            what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
     return f"{step_name(step)}, {what}"

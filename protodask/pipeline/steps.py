@@ -400,6 +400,7 @@ class ReportStep:
 Step = (
     SampleDataStep
     | IngestStep
+    | SplitStep
     | SubsampleStep
     | FitStep
     | TuneStep
@@ -420,6 +421,7 @@ Step = (
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
+    "split": SplitStep,
     "subsample": SubsampleStep,
     "fit": FitStep,
     "tune": TuneStep,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.dataset import Dataset
+from protodask.data.kept_columns import KEPT, unpack
 from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, label_column, write_part
 from protodask.data.records import RecordKind, seal
 from protodask.data.schema import GROUP, Label
 from protodask.data.storage import MARKER, Kind, locate, published
+from protodask.data.tables import TableSource
 from protodask.engine import Arrays, EngineLike, Sink, Source, open_engine
+from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import FAMILIARITY, PREDICTED, PROBABILITY, predict_block
@@ -25,6 +28,11 @@ PREDICTIONS_VERSION = 1
 
 CALIBRATED = "calibrated"
 """Field of the record of calibrated predictions; it is not there where they are raw, as it was not in the past."""
+
+KEPT_COLUMNS = "kept"
+"""Field of the record of predictions with further columns, their names; it is not there where there are none."""
+
+ROW = "row"
 
 RECORD = RecordKind(
     "predictions",
@@ -48,18 +56,21 @@ def predict(
     """Write probabilities, familiarity and predicted class of every row to `out`; returns the number of rows.
 
     A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `predicted`,
-    `familiarity`, and `probability_<class>` for each class); any other becomes a Zarr group with the arrays
-    `probability` (N, K), `familiarity` (N,) and `predicted` (N,), indices into the attribute `classes`. Where a
-    dataset says which group a row belongs to, its predictions have `group` (N,), too. Either appears whole or not at
-    all. In an object store the arrays lie in the group that the attribute `generation` names. The
-    record, in the attributes or the file `_protodask.json`, has an `identity` of its own for each writing: who reads
-    while others overwrite compares it before and after.
+    `familiarity`, and `probability_<class>` for each class, besides those that a source of tables was told to keep);
+    any other becomes a Zarr group with the arrays `probability` (N, K), `familiarity` (N,) and `predicted` (N,),
+    indices into the attribute `classes`. Where a dataset says which group a row belongs to, its predictions have
+    `group` (N,), too. Either appears whole or not at all. In an object store the arrays lie in the group that the
+    attribute `generation` names. The record, in the attributes or the file `_protodask.json`, has an `identity` of its
+    own for each writing: who reads while others overwrite compares it before and after.
 
     `calibrated` predictions are those of the model's calibration, the predicted class too; `calibrated` in the record
     says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """
     count = model.scored_batches(n_batches, calibrated)
     where = locate(out)
+    as_parquet = is_parquet(where)
+    kept = source.encoder.kept if isinstance(source, TableSource) else ()
+    check_kept(kept, where)
     record: dict[str, Any] = {
         "format": PREDICTIONS.format,
         "version": PREDICTIONS_VERSION,
@@ -69,9 +80,9 @@ def predict(
         "rows": source.layout.n_rows,
         "identity": store_key(),
         **({CALIBRATED: True} if calibrated else {}),
+        **({KEPT_COLUMNS: list(kept)} if kept else {}),
     }
     record = seal(record, RECORD.name)
-    as_parquet = is_parquet(where)
     if as_parquet:
         check_parquet(where, "Predictions")
     with open_engine(engine) as opened, published(where, overwrite, PREDICTIONS) as place:
@@ -79,6 +90,23 @@ def predict(
         rows = opened.map(source, predict_block, opened.share(model), count, calibrated, sink=sink, label="predict")
         opened.forget(source)
     return rows
+
+
+def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> None:
+    """Refuse columns to keep that cannot be written to a place, or are called like those of predictions or `others`."""
+    if names and not is_parquet(where):
+        raise InputError(
+            "Columns of any type are to be kept, and a Zarr store of predictions has numbers alone.",
+            "Write Parquet: give a place that ends in .parquet, or keep no columns.",
+        )
+    for name in names:
+        if name in (ROW, PREDICTED, FAMILIARITY, *others) or name.startswith(f"{PROBABILITY}_"):
+            raise InputError(
+                f"Column {name!r} is to be kept, and predictions have a column of that name.",
+                "Give the column of the tables another name, or do not keep it.",
+            )
+        if list(names).count(name) > 1:
+            raise InputError(f"Column {name!r} is to be kept twice.", "Name it once.")
 
 
 def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[str, Any]) -> Sink:
@@ -100,19 +128,23 @@ class ParquetSink:
     folder: str
     classes: tuple[Label, ...]
     identity: str
-    columns: tuple[str, ...] = field(default=("row", PREDICTED, FAMILIARITY))
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
-        probability = arrays[PROBABILITY]
-        columns: dict[str, Any] = {
-            "row": np.arange(start, start + len(probability), dtype=np.int64),
-            PREDICTED: label_column(self.classes, arrays[PREDICTED]),
-            FAMILIARITY: arrays[FAMILIARITY],
-            **({GROUP.name: arrays[GROUP.name]} if GROUP.name in arrays else {}),
-        }
-        for position, label in enumerate(self.classes):
-            columns[f"{PROBABILITY}_{label}"] = probability[:, position]
-        write_part(self.folder, number, self.identity, columns)
+        write_part(self.folder, number, self.identity, prediction_columns(self.classes, start, arrays))
+
+
+def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:
+    """The columns of a table of predictions, those of rows from number `start`."""
+    probability = arrays[PROBABILITY]
+    kept = unpack(arrays[KEPT]) if KEPT in arrays else None
+    return {
+        ROW: np.arange(start, start + len(probability), dtype=np.int64),
+        **({} if kept is None else dict(zip(kept.column_names, kept.columns, strict=True))),
+        PREDICTED: label_column(classes, arrays[PREDICTED]),
+        FAMILIARITY: arrays[FAMILIARITY],
+        **({GROUP.name: arrays[GROUP.name]} if GROUP.name in arrays else {}),
+        **{f"{PROBABILITY}_{label}": probability[:, position] for position, label in enumerate(classes)},
+    }
 
 
 def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) -> Sink:
@@ -120,4 +152,4 @@ def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) ->
     return ParquetSink(place, model.classes, record["identity"])
 
 
-__all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "predict"]
+__all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "check_kept", "predict", "prediction_columns"]

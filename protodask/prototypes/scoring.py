@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protodask.data.kept_columns import KEPT
 from protodask.data.schema import FEATURES, GROUP
 from protodask.engine import Arrays, Block
 from protodask.prototypes.candidates import SCORES
@@ -50,9 +51,9 @@ PREDICTED = "predicted"
 def predict_block(block: Block, model: PrototypeSet, n_batches: int, calibrated: bool = False) -> Arrays:
     """Probabilities, familiarity and index of the most probable class (the first, if several are) of a block.
 
-    Where the block says what groups its rows belong to, so do its predictions.
+    Where the block says what groups its rows belong to, or has columns to be handed on, so do its predictions.
     """
     ((probability, evidence),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
-    group = {GROUP.name: block[GROUP.name]} if GROUP.name in block else {}
+    besides = {name: block[name] for name in (GROUP.name, KEPT) if name in block}
     predicted = probability.argmax(axis=1).astype(np.int32)
-    return {PROBABILITY: probability, FAMILIARITY: evidence, PREDICTED: predicted, **group}
+    return {PROBABILITY: probability, FAMILIARITY: evidence, PREDICTED: predicted, **besides}

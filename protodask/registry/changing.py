@@ -32,7 +32,7 @@ from protodask.data.registry_state import (
     to_bytes,
 )
 from protodask.data.whole_files import write_whole
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
 LOCK_SECONDS = 60.0
@@ -96,7 +96,13 @@ def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tup
             # The tag is read first: if the state is newer than it, the condition fails and all begins anew.
             tag = _tag(place)
             before = require_state(place)
-            after = changed(before)
+            try:
+                after = changed(before)
+            except ProtodaskError:
+                # What was being written may have been removed by a writer that got its number.
+                if is_url(place) and require_state(place) != before:
+                    continue
+                raise
             if after == before or _replaced(place, after, tag):
                 with suppress(OSError, StorageError):  # what cannot be removed now, the next writer removes
                     _remove_unlisted(place, after)

@@ -75,6 +75,88 @@ def test_predict__other_columns_need_drop(call: Call, example: Any, tmp_path: Pa
     assert call(*arguments, "--drop", "name").exit_code == 0
 
 
+def test_predict__keeps_columns(call: Call, example: Any, tmp_path: Path) -> None:
+    table, out = tmp_path / "new.csv", tmp_path / "predictions.parquet"
+    lines = example.table.read_text().splitlines()
+    rows = [f"{line},{number:04d}" for number, line in enumerate(lines[1:])]
+    table.write_text("\n".join([f"{lines[0]},id", *rows, ""]))
+    arguments = ("predict", example.model, table, "--out", out, "--keep", "id", "--keep", "outcome", "--keep", "age")
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    found = pyarrow.parquet.read_table(out).to_pandas().sort_values("row")
+    probability = ["probability_high", "probability_low"]
+    assert list(found.columns) == ["row", "id", "outcome", "age", "predicted", "familiarity", *probability]
+    assert found["id"].tolist() == [f"{number:04d}" for number in range(300)]
+    assert found["outcome"].tolist() == [line.split(",")[3] for line in rows]
+    assert found["age"].tolist() == [float(line.split(",")[0]) for line in rows]
+    np.testing.assert_allclose(found[probability].to_numpy(), _expected(example, 2), rtol=1e-6)
+    assert json.loads(call("info", out, "--json").stdout)["kept"] == ["id", "outcome", "age"]
+    decided = call("decide", out, "--loss", "f1", "--positive", "high", "--out", tmp_path / "decisions.zarr")
+    assert decided.exit_code == 0, decided.output
+
+
+@pytest.mark.parametrize(
+    ("data", "out", "keep", "code", "remedy"),
+    [
+        ("table", "p.zarr", "age", 2, "give a place that ends in .parquet"),
+        ("data", "p.parquet", "age", 1, "Keep columns of raw tables, or keep none"),
+        ("table", "p.parquet", "row", 2, "another name"),
+        ("table", "p.parquet", "predicted", 2, "another name"),
+        ("table", "p.parquet", "probability_high", 2, "another name"),
+        ("table", "p.parquet", "name", 1, "lacks 'name'"),
+    ],
+)
+def test_predict__columns_that_cannot_be_kept(
+    data: str, out: str, keep: str, code: int, remedy: str, call: Call, example: Any, tmp_path: Path
+) -> None:
+    done = call("predict", example.model, getattr(example, data), "--out", tmp_path / out, "--keep", keep)
+    assert (done.exit_code, remedy in done.stderr) == (code, True), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predict__each_file(call: Call, example: Any, write_table: Callable[..., Path], tmp_path: Path) -> None:
+    inbox, out = tmp_path / "inbox", tmp_path / "scores.parquet"
+    inbox.mkdir()
+    arguments = ("predict", example.model, inbox, "--out", out, "--each-file")
+    nothing = call(*arguments)
+    assert (nothing.exit_code, "No new file to score" in nothing.stdout) == (0, True), nothing.output
+    write_table(inbox / "a.csv", rows=20, seed=1)
+    (inbox / "b.csv").write_bytes((inbox / "a.csv").read_bytes())
+    (inbox / "c.csv").write_text("age\n1\n")
+    some = call(*arguments)
+    assert some.exit_code == 1
+    assert "1 file with 20 rows scored into" in some.stdout
+    assert "1 repeated, 1 failed" in some.stdout
+    assert "b.csv repeated the content of other files" in some.stdout
+    assert "c.csv (The table has other columns" in some.stderr
+    (inbox / "c.csv").unlink()
+    write_table(inbox / "a.csv", rows=30, seed=2)
+    more = json.loads(call(*arguments, "--json").stdout)
+    assert [more[name] for name in ("kind", "files", "rows", "repeated", "changed")] == ["scored files", 1, 30, 0, 1]
+    assert "now the rows of both are there" in more["notes"][0]
+    described = call("info", out).stdout
+    assert "files         2, 1 repeated" in described
+    assert "rows          50" in described
+    assert more["model"] in described
+    assert len(pyarrow.parquet.read_table(out)) == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--out", "p.zarr", "--each-file"), "the name of a folder that does"),
+        (("--out", "p.parquet", "--settle", "5"), "Add --each-file"),
+        (("--out", "p.parquet", "--each-file", "--overwrite"), "Leave out overwrite"),
+    ],
+)
+def test_predict__each_file_wrong_use(
+    options: tuple[str, ...], remedy: str, call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("predict", example.model, example.table, *options)
+    assert (done.exit_code, remedy in done.stderr) == (2, True), done.stderr
+
+
 def test_predict__existing_output_needs_overwrite(call: Call, example: Any, tmp_path: Path) -> None:
     arguments = ("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr")
     assert call(*arguments).exit_code == 0

@@ -13,7 +13,6 @@ from protodask.cli.subsample import parse_rates
 from protodask.data import Dataset
 from protodask.data.ingest import ingest
 from protodask.evaluation import balanced_rates
-from protodask.pipeline.definition import read_pipeline
 
 Call = Callable[..., Any]
 
@@ -65,8 +64,7 @@ def test_subsample__is_the_same_again_and_as_a_step(call: Call, log: Path, tmp_p
     assert "which stand for" in done.stdout
     one, two, three = (Dataset.open(tmp_path / name).key for name in ("one", "two", "three"))
     assert one == three != two
-    assert "seed" not in call("run", file).stdout, "it is there"
-    assert read_pipeline(str(file)).steps[0].overwrite is False
+    assert "There is nothing to do" in call("run", file).stdout
 
 
 @pytest.mark.parametrize(

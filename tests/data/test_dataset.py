@@ -23,8 +23,8 @@ from protodask.data import Column, Dataset, write_dataset
 from protodask.data import dataset as dataset_module
 from protodask.data import metadata as metadata_module
 from protodask.data import storage as storage_module
+from protodask.data.checksums import hash_json
 from protodask.data.metadata import from_attributes, to_attributes
-from protodask.data.records import hash_json
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
 
@@ -187,7 +187,7 @@ def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
 
 def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
     rewrite(dataset, lambda found: found.update(version=7))
-    with pytest.raises(FormatError, match=r"version 7, .* up to 2\. Upgrade protodask"):
+    with pytest.raises(FormatError, match=r"version 7, .* up to 3\. Upgrade protodask"):
         Dataset.open(dataset.path)
 
 

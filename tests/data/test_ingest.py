@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import pickle
@@ -19,7 +18,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protodask.data import Column, Dataset, ingest_frames, table_source
+from protodask.data import Column, Dataset, ingest_frames, ingest_scan, ingest_schema, table_source
 from protodask.data import records as records_module
 from protodask.data.ingest import ingest, ingest_arrays
 from protodask.engine import Arrays, Engine, Progress
@@ -373,9 +372,8 @@ def test_ingest__refuses_one_class_and_too_many(
     frame = pd.DataFrame({"a": range(200), "y": "same"})
     with pytest.raises(InputError, match=r"one class only \('same'\).* two or more classes"):
         ingest(frame, tmp_path / "out", target="y", engine=engine)
-    from protodask.data.ingest import ingest as function
 
-    monkeypatch.setitem(function.__globals__, "MAX_LABELS", 100)
+    monkeypatch.setattr(ingest_scan, "MAX_LABELS", 100)
     with pytest.raises(InputError, match="'a' has more than 100 different values"):
         ingest(frame, tmp_path / "out", target="a", categorical=["y"], engine=engine)
     with pytest.raises(InputError, match="Give a table with rows"):
@@ -620,9 +618,8 @@ def test_ingest__takes_what_was_persisted_in_this_process(engine: Engine, tmp_pa
 def test_ingest__of_more_columns_than_a_dataset_can_have_reads_no_row(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("protodask.data.ingest")
     scans: list[object] = []
-    monkeypatch.setattr(module, "_run_scan", lambda *arguments: scans.append(arguments))
+    monkeypatch.setattr(ingest_schema, "run_scan", lambda *arguments: scans.append(arguments))
     monkeypatch.setattr(records_module, "MAX_JSON_ITEMS", records_module.HEAD + 200)
     arrays = np.ones((10, 40)), np.arange(10) % 2
     with pytest.raises(InputError, match="description of the dataset .* Use fewer features"):

@@ -25,6 +25,7 @@ from protodask.data import metadata as metadata_module
 from protodask.data import records as records_module
 from protodask.data import writer as writer_module
 from protodask.data.bounded import MAX_JSON_BYTES
+from protodask.data.checksums import canonical_json
 from protodask.data.metadata import Metadata, require_storable, to_attributes
 from protodask.data.summary import Summary, empty_summary
 from protodask.engine import Arrays, ArraySource, Block, Engine, Layout, array_source
@@ -526,7 +527,7 @@ def test_require_storable__refuses_whatever_could_be_refused_at_the_end(data: st
     lengths: list[int] = []
 
     def measure(record: dict[str, Any], _: str) -> dict[str, Any]:
-        lengths.append(len(records_module._canonical(record)))
+        lengths.append(len(canonical_json(record)))
         return record
 
     with pytest.MonkeyPatch.context() as patch:

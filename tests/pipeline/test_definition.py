@@ -269,9 +269,12 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ("overlap: never\n" + SAMPLE, "line 1: overlap is 'never'. Choose refuse, wait or leave."),
         ("state: s3://bucket/state\n" + SAMPLE, "Name a local folder."),
         ("state: 5\n" + SAMPLE, "Name a local folder."),
-        ("notify: {on: failure}\n" + SAMPLE, "line 1: notify lacks the key 'url'"),
+        ("notify: {when: failure}\n" + SAMPLE, "line 1: notify lacks the key 'url'"),
         ("notify: {url: ftp://a}\n" + SAMPLE, "begins with https://"),
-        ("notify:\n  url: https://a\n  on: sometimes\n" + SAMPLE, "line 3: notify: on is 'sometimes'. Choose failure"),
+        (
+            "notify:\n  url: https://a\n  when: sometimes\n" + SAMPLE,
+            "line 3: notify: when is 'sometimes'. Choose",
+        ),
         ("steps:\n  - gate: {results: a, limits: {x: {leest: 1}}}", "Did you mean least? The keys are least, most."),
     ],
 )
@@ -295,11 +298,11 @@ def test_variables__of_the_environment_give_way_to_the_command_line(tmp_path: Pa
 
 
 def test_notify__may_come_from_a_variable_and_be_left_empty(tmp_path: Path) -> None:
-    path = _write(tmp_path, "variables: {hook: ''}\nnotify: {url: '${hook}', on: [failure, success]}\n" + SAMPLE)
+    path = _write(tmp_path, "variables: {hook: ''}\nnotify: {url: '${hook}', when: [failure, success]}\n" + SAMPLE)
     assert read_pipeline(path, environment={}).notify is None
     told = read_pipeline(path, environment={"PROTODASK_VAR_hook": "https://example.org/secret"}).notify
     assert told is not None
-    assert told.on == ("failure", "success")
+    assert told.when == ("failure", "success")
     assert "secret" not in repr(told)
 
 

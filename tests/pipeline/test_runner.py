@@ -23,6 +23,7 @@ from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
 from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
+from protodask.pipeline.staleness import planned
 from protodask.pipeline.state import State
 from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
 
@@ -245,7 +246,7 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     work.done.clear()
     for number, path in enumerate(sorted((tmp_path / "state" / "steps").iterdir())):
         path.write_text(["{", "[]", '{"format": 1, "key": 5, "inputs": 1, "outputs": []}'][number])
-    pipeline = replace(pipeline, steps=tuple(replace(step, overwrite=True) for step in pipeline.steps))
+    pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
     assert work.run(pipeline).status == "done"
     assert len(work.done) == 3
 
@@ -339,6 +340,11 @@ def test_run__a_gate_that_says_no_ends_it(if_no: Any, status: str, tmp_path: Pat
     assert run()[0].status == "done"
     assert (tmp_path / "b").exists()
     assert run()[0].status == "fresh"
+    pipeline = replace(pipeline, steps=(gate, pipeline.steps[1]))
+    assert run()[0].status == "fresh"  # what was accepted stays so
+    answer = _gate(False)
+    (tmp_path / "a").write_text("2")
+    assert run()[0].status == status
 
 
 def test_run__from_a_step_and_one_alone(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from protodask import FitConfig, PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, fit, tune
 from protodask.cli import app
 from protodask.data import Column, Dataset, summarize, write_dataset
+from protodask.data.checksums import hash_json
 from protodask.data.metadata import from_attributes, to_attributes
-from protodask.data.records import hash_json
 from protodask.data.summary import Summary, empty_summary, merge_summaries
 from protodask.engine import array_source, thread_engine
 from protodask.errors import FormatError

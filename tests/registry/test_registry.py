@@ -1,4 +1,4 @@
-"""Registries on a disk: what publishing, promoting, rolling back and pruning leave, whatever comes in whatever order."""
+"""Registries on a disk: what publishing, promoting, rolling back and pruning leave, whatever the order."""
 
 import json
 import os
@@ -18,6 +18,7 @@ from protodask import load_model
 from protodask.data.references import resolve
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.scoring import predict_features
 from protodask.registry import Registry, changing
 from protodask.registry import registry as registry_module
 from protodask.robust import RobustConfig, RobustModel, load_robust_model
@@ -79,11 +80,13 @@ class Oracle:
         return number
 
     def rollback(self) -> bool:
-        champion, previous = self.aliases.get("champion"), self.aliases.get("previous")
-        if None in (champion, previous) or champion == previous:
-            return False
-        self.aliases |= {"champion": previous, "previous": champion}
-        return True
+        both = self.aliases.get("champion"), self.aliases.get("previous")
+        match both:
+            case (int(champion), int(previous)) if champion != previous:
+                self.aliases |= {"champion": previous, "previous": champion}
+                return True
+            case _:
+                return False
 
     def prune(self, keep: int, also: int | None = None) -> None:
         newest = sorted(self.contents, reverse=True)[:keep]
@@ -107,7 +110,7 @@ OPERATIONS = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(operations=st.lists(OPERATIONS, max_size=10))
 def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Models) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as folder:
@@ -127,10 +130,10 @@ def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Mo
                     assert found.added == (number not in before)
                     assert set(found.removed) == before - set(oracle.contents)
                 case ("promote", alias, target):
-                    number = oracle.aliases.get(target) if not target.isdigit() else int(target)
-                    if number in oracle.contents:
+                    meant = oracle.aliases.get(target) if not target.isdigit() else int(target)
+                    if meant in oracle.contents:
                         assert registry.promote(alias, target) == oracle.aliases.get(alias)
-                        oracle.set(alias, number)
+                        oracle.set(alias, meant)
                     else:
                         with pytest.raises(InputError, match="there are"):
                             registry.promote(alias, target)
@@ -244,7 +247,8 @@ def test_rollback__restores_predictions_bit_for_bit(tmp_path: Path, model_at: Mo
 
     def predictions() -> bytes:
         model = load_model(f"{registry.path}@champion")
-        return np.concatenate([model.predict_proba(rows).ravel(), model.familiarity(rows).ravel()]).tobytes()
+        ((probability, familiarity),) = predict_features(rows, model, [1])
+        return probability.tobytes() + familiarity.tobytes()
 
     registry.publish(model_at(1), alias="champion")
     first = predictions()
@@ -283,7 +287,7 @@ def test_diff__shows_data_settings_metrics_and_features(tmp_path: Path, model_at
     assert (back.gained, back.lost) == ((), ("a", "c"))
     same = registry.diff(2, 2)
     assert same.same
-    assert same.model == same.settings == same.gained == same.lost == ()
+    assert (same.model, same.settings, same.gained, same.lost) == ((), (), (), ())
     json.dumps(found.describe())
 
 
@@ -372,7 +376,8 @@ def test_publish__by_several_at_once(tmp_path: Path, model_at: Models) -> None:
     def publish(paths: list[str]) -> None:
         try:
             for path in paths:
-                numbers.append(Registry.create(place).publish(path, alias="champion").version.number)
+                number = Registry.create(place).publish(path, alias="champion").version.number
+                numbers.append(number)
         except BaseException as error:
             errors.append(error)
 

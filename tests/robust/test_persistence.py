@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protodask import load_model
-from protodask.data.records import hash_json
+from protodask.data.checksums import hash_json
 from protodask.data.schema import Column
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet

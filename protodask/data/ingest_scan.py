@@ -1,0 +1,226 @@
+"""One look at a table before it is written: how many rows its partitions have, which labels, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from protodask.data.encoding import (
+    KeptTable,
+    Problem,
+    Table,
+    Unseen,
+    check_column_names,
+    distinct_labels,
+    first_problem,
+    label_codes,
+    table_rows,
+)
+from protodask.data.ingest_sources import open_table
+from protodask.data.kept_columns import NOTHING_KEPT, Kept, different_types, require_pyarrow
+from protodask.data.rows import BlockNumbers
+from protodask.data.schema import Column, Label
+from protodask.data.tables import Encoder, Partitions, TableSource
+from protodask.engine import (
+    Block,
+    Engine,
+    EngineLike,
+    Layout,
+    Reduction,
+    choose_block_rows,
+    identity,
+    open_engine,
+    thread_engine,
+)
+from protodask.engine.threads import ThreadScheduler
+from protodask.errors import InputError
+
+MAX_LABELS = 10_000
+"""Distinct values of a nominal column or a target: more are an identifier or a measurement, not categories."""
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What one look at some partitions found."""
+
+    rows: tuple[int, ...]
+    """Rows of each partition."""
+    labels: Mapping[str, frozenset[Label]]
+    """Labels that occur in the columns asked about."""
+    crowded: frozenset[str]
+    """Columns with more labels than are sensible; theirs are no longer collected."""
+    problem: Problem | None
+    kept: frozenset[tuple[tuple[str, str], ...]] = frozenset()
+    """Names and types of the columns that are handed on, as they occur."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What to look for: `open_labels` are columns whose labels are to be found, the encoder tries all others."""
+
+    table: Partitions
+    encoder: Encoder
+    open_labels: tuple[str, ...]
+    target_name: str | None
+
+
+def _scan_partition(block: Block, scan: Scan) -> Scanned:
+    table = scan.table.read(block.number)
+    rows = table_rows(table)
+    problems = [scan.encoder.encode(table, scan.encoder.empty(rows))]
+    labels: dict[str, frozenset[Label]] = {}
+    for name in scan.open_labels:
+        labels[name] = frozenset(distinct_labels(table[name]))
+        problems.append(_missing_label(table, name))
+        if name == scan.target_name:
+            problems.append(_measurement(table, name))
+    found = _limited((rows,), labels, frozenset(), first_problem(problems))
+    if not isinstance(table, KeptTable):
+        return found
+    types = tuple((field.name, str(field.type)) for field in table.kept.schema)
+    return replace(found, kept=frozenset({types}))
+
+
+def _missing_label(table: Table, name: str) -> Problem | None:
+    missing = label_codes(table[name], ()) == -2
+    if not missing.any():
+        return None
+    return Problem(int(np.argmax(missing)), name, "has a missing value", "Fill in or remove such rows first.")
+
+
+def _measurement(table: Table, name: str) -> Problem | None:
+    values = table[name]
+    if values.dtype.kind != "f":
+        return None
+    broken = np.isfinite(values) & (values != np.floor(values))
+    if not broken.any():
+        return None
+    row = int(np.argmax(broken))
+    remedy = "A target holds classes: text, whole numbers or truth values."
+    return Problem(row, name, f"has the value {values[row]!s}, which is no class,", remedy)
+
+
+def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
+    labels = {name: left.labels[name] | right.labels[name] for name in left.labels}
+    problem = left.problem
+    if problem is None and right.problem is not None:
+        problem = right.problem.shifted(sum(left.rows))
+    merged = _limited(left.rows + right.rows, labels, left.crowded | right.crowded, problem)
+    return replace(merged, kept=left.kept | right.kept)
+
+
+def _limited(
+    rows: tuple[int, ...], labels: Mapping[str, frozenset[Label]], crowded: frozenset[str], problem: Problem | None
+) -> Scanned:
+    over = crowded | {name for name, found in labels.items() if len(found) > MAX_LABELS}
+    kept = {name: frozenset[Label]() if name in over else found for name, found in labels.items()}
+    return Scanned(rows, kept, over, problem)
+
+
+SCAN: Reduction[Scanned, Scanned] = Reduction(_scan_partition, _merge_scanned, identity)
+
+
+def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
+    """Look at all partitions of a table; what cannot be used is an error."""
+    numbers = BlockNumbers(Layout(scan.table.n_partitions, 1))
+    if scan.table.n_partitions == 0:
+        raise InputError("There are no rows.", "Give a table with rows.")
+    if scan.table.resident and not isinstance(engine.scheduler, ThreadScheduler):
+        # The table is in this process; a cluster would have to be sent all of it to count its labels.
+        with thread_engine() as local:
+            found = local.reduce(numbers, SCAN, scan, label="scan")
+    else:
+        found = engine.reduce(numbers, SCAN, engine.share(scan), label="scan")
+    if found.crowded:
+        name = min(found.crowded)
+        raise InputError(
+            f"Column {name!r} has more than {MAX_LABELS} different values.",
+            "Such a column is no class or category: drop it, make it coarser, or leave it a number.",
+        )
+    if found.problem is not None:
+        raise found.problem.error()
+    if sum(found.rows) == 0 and not may_be_empty:
+        raise InputError("There are no rows.", "Give a table with rows.")
+    if len(found.kept) > 1:
+        one, other, *_ = sorted(found.kept)
+        name, first, second = next((a[0], a[1], b[1]) for a, b in zip(one, other, strict=True) if a != b)
+        raise different_types(name, first, second)
+    return found
+
+
+def encoded_source(table: Partitions, encoder: Encoder, rows: Sequence[int], block_rows: int | None) -> TableSource:
+    """The rows of a table as blocks, `rows` of them in each partition."""
+    edges = (0, *np.cumsum(rows, dtype=np.int64).tolist())
+    wanted = choose_block_rows(edges[-1], encoder.row_bytes) if block_rows is None else block_rows
+    if wanted < 1 or wanted & (wanted - 1):
+        raise InputError(f"block_rows is {wanted}.", "Give a power of two, or leave it out.")
+    return TableSource(table, encoder, edges, Layout(edges[-1], wanted))
+
+
+def table_source(
+    sources: Any,
+    columns: Sequence[Column],
+    *,
+    classes: Sequence[Label] = (),
+    target_name: str | None = None,
+    weight_name: str | None = None,
+    inclusion_name: str | None = None,
+    group_name: str | None = None,
+    numbers: Mapping[str, str] | None = None,
+    keep: Sequence[str] = (),
+    dropped: Sequence[str] = (),
+    unseen: Unseen = "error",
+    dtype: str = "float32",
+    block_rows: int | None = None,
+    engine: EngineLike = None,
+) -> TableSource:
+    """Tables or arrays, encoded block by block by the columns of an ingest, for scoring.
+
+    One pass finds the rows of each partition and checks all values. Target, weight, inclusion and group are taken
+    along where the tables have them; `dropped` columns are allowed and ignored. `numbers` says which columns, besides
+    all of these, blocks have as arrays of which names; they must be there, finite, and are read as float64. Columns to
+    `keep`, which may be any of these or others, are handed on as they are, in the array `KEPT` (see `kept_columns`).
+    """
+    if unseen not in ("error", "zero"):
+        raise InputError(f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
+    labels = [column.name for column in columns if column.kind != "numeric"]
+    names = [column.name for column in columns]
+    texts = [name for name in (target_name, group_name) if name is not None]
+    further = dict(numbers or {})
+    called = names or None  # of a matrix that is not asked for, any names will do
+    optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
+    kept = kept_columns(columns, [*optional, *further.values()], keep)
+    left_out = [name for name in dropped if name not in kept.names]
+    table = open_table(sources, [*labels, *texts], left_out, target_name, called, group_name, further.values(), kept)
+    check_column_names(table.names, [*names, *further.values(), *kept.names], [*optional, *left_out])
+    present = set(table.names)
+    encoder = Encoder(
+        columns=tuple(columns),
+        classes=tuple(classes),
+        target_name=target_name if target_name in present and classes else None,
+        weight_name=weight_name if weight_name in present else None,
+        inclusion_name=inclusion_name if inclusion_name in present else None,
+        group_name=group_name if group_name in present else None,
+        dtype=dtype,
+        unseen=unseen,
+        numbers=tuple(further.items()),
+        kept=kept.names,
+    )
+    with open_engine(engine) as opened:
+        found = run_scan(Scan(table, encoder, (), None), opened)
+    return encoded_source(table, encoder, found.rows, block_rows)
+
+
+def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:
+    """What is to be known of columns to keep, where `columns` are features and `others` have another part to play."""
+    if not keep:
+        return NOTHING_KEPT
+    if twice := sorted({name for name in keep if list(keep).count(name) > 1}):
+        raise InputError(f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
+    require_pyarrow()
+    numeric = {column.name for column in columns if column.kind == "numeric"}
+    used = {column.name for column in columns} | set(others)
+    return Kept(tuple(keep), frozenset(numeric & set(keep)), frozenset(set(keep) - used))

@@ -1,0 +1,242 @@
+"""What a table's columns become: worked out of the first rows, or kept as an earlier ingest had it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from protodask.data.encoding import settle_labels, table_rows
+from protodask.data.ingest_scan import Scan, encoded_source, run_scan
+from protodask.data.metadata import Metadata, require_storable
+from protodask.data.schema import FEATURES, Column, Label
+from protodask.data.summary import empty_summary
+from protodask.data.tables import Encoder, Partitions, TableSource
+from protodask.engine import Engine
+from protodask.errors import InputError, some
+
+Orders = Mapping[str, tuple[Label, ...]]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Columns that are no features, by name."""
+
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    group: str | None = None
+
+    @property
+    def items(self) -> tuple[tuple[str, str | None], ...]:
+        """Roles and columns."""
+        return ("target", self.target), ("weight", self.weight), ("inclusion", self.inclusion), ("group", self.group)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns there are."""
+        return tuple(name for _, name in self.items if name is not None)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user says of the columns."""
+
+    roles: Roles
+    categorical: tuple[str, ...] = ()
+    orders: Orders = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    dtype: str = "float32"
+
+    @property
+    def labels(self) -> list[str]:
+        """Columns to be read as labels rather than numbers."""
+        texts = [name for name in (self.roles.target, self.roles.group) if name is not None]
+        return [*self.categorical, *self.orders, *texts]
+
+
+def orders_of(ordinal: Mapping[str, Sequence[Label]] | None) -> Orders:
+    """The categories of ordinal columns, lowest first."""
+    return {name: tuple(order) for name, order in (ordinal or {}).items()}
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """Refuse what cannot be, whatever the table."""
+    if wanted.dtype not in FEATURES.dtypes:
+        raise InputError(f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
+    if both := sorted(set(wanted.categorical) & set(wanted.orders)):
+        raise InputError(f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one.")
+    _check_orders(wanted.orders)
+
+
+def check_roles(given: Roles, known: Metadata) -> None:
+    """Refuse roles that are not those of a dataset that is added to."""
+    before = Roles(known.target_name, known.weight_name, known.inclusion_name, known.group_name)
+    for (what, name), (_, kept) in zip(given.items, before.items, strict=True):
+        if name is not None and name != kept:
+            raise InputError(
+                f"The {what} of the dataset is {kept!r}, not {name!r}.", "Leave it out: an append keeps it."
+            )
+
+
+def check_columns(wanted: Wanted, known: Metadata) -> None:
+    """Refuse what a dataset that is added to has otherwise; what is not said is as it has it."""
+    check_roles(wanted.roles, known)
+    columns = {column.name: column for column in known.columns}
+    for name in (*wanted.categorical, *wanted.orders):
+        kind = "nominal" if name in wanted.categorical else "ordinal"
+        found = columns.get(name)
+        same = found is not None and found.kind == kind
+        if found is not None and kind == "ordinal":
+            same = same and list(map(str, found.categories)) == list(map(str, wanted.orders[name]))
+        if not same:
+            raise InputError(
+                f"Column {name!r} is not {'categorical' if kind == 'nominal' else 'ordinal in this order'} in the "
+                "dataset that is there.",
+                "Encode it as the dataset does, or make another dataset.",
+            )
+
+
+def written_as(encoder: Encoder) -> dict[str, Any]:
+    """What `write_dataset` is told of the rows of an encoder."""
+    return {
+        "classes": encoder.classes,
+        "columns": encoder.columns,
+        "target_name": encoder.target_name,
+        "weight_name": encoder.weight_name,
+        "inclusion_name": encoder.inclusion_name,
+        "group_name": encoder.group_name,
+        "dtype": encoder.dtype,
+    }
+
+
+def encoder_like(known: Metadata) -> Encoder:
+    """What encodes further rows like those of a dataset."""
+    return Encoder(
+        columns=known.columns,
+        classes=known.classes,
+        target_name=known.target_name,
+        weight_name=known.weight_name,
+        inclusion_name=known.inclusion_name,
+        group_name=known.group_name,
+        dtype=known.dtype,
+    )
+
+
+def encode_anew(
+    table: Partitions, wanted: Wanted, engine: Engine, block_rows: int | None
+) -> tuple[TableSource, Encoder]:
+    """Look at a table once, and find what its columns become."""
+    roles = wanted.roles
+    names = set(table.names)
+    target = roles.target or ("target" if "target" in names else None)
+    if target is None:
+        raise InputError("It is not said which column is the target.", "Name it with --target.")
+    roles = replace(roles, target=target)
+    features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
+    columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
+    _require_storable(columns, target, wanted.drop)
+    closed = tuple(column for column in columns if column.kind != "nominal")
+    tried = Encoder(
+        closed, (), None, roles.weight, roles.inclusion, np.dtype(wanted.dtype).name, group_name=roles.group
+    )
+    asked = (*(column.name for column in columns if column.kind == "nominal"), target)
+    found = run_scan(Scan(table, tried, asked, target), engine)
+    classes = settle_labels(found.labels[target], table.untyped)
+    _refuse_measurements(classes, target, table.untyped)
+    if len(classes) < 2:
+        raise InputError(
+            f"The target {target!r} has one class only ({classes[0]!r}).", "Give data of two or more classes."
+        )
+    columns = tuple(
+        replace(column, categories=settle_labels(found.labels[column.name], table.untyped))
+        if column.kind == "nominal"
+        else column
+        for column in columns
+    )
+    encoder = replace(tried, columns=columns, classes=classes, target_name=target)
+    return encoded_source(table, encoder, found.rows, block_rows), encoder
+
+
+def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[str]) -> None:
+    """Refuse more columns than a dataset can have; classes and categories, not known yet, only add to them."""
+    width = sum(len(column.feature_names) for column in columns)
+    require_storable(
+        Metadata(
+            n_rows=1,
+            block_rows=1,
+            dtype=FEATURES.dtypes[0],
+            classes=(),
+            columns=tuple(columns),
+            target_name=target,
+            weight_name=None,
+            inclusion_name=None,
+            dropped=tuple(dropped),
+            summary=empty_summary(width, 0),
+            content=0,
+            block_checks=b"",
+        )
+    )
+
+
+def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str]) -> list[str]:
+    """The columns that are features; all that the user named must be there, and all text declared."""
+    names = set(table.names)
+    for what, name in roles.items():
+        if name is not None and name not in names:
+            raise InputError(f"There is no column {name!r} for the {what}.", f"The columns are {some(table.names)}.")
+    if absent := [name for name in declared if name not in names]:
+        raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}.")
+    taken = [name for name in roles.values() if name is not None]
+    if len(set(taken)) != len(taken):
+        raise InputError(
+            "One column has two of the roles target, weight, inclusion and group.", "Name different columns."
+        )
+    features = [name for name in table.names if name not in taken]
+    if not features:
+        raise InputError("There are no feature columns.", "Give a table with columns besides the target.")
+    wrong = [name for name in features if name in table.text and name not in declared]
+    if wrong and not any(table_rows(table.read(partition)) for partition in range(table.n_partitions)):
+        raise InputError("There are no rows.", "Give a table with rows.")
+    if wrong:
+        raise InputError(
+            f"These columns are not numbers: {some(wrong)}.",
+            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
+        )
+    return features
+
+
+def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -> None:
+    """Text of a CSV file that is all numbers, and not all whole ones, is a measurement."""
+    if not untyped:
+        return
+    numbers = [_number(label) for label in classes]
+    broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
+    if broken and all(number is not None for number in numbers):
+        raise InputError(
+            f"Column {target!r} has the value {broken[0]}, which is no class.",
+            "A target holds classes: text, whole numbers or truth values.",
+        )
+
+
+def _number(label: Label) -> float | None:
+    try:
+        return float(label)
+    except ValueError:
+        return None
+
+
+def _column(name: str, categorical: Sequence[str], orders: Mapping[str, tuple[Label, ...]]) -> Column:
+    if name in orders:
+        return Column(name, "ordinal", orders[name])
+    return Column(name, "nominal" if name in categorical else "numeric")
+
+
+def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
+    for name, order in orders.items():
+        if len(order) < 2 or len(set(map(str, order))) != len(order):
+            raise InputError(
+                f"The order of {name!r} has too few or repeated categories.", "Give each category once, lowest first."
+            )

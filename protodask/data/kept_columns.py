@@ -1,0 +1,135 @@
+"""Columns of raw tables that are handed on as they are: ids, times and the like, of any type.
+
+They travel with the blocks of their rows as the bytes of an Arrow stream, which keeps every type and is as small as the
+values are. pyarrow is optional and imported where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.errors import InputError
+
+KEPT = "kept"
+"""The array of a block that holds the stream (bytes,), whatever the number of rows."""
+
+KEPT_BYTES = 64
+"""About what a value takes while it is handed on, for the size of blocks: an id or a time, twice."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Which columns are handed on."""
+
+    names: tuple[str, ...]
+    numbers: frozenset[str] = frozenset()
+    """Those that are numeric features, too: in CSV files, which know no types, they are numbers, all others text."""
+    alone: frozenset[str] = frozenset()
+    """Those that are nothing else, so that nothing else need be made of them."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Those that are read as text from CSV files."""
+        return tuple(name for name in self.names if name not in self.numbers)
+
+
+NOTHING_KEPT = Kept(())
+
+
+def require_pyarrow() -> None:
+    """Refuse to hand columns on where that cannot work, before any work is done."""
+    try:
+        import pyarrow  # noqa: F401 - asked for before any work is done
+    except ImportError as error:
+        raise InputError(
+            "Keeping columns needs pyarrow, which is not installed.", "Install protodask[tabular], or keep none."
+        ) from error
+
+
+def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:
+    """The columns of a pandas frame that are handed on, as an Arrow table; `untyped` ones are text or numbers."""
+    import pyarrow
+
+    columns: dict[str, Any] = {}
+    for name in kept.names:
+        if untyped:
+            wanted = pyarrow.float64() if name in kept.numbers else pyarrow.string()
+            values = frame[name].astype("float64") if name in kept.numbers else frame[name]
+            columns[name] = _column(values, name, wanted)
+        else:
+            columns[name] = _plain(_column(frame[name], name, None))
+    return pyarrow.table(columns)
+
+
+def kept_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Arrays (n,) as an Arrow table."""
+    import pyarrow
+
+    return pyarrow.table({name: _plain(_column(values, name, None)) for name, values in arrays.items()})
+
+
+def _column(values: Any, name: str, wanted: Any) -> Any:
+    import pyarrow
+
+    try:
+        found = pyarrow.array(values, type=wanted, from_pandas=True)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError) as error:
+        raise InputError(
+            f"Column {name!r} cannot be kept: its values are of no one type ({str(error).splitlines()[0]}).",
+            "Give it values of one type, or keep another column.",
+        ) from error
+    return pyarrow.chunked_array([found]) if isinstance(found, pyarrow.Array) else found
+
+
+def _plain(values: Any) -> Any:
+    """Categories as their values, all text and what is nothing but missing as one type of text.
+
+    Parts of a table are to be of one type, however they were read.
+    """
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    as_text = pyarrow.types.is_null(values.type) or pyarrow.types.is_large_string(values.type)
+    return values.cast(pyarrow.string()) if as_text else values
+
+
+def pack(tables: Sequence[Any]) -> NDArray[np.uint8]:
+    """Arrow tables, one after the other, as bytes (n,)."""
+    import pyarrow
+
+    joined = _joined(tables)
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, joined.schema) as stream:
+        stream.write_table(joined)
+    return np.frombuffer(sink.getvalue(), dtype=np.uint8)
+
+
+def unpack(packed: NDArray[np.uint8]) -> Any:
+    """The Arrow table that was packed."""
+    import pyarrow
+
+    return pyarrow.ipc.open_stream(pyarrow.py_buffer(packed)).read_all()
+
+
+def _joined(tables: Sequence[Any]) -> Any:
+    import pyarrow
+
+    for table in tables[1:]:
+        for ours, theirs in zip(tables[0].schema, table.schema, strict=True):
+            if ours.type != theirs.type:
+                raise different_types(ours.name, ours.type, theirs.type)
+    return pyarrow.concat_tables(tables)
+
+
+def different_types(name: str, one: object, other: object) -> InputError:
+    """The error of a column to be kept that has two types."""
+    return InputError(
+        f"Column {name!r}, which is to be kept, holds values of type {one} in one table and {other} in another.",
+        "Give tables whose columns are of the same types, or predict for them one by one.",
+    )

@@ -1,0 +1,111 @@
+"""Files of raw tables that are small: read whole from bytes that are in memory, and encoded at once.
+
+Going through dask.dataframe takes some 50 milliseconds a file, which thousands of small files do not have. What comes
+of the values is the same.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from collections.abc import Sequence
+from typing import Any
+
+from protodask.data.encoding import KeptTable, Table, check_column_names, table_rows
+from protodask.data.ingest_frames import CSV_PARTITION_BYTES, csv_columns, is_compressed, partition_columns
+from protodask.data.ingest_scan import kept_columns
+from protodask.data.kept_columns import KEPT, Kept, pack
+from protodask.data.schema import Column
+from protodask.data.source_files import PARQUET_ENDINGS
+from protodask.data.tables import Encoder
+from protodask.engine import Arrays
+from protodask.errors import InputError
+
+SMALL_BYTES = CSV_PARTITION_BYTES
+SMALL_COMPRESSED_BYTES = 2**20
+"""Text shrinks to a tenth or so, and Parquet files of few values to less."""
+
+
+def is_small(path: str, size: int) -> bool:
+    """Whether a file of so many bytes is to be read here."""
+    dense = is_compressed(path) or path.lower().endswith(PARQUET_ENDINGS)
+    return size <= (SMALL_COMPRESSED_BYTES if dense else SMALL_BYTES)
+
+
+def encode_file(
+    content: bytes,
+    path: str,
+    columns: Sequence[Column],
+    *,
+    target_name: str,
+    keep: Sequence[str],
+    dropped: Sequence[str],
+    unseen: Any,
+    dtype: str,
+) -> Arrays:
+    """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones."""
+    kept = kept_columns(columns, [target_name], keep)
+    left_out = frozenset(dropped) - set(keep)
+    labels = frozenset((*(column.name for column in columns if column.kind != "numeric"), target_name, *kept.texts))
+    tables = _parquet(content, left_out, kept) if path.lower().endswith(PARQUET_ENDINGS) else None
+    names, found = tables or _csv(content, path, labels, left_out, kept)
+    check_column_names(names, [*(column.name for column in columns), *kept.names], [target_name, *left_out])
+    rows = table_rows(found)
+    if rows == 0:
+        raise InputError("There are no rows.", "Give a table with rows.")
+    encoder = Encoder(tuple(columns), (), None, dtype=dtype, unseen=unseen, kept=kept.names)
+    arrays = encoder.empty(rows)
+    problem = encoder.encode(found, arrays)
+    if problem is not None:
+        raise problem.error()
+    return {**arrays, KEPT: pack([found.kept])} if isinstance(found, KeptTable) else arrays
+
+
+def _csv(
+    content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
+) -> tuple[tuple[str, ...], Table]:
+    import pandas
+
+    text = _decompressed(content, path)
+    if not text.partition(b"\n")[0].strip():
+        raise InputError(f"{path} has no header line.", "Put the names of the columns into its first line.")
+    columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))
+        return columns.names, partition_columns(frame, columns.names, kept, untyped=True)
+    except ValueError:
+        pass  # a value belies its column: as text it will be found
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
+        return columns.names, partition_columns(frame, columns.names, kept, untyped=True)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
+        ) from error
+
+
+def _decompressed(content: bytes, path: str) -> bytes:
+    match path.lower().rpartition(".")[2]:
+        case "gz":
+            return gzip.decompress(content)
+        case "bz2":
+            return bz2.decompress(content)
+        case "xz":
+            return lzma.decompress(content)
+        case _:
+            return content
+
+
+def _parquet(content: bytes, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
+    import pandas
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    # Columns that pandas had for an index are no columns there either.
+    frame = table.to_pandas(types_mapper=pandas.ArrowDtype if kept.names else None)
+    names = tuple(str(name) for name in frame.columns if str(name) not in dropped)
+    return names, partition_columns(frame, names, kept, untyped=False)

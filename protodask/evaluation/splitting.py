@@ -1,0 +1,203 @@
+"""Dividing a dataset into rows to train on and rows held out, so that a row stays where it is when the dataset grows.
+
+A row is held out where a draw that is keyed by its number, or by its group where the dataset has groups, is below the
+share. Neither changes when rows are appended, so the parts of the longer dataset begin with those of the shorter one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.dataset import Dataset
+from protodask.data.keyed import keyed_draws, stream_key
+from protodask.data.rows import BlockNumbers
+from protodask.data.schema import GROUP
+from protodask.data.storage import check_free, check_outside, is_taken, locate, sweep
+from protodask.data.writer import write_dataset
+from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, choose_block_rows, identity, open_engine
+from protodask.errors import InputError, ProtodaskError
+from protodask.evaluation.chosen_rows import ChosenRows
+from protodask.evaluation.subsampling import SLAB_ROWS, checked_seed
+
+Integers = NDArray[np.int64]
+
+_ROWS = 0x73706C72
+_GROUPS = 0x73706C67
+"""What tells the draws here from others of the same seed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the two parts: the rows with a draw below the share, or the others."""
+
+    share: float
+    seed: int
+    held_out: bool
+    by_group: bool
+
+    def __call__(self, block: Block) -> NDArray[np.bool_]:
+        """Whether each row of a block is in this part (n,)."""
+        return self.of(block[GROUP.name] if self.by_group else np.arange(block.start, block.stop))
+
+    def of(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """The same, of the numbers of the rows or the codes of their groups."""
+        key = stream_key(self.seed, _GROUPS if self.by_group else _ROWS)
+        found = np.empty(len(numbers), dtype=np.bool_)
+        for first in range(0, len(numbers), SLAB_ROWS):
+            part = slice(first, first + SLAB_ROWS)
+            # 53 bits, so that the draw is exact, and below 1.
+            draw = (keyed_draws(key, numbers[part]) >> np.uint64(11)) * 2.0**-53
+            found[part] = (draw < self.share) == self.held_out
+        return found
+
+
+def check_split(share: object, seed: object, out: str, held_out: str) -> None:
+    """Refuse what cannot work whatever the dataset."""
+    numeric = isinstance(share, int | float | np.integer | np.floating) and not isinstance(share, bool)
+    if not numeric or not 0 < share < 1:  # type: ignore[operator]
+        raise InputError(f"The share is {share!r}.", "Give the share of the rows to hold out, between 0 and 1.")
+    checked_seed(seed)
+    places = sorted((f"{locate(out)}/", f"{locate(held_out)}/"))
+    if places[1].startswith(places[0]):
+        raise InputError("Both parts are to be written to one place, or one into the other.", "Choose two places.")
+
+
+def split(
+    dataset: Dataset,
+    out: str | os.PathLike[str],
+    held_out: str | os.PathLike[str],
+    *,
+    share: float = 0.2,
+    seed: int = 0,
+    engine: EngineLike = None,
+    overwrite: bool = False,
+) -> tuple[Dataset, Dataset]:
+    """Write the rows to train on to `out` and about a `share` of all rows to `held_out`, each in its order.
+
+    All rows of a group go to one part. The draw depends on the seed and the number of the row, or the code of its
+    group: when the dataset grows, rows stay in the part they were in, and a row that is held out at a share is held out
+    at every larger one. To divide a part once more, use another seed.
+
+    The parts are written one after the other, the one held out first. A part that lies at its place as it is to be is
+    left, so what a process that was killed in between left undone, a repetition completes. A pass over the dataset for
+    each part, and one before if there are groups.
+    """
+    where, other = locate(out), locate(held_out)
+    check_split(share, seed, where, other)
+    seed, share = checked_seed(seed), float(share)
+    for place in (where, other):
+        check_outside(place, dataset.path)
+    with open_engine(engine) as opened:
+        aside = Part(share, seed, True, dataset.has_group)
+        counts = _count(dataset, aside, opened)
+        bounds = [dataset.layout.bounds(number) for number in range(dataset.layout.n_blocks)]
+        rows = np.array([stop - start for start, stop in bounds])
+        taken = int(counts.sum())
+        if not 0 < taken < dataset.n_rows:
+            unit = "group" if dataset.has_group else "row"
+            raise InputError(
+                f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
+                f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
+            )
+        work = _Writing(dataset, opened, overwrite)
+        second = work.prepared(aside, counts, other)
+        first = work.prepared(Part(share, seed, False, dataset.has_group), rows - counts, where)
+        kept = work.write(second)
+        return work.write(first), kept
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A part that is to lie at a place, and the dataset there, if that is the part already."""
+
+    where: str
+    source: ChosenRows
+    note: str
+    found: Dataset | None
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """What both parts are written with."""
+
+    dataset: Dataset
+    engine: Engine
+    overwrite: bool
+
+    def prepared(self, part: Part, counts: Integers, where: str) -> _Prepared:
+        """A part, with so many rows of each block; a place that is taken by something else is refused."""
+        edges = (0, *np.cumsum(counts).tolist())
+        layout = Layout(edges[-1], choose_block_rows(edges[-1], self.dataset.metadata.row_bytes))
+        note = _note(self.dataset, part)
+        found = _same(where, note, edges[-1], self.dataset)
+        if found is None:
+            check_free(where, self.overwrite)
+        else:
+            sweep(where)  # who wrote it may have been killed just after
+        return _Prepared(where, ChosenRows(self.dataset, part, edges, layout), note, found)
+
+    def write(self, part: _Prepared) -> Dataset:
+        """Put a part in its place, unless it is there."""
+        if part.found is not None:
+            return part.found
+        known = self.dataset.metadata
+        return write_dataset(
+            part.source,
+            part.where,
+            classes=known.classes,
+            columns=known.columns,
+            target_name=known.target_name,
+            weight_name=known.weight_name,
+            inclusion_name=known.inclusion_name,
+            group_name=known.group_name,
+            dropped=known.dropped,
+            engine=self.engine,
+            dtype=known.dtype,
+            block_rows=part.source.layout.block_rows,
+            overwrite=self.overwrite,
+            notes=(*known.notes, part.note),
+        )
+
+
+def _same(where: str, note: str, rows: int, dataset: Dataset) -> Dataset | None:
+    """The dataset at a place, if it is the part with this note."""
+    try:
+        found = Dataset.open(where) if is_taken(where) else None
+    except ProtodaskError:  # something else, which may not be overwritten
+        return None
+    if found is None or note not in found.metadata.notes:
+        return None
+    same = (found.n_rows, found.columns, found.classes) == (rows, dataset.columns, dataset.classes)
+    return found if same else None
+
+
+def _note(dataset: Dataset, part: Part) -> str:
+    what = "Rows held out" if part.held_out else "Rows to train on"
+    unit = "groups" if part.by_group else "rows"
+    how = f"by {unit}, share {part.share!r}, seed {part.seed}"
+    return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: {how}."
+
+
+def _count_block(number: Block, dataset: Dataset, part: Part) -> Integers:
+    start, stop = dataset.layout.bounds(number.number)
+    chosen = part(dataset.read(number.number)) if part.by_group else part.of(np.arange(start, stop))
+    return np.array([np.count_nonzero(chosen)])
+
+
+def _joined(left: Integers, right: Integers) -> Integers:
+    return np.concatenate([left, right])  # the tree merges in the order of the blocks
+
+
+COUNT: Reduction[Integers, Integers] = Reduction(_count_block, _joined, identity)
+"""Rows of a part in each block; the dataset is read for its groups alone."""
+
+
+def _count(dataset: Dataset, part: Part, engine: Engine) -> Integers:
+    return engine.reduce(
+        BlockNumbers(dataset.layout), COUNT, engine.share(dataset), engine.share(part), label="drawing rows"
+    )

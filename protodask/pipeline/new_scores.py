@@ -1,0 +1,55 @@
+"""What a step that scores each file once would find to do: light to import, and cheap to ask."""
+
+from __future__ import annotations
+
+import os
+
+from protodask.data.locations import is_url, locate
+from protodask.data.scored_ledger import Ledger, leftovers, read_ledger
+from protodask.data.source_files import DigestCache, SourceFile, cache_beside, source_files
+from protodask.pipeline.steps import PredictStep
+
+
+def news_of_predict(step: PredictStep) -> str | None:
+    """What there is to be scored, in a few words; None if there is nothing, or the step is not one for each file.
+
+    A file that could not be scored is new until it is mended or taken away.
+    """
+    if not step.each_file or is_url(locate(step.out)):
+        return None
+    folder = os.path.realpath(locate(step.out))
+    ledger = read_ledger(folder)
+    unfinished = len(leftovers(folder, ledger)[0]) if os.path.isdir(folder) else 0
+    cache = DigestCache(cache_beside(folder))
+    new, repeated = _count(source_files(step.data, step.settle), ledger, cache)
+    cache.save()
+    found = (
+        (new, "new file"),
+        (repeated, "repeated file"),
+        (unfinished, "part of an interrupted run"),
+    )
+    said = [f"{count:,} {_plural(what, count)}" for count, what in found if count]
+    return ", ".join(said) or None
+
+
+def _plural(what: str, count: int) -> str:
+    first, *rest = what.split(" of ", 1)
+    return " of ".join([first if count == 1 else f"{first}s", *rest])
+
+
+def _count(files: tuple[SourceFile, ...], ledger: Ledger, cache: DigestCache) -> tuple[int, int]:
+    new = repeated = 0
+    found: set[str] = set()
+    for file in files:
+        digest = cache.digest_of(file)
+        if digest is None:  # it is changing: the next time will do
+            continue
+        match ledger.repeats(file.name, digest):
+            case None if digest in found:
+                repeated += 1
+            case None:
+                found.add(digest)
+                new += 1
+            case True:
+                repeated += 1
+    return new, repeated

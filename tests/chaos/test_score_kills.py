@@ -1,0 +1,203 @@
+"""Runs of `pipelines/score.yaml` that are killed at any moment while files arrive: every row is scored exactly once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import pytest
+from chaos.publishing_processes import PRELOADED, write_slowly
+
+from protodask.data import sample_data
+from protodask.data.scored_ledger import LEDGER, leftovers, read_ledger
+from protodask.prototypes import FitConfig, fit, load_model
+from protodask.prototypes.persistence import save_model
+from protodask.prototypes.scoring import predict_features
+
+START = multiprocessing.get_context("forkserver")
+START.set_forkserver_preload([*PRELOADED, "protodask.pipeline.each_file", "pandas", "pyarrow.parquet"])
+
+PIPELINE = Path(__file__).parents[2] / "pipelines" / "score.yaml"
+
+PAUSE = 0.004
+"""Seconds before each operation on a file, so that a run takes long enough for files to arrive in it."""
+
+OPERATIONS = 160
+"""About those of a run over the files that arrived during the one before: most kills strike before it ends."""
+
+END_SECONDS = 120.0
+"""What takes longer hangs."""
+
+
+@dataclass
+class Arrivals(threading.Thread):
+    """Brings files: most by renaming, some named as if they were early, some with the content of others, and some
+    written where they are to be in two steps.
+    """
+
+    inbox: Path
+    seed: int
+    in_steps: bool
+    most: int
+    enough: threading.Event = field(default_factory=threading.Event)
+    contents: dict[str, list[str]] = field(default_factory=dict)
+    """Names by content."""
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        rng = random.Random(self.seed)
+        for number in range(self.most):
+            if self.enough.wait(rng.uniform(0.0, 0.1)):
+                return
+            kind = rng.choices(("usual", "late", "repeated", "steps"), (60, 15, 15, 10 * self.in_steps))[0]
+            if kind == "repeated" and self.contents:
+                content = rng.choice(list(self.contents))
+            else:
+                rows = range(rng.randint(1, 30))
+                lines = (f"{number}-{row},{rng.uniform(0, 1)!r},{rng.uniform(0, 1)!r}\n" for row in rows)
+                content = "".join(["id,x0,x1\n", *lines])
+            name = f"{'a' if kind == 'late' else 'b'}-{number:05d}.csv"
+            self.contents.setdefault(content, []).append(name)
+            place = self.inbox / name
+            if kind == "steps":
+                with place.open("w") as file:
+                    file.write(content[: len(content) // 2])
+                    file.flush()
+                    time.sleep(0.05)
+                    file.write(content[len(content) // 2 :])
+            else:
+                aside = self.inbox / f".{name}"
+                aside.write_text(content)
+                aside.rename(place)
+
+
+@dataclass
+class Struck:
+    """What kills left behind, summed over all of them."""
+
+    kills: int = 0
+    noted: int = 0
+    """Parts that were noted and not in their places."""
+    aside: int = 0
+    """Parts that were not noted."""
+    runs: int = 0
+
+
+def arguments(folder: Path, settle: float) -> list[str]:
+    settings = {"model": folder / "model.zarr", "inbox": "inbox", "out": "out.parquet", "settle": settle}
+    return ["run", str(PIPELINE), "--threads", "2", *(f"--set={name}={value}" for name, value in settings.items())]
+
+
+def run_here(command: list[str], fatal: int | None = None, delay: float = 0.0) -> int:
+    """The exit code of a run that is killed at an operation, if it comes to that."""
+    ours, theirs = START.Pipe()
+    pause = 0.0 if fatal is None else PAUSE
+    process = START.Process(target=write_slowly, args=(command, pause, fatal, delay, theirs))
+    process.start()
+    theirs.close()
+    process.join(END_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        pytest.fail("the run hangs")
+    code = ours.recv()[0] if process.exitcode == 0 else process.exitcode
+    process.close()
+    ours.close()
+    return int(code)
+
+
+def take_away(out: Path, rng: random.Random, taken: list[pd.DataFrame]) -> None:
+    """A consumer reads some parts and removes them."""
+    for part in sorted(out.glob("*.parquet")):
+        if rng.random() < 0.05:
+            taken.append(pd.read_parquet(part))
+            part.unlink()
+
+
+def check_scores(found: pd.DataFrame, contents: dict[str, list[str]], model_path: Path) -> None:
+    """Every row of every content exactly once, under a name of it, with what the model says of it."""
+    names, rows, values = {}, {}, {}
+    for content, files in contents.items():
+        for number, line in enumerate(content.splitlines()[1:]):
+            identifier, *features = line.split(",")
+            names[identifier], rows[identifier] = set(files), number
+            values[identifier] = list(map(float, features))
+    assert Counter(found["id"]) == dict.fromkeys(values, 1)
+    assert [rows[identifier] for identifier in found["id"]] == found["row"].tolist()
+    assert all(file in names[identifier] for identifier, file in zip(found["id"], found["source"], strict=True))
+    model = load_model(model_path)
+    features = np.array([values[identifier] for identifier in found["id"]], dtype=model.precision)
+    ((probability, familiarity),) = predict_features(features, model, [model.n_batches])
+    columns = [f"probability_{label}" for label in model.classes]
+    np.testing.assert_allclose(found[columns].to_numpy(), probability, rtol=1e-5)
+    np.testing.assert_allclose(found["familiarity"].to_numpy(), familiarity, rtol=1e-4)
+    assert (found["predicted"].to_numpy() == np.array(model.classes)[probability.argmax(axis=1)]).all()
+
+
+def check_kills(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, runs: int, files: int, seed: int, settle: float
+) -> Struck:
+    """Score under kills while files arrive, then once without, and compare."""
+    monkeypatch.chdir(folder)
+    data = sample_data("checker", 2000, folder / "data.zarr")
+    save_model(fit(data, FitConfig(n_candidates=50, tolerance=1e-3)).model, folder / "model.zarr")
+    inbox, out = folder / "inbox", folder / "out.parquet"
+    inbox.mkdir()
+    rng = random.Random(seed)
+    taken: list[pd.DataFrame] = []
+    struck = Struck()
+    arrivals = Arrivals(inbox, seed, in_steps=settle > 0, most=files)
+    arrivals.start()
+    try:
+        for _ in range(runs):
+            code = run_here(arguments(folder, settle), rng.randrange(OPERATIONS), rng.uniform(0, 2 * PAUSE))
+            assert code in (-9, 0)
+            struck.runs += 1
+            struck.kills += code == -9
+            if out.exists():
+                noted, others = leftovers(str(out), read_ledger(str(out)))
+                struck.noted += len(noted)
+                struck.aside += len(others)
+                take_away(out, rng, taken)
+    finally:
+        arrivals.enough.set()
+        arrivals.join()
+    time.sleep(settle + 0.1)
+    assert run_here(arguments(folder, settle)) == 0
+    assert len(arrivals.contents) > runs
+    parts = [pyarrow.parquet.read_table(out).to_pandas()] if list(out.glob("*.parquet")) else []
+    check_scores(pd.concat([*parts, *taken]), arrivals.contents, folder / "model.zarr")
+    left = set(os.listdir(out)) - {path.name for path in out.glob("*.parquet")}
+    assert left == {"_protodask.json", LEDGER}
+    return struck
+
+
+def test_score__killed_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    struck = check_kills(tmp_path, monkeypatch, runs=4, files=200, seed=3, settle=0.0)
+    assert struck.kills > 1
+
+
+@pytest.mark.slow
+def test_score__killed_fifty_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    struck = check_kills(tmp_path, monkeypatch, runs=50, files=5000, seed=1, settle=2.0)
+    command = [sys.executable, "-m", "protodask", *arguments(tmp_path, 2.0)]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=END_SECONDS, check=False)
+    assert (again.returncode, again.stdout.strip()) == (0, "There is nothing to do: everything is up to date.")
+    assert struck.kills >= 40
+    assert struck.noted > 20, "too few kills struck between a note and its parts"
+    assert struck.aside > 20, "too few kills struck before a note"

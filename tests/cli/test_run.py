@@ -1,0 +1,136 @@
+"""`protodask run`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from protodask.prototypes.persistence import load_model, model_fingerprint
+
+Call = Callable[..., Result]
+
+SECONDS = 120
+
+TEXT = """
+variables: {rows: 400, least: 0.1, candidates: 20}
+steps:
+  - {name: data, sample-data: {kind: checker, rows: "${rows}", out: d.zarr}}
+  - {name: model, fit: {data: "${data}", out: m.zarr, candidates: "${candidates}", tolerance: 0.01}}
+  - {name: scores, evaluate: {data: "${data}", model: "${model}", out: s.json}}
+  - {name: good, gate: {results: "${scores}", limits: {accuracy: {least: "${least}"}}}}
+  - {name: guesses, predict: {data: "${data.out}", model: "${model}", out: p.zarr}}
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    path = tmp_path / "p.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_run__then_nothing_then_what_changed(call: Call, pipeline: Path) -> None:
+    first = call("run", pipeline)
+    assert first.exit_code == 0, first.output
+    assert "step 5 of 5: predict" in first.stderr
+    assert "The predictions p.zarr have 400 rows." in first.stdout
+    second = call("run", pipeline)
+    assert second.exit_code == 0
+    assert second.stdout == "There is nothing to do: everything is up to date.\n"
+    third = json.loads(call("run", pipeline, "--set", "candidates=25", "--json").stdout)
+    assert third["status"] == "done"
+    assert [entry["status"] for entry in third["steps"]] == ["fresh", "done", "done", "done", "done"]
+    assert third["steps"][2]["result"]["rows"] == 400
+
+
+def test_run__a_no_of_a_gate_is_exit_code_3(call: Call, pipeline: Path) -> None:
+    for _ in range(2):
+        done = call("run", pipeline, "--set", "least=1.5")
+        assert done.exit_code == 3
+        assert "A gate said no: " in done.stdout
+        assert "accuracy" in done.stdout
+        assert not Path("p.zarr").exists()
+    assert call("run", pipeline).exit_code == 0
+    assert Path("p.zarr").exists()
+
+
+def test_run__dry(call: Call, pipeline: Path) -> None:
+    done = call("run", pipeline, "--dry-run")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["step", "verdict", "cost", "why"]
+    assert [line.split()[1] for line in lines[1:]] == ["data", "model", "scores", "good", "guesses"]
+    assert not Path(".protodask").exists()
+    call("run", pipeline)
+    planned = json.loads(call("run", pipeline, "--dry-run", "--set", "candidates=30", "--json").stdout)
+    assert [plan["verdict"] for plan in planned] == ["fresh", "to do", "depends", "depends", "depends"]
+    assert planned[1]["why"] == "its setting candidates has changed"
+    assert planned[1]["seconds_from"] == "estimate"
+    assert planned[2]["seconds_from"] == "last time"
+    shown = call("run", pipeline, "--dry-run", "--set", "candidates=30").stdout
+    assert " of memory, reads " in shown
+    assert " last time " in shown
+
+
+def test_run__parts(call: Call, pipeline: Path) -> None:
+    call("run", pipeline)
+    again = json.loads(call("run", pipeline, "--from", "scores", "--json").stdout)
+    assert [entry["status"] for entry in again["steps"]] == ["not looked at", "not looked at", "done", "done", "done"]
+    Path("p.zarr").rename("away")
+    only = json.loads(call("run", pipeline, "--only", "fit", "--json").stdout)
+    assert only["status"] == "fresh"
+    assert not Path("p.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (("--from", "nothing"), "Its steps are data, model, scores, good, guesses."),
+        (("--only", "7"), "Its steps are data"),
+        (("--from", "1", "--only", "2"), "Choose one."),
+        (("--set", "row=5"), "Did you mean rows?"),
+        (("--set", "candidates=0"), "Give a whole number of at least 1."),
+        (("--workers", 1, "--threads", 1), "Leave it out"),
+    ],
+)
+def test_run__wrong_use_leaves_nothing(call: Call, pipeline: Path, options: tuple[object, ...], remedy: str) -> None:
+    done = call("run", pipeline, *options)
+    assert done.exit_code == 2
+    assert remedy in done.stderr
+    assert [path.name for path in Path.cwd().iterdir()] == ["p.yaml"]
+
+
+def test_run__goes_on_inside_a_fit_that_was_killed(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "steps:\n  - sample-data: {kind: checker, rows: 40000, out: d.zarr}\n"
+        "  - fit: {data: d.zarr, out: m.zarr, run-dir: run, candidates: 150, tolerance: 1e-7}\n"
+    )
+    call("sample-data", "checker", "--rows", 40000, "--out", "expected.zarr")
+    fitted = call("fit", "expected.zarr", "--out", "expected-model.zarr", "--candidates", 150, "--tolerance", 1e-7)
+    assert fitted.exit_code == 0, fitted.output
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "protodask", "run", str(path), "--threads", "1"]
+    deadline = time.monotonic() + SECONDS
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as run:
+        while sum(len(log.read_bytes().splitlines()) for log in Path("run").glob("*.log")) < 10:
+            assert run.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        run.send_signal(signal.SIGKILL)
+    before = {log: (log.stat().st_ino, log.read_bytes()) for log in Path("run").glob("*.log")}
+    assert not Path("m.zarr").exists()
+    done = call("run", path, "--json")
+    assert done.exit_code == 0, done.output
+    assert "it had begun, and did not end" in done.stderr
+    for log, (inode, content) in before.items():  # what was computed stands there still: nothing began again
+        assert log.stat().st_ino == inode
+        assert log.read_bytes().startswith(content.rpartition(b"\n")[0])
+    assert model_fingerprint(load_model("m.zarr")) == model_fingerprint(load_model("expected-model.zarr"))

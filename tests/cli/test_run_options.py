@@ -1,0 +1,210 @@
+"""Runs that tell others of themselves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from typer.testing import Result
+
+Call = Callable[..., Result]
+
+PIPELINE = """
+variables:
+  rows: 40
+  least: 1
+steps:
+  - sample-data: {kind: checker, rows: "${rows}", out: data.zarr}
+  - name: enough
+    gate: {results: figures.json, limits: {rows: {least: "${least}"}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("PROTODASK_LOG", "PROTODASK_LOG_FILE", "PROTODASK_NOTIFY", "PROTODASK_METRICS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "p.yaml").write_text(PIPELINE)
+    (tmp_path / "figures.json").write_text('{"rows": 40}')
+    return tmp_path
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[Any]]]:
+    """An address, and what was sent to it."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    sent: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(400 if "bad" in self.path else 200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/secret-path", sent
+        server.shutdown()
+        thread.join()
+
+
+def _records(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_run__json_in_place_of_lines(folder: Path, call: Call) -> None:
+    done = call("run", "p.yaml", "--log", "json", "--json")
+    assert done.exit_code == 0, done.output
+    records = _records(done.stderr)
+    assert [record["event"] for record in records if record["event"] != "message"] == [
+        "run-started",
+        "step-started",
+        "step-done",
+        "step-started",
+        "step-done",
+        "run-ended",
+    ]
+    assert json.loads(done.stdout)["status"] == "done"
+    again = call("run", "p.yaml", "--log", "json")
+    assert [record["event"] for record in _records(again.stderr)] == [
+        "run-started",
+        "step-fresh",
+        "step-fresh",
+        "run-ended",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(("none.yaml",), 1), (("p.yaml", "--set", "rows=many"), 2), (("p.yaml", "--set", "least=50"), 3)],
+)
+def test_run__every_line_is_json_whatever_goes_wrong(
+    arguments: tuple[str, ...], code: int, folder: Path, call: Call
+) -> None:
+    done = call("run", *arguments, "--log", "json")
+    assert done.exit_code == code
+    last = [record for record in _records(done.stderr) if record["event"] == "run-ended"]
+    assert [record["status"] for record in last] == ["refused" if code == 3 else "failed"]
+    assert last[0]["message"]
+
+
+def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> None:
+    for _ in range(2):
+        done = call("run", "p.yaml", "--log-file", "run.log")
+        assert done.exit_code == 0, done.output
+    assert "step 1 of 2" in done.stderr
+    records = _records((folder / "run.log").read_text())
+    assert [record["status"] for record in records if record["event"] == "run-ended"] == ["done", "fresh"]
+    assert len({record["run"] for record in records if "run" in record}) == 2
+    refused = call("run", "p.yaml", "--log-file", "none/run.log")
+    assert refused.exit_code == 1
+    assert "Check the path" in refused.stderr
+
+
+def test_run__notifications_do_not_change_exit_codes(
+    folder: Path, call: Call, hook: tuple[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, sent = hook
+    assert call("run", "p.yaml", "--notify", url).exit_code == 0
+    assert sent == []
+    assert call("run", "p.yaml", "--notify", url, "--set", "least=50").exit_code == 3
+    assert call("run", "p.yaml", "--notify", url, "--set", "least=50").exit_code == 3
+    assert [(body["occasion"], body["step"]["name"]) for body in sent] == [("gate", "enough")], "the no once"
+    (folder / "data.zarr").rename(folder / "away.zarr")
+    (folder / "data.zarr").write_text("in the way")
+    failed = call("run", "p.yaml", "--notify", f"{url}/bad")
+    assert failed.exit_code == 1
+    assert sent[1]["occasion"] == "failure"
+    assert sent[1]["step"]["number"] == 1
+    assert "Warning: The notification to http://127.0.0.1/*** was not sent (it answered 400)." in failed.stderr
+    assert "secret-path" not in failed.output
+    monkeypatch.setenv("PROTODASK_NOTIFY", url)
+    assert call("run", "none.yaml").exit_code == 1
+    assert (sent[2]["pipeline"], sent[2]["occasion"]) == ("none.yaml", "failure")
+    assert call("run", "p.yaml", "--dry-run", "--set", "rows=many").exit_code == 2
+    assert len(sent) == 3, "who only looks tells nobody"
+
+
+def test_run__notifications_of_the_file_go_to_an_address_once(
+    folder: Path, call: Call, hook: tuple[str, list[Any]]
+) -> None:
+    url, sent = hook
+    (folder / "p.yaml").write_text(f"notify: {{url: '{url}', when: [success, fresh]}}\n{PIPELINE}")
+    for occasion in ("success", "fresh"):
+        done = call("run", "p.yaml")
+        assert done.exit_code == 0, done.output
+        assert sent.pop()["occasion"] == occasion
+    assert call("run", "p.yaml", "--notify", url, "--set", "least=50").exit_code == 3
+    assert [body["occasion"] for body in sent] == ["gate"]
+
+
+def test_run__addresses_that_are_none(folder: Path, call: Call) -> None:
+    done = call("run", "p.yaml", "--notify", "secret-word")
+    assert done.exit_code == 2
+    assert "begins with https:// or http://" in done.stderr
+    assert "secret-word" not in done.output
+
+
+def test_run__metrics(folder: Path, call: Call) -> None:
+    for status in ("done", "fresh"):
+        done = call("run", "p.yaml", "--metrics", "p.prom")
+        assert done.exit_code == 0, done.output
+        text = (folder / "p.prom").read_text()
+        families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        found = {
+            (sample.name, sample.labels.get("status", sample.labels.get("step"))): sample.value
+            for family in families
+            for sample in family.samples
+        }
+        assert found["protodask_run_status", status] == 1
+        assert found["protodask_step_rows", "sample-data-1"] == 40
+        assert found["protodask_gate_passed", "enough"] == 1
+    refused = call("run", "p.yaml", "--metrics", str(folder))
+    assert refused.exit_code == 1
+    assert "Give the name of a file." in refused.stderr
+
+
+def test_run__one_that_is_ended_says_so(folder: Path) -> None:
+    command = [sys.executable, "-m", "protodask", "run", "p.yaml", "--set", "rows=100000000"]
+    process = subprocess.Popen(
+        [*command, "--log", "json", "--log-file", "run.log", "--metrics", "p.prom"],
+        cwd=folder,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while "step-started" not in _read(folder / "run.log"):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 143
+    assert _records(said)[-1]["status"] == "interrupted"
+    assert _records(_read(folder / "run.log"))[-1]["status"] == "interrupted"
+    assert 'status="interrupted"} 1' in _read(folder / "p.prom")
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

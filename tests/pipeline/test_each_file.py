@@ -1,0 +1,505 @@
+"""Each file is scored once: whatever arrives when, is repeated, renamed or changed, and wherever a run dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protodask.data import Column, scored_ledger
+from protodask.data.bounded import open_to_append
+from protodask.data.local_files import lock_place
+from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
+from protodask.data.source_files import bytes_digest
+from protodask.engine import Engine, thread_engine
+from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.pipeline import each_file as module
+from protodask.pipeline import file_parts
+from protodask.pipeline.describe import describe_place
+from protodask.pipeline.each_file import FilesFailedError, FilesScored, check_each_file, score_each_file
+from protodask.pipeline.new_scores import news_of_predict
+from protodask.pipeline.steps import PredictStep
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.scoring import predict_features
+
+
+def model_of(seed: int = 0, classes: tuple[str, ...] = ("no", "yes")) -> PrototypeSet:
+    rng = np.random.default_rng(seed)
+    batch = Batch(
+        feature_index=np.arange(2),
+        feature_weight=rng.uniform(0.5, 2, 2),
+        center=np.zeros(2),
+        scale=np.ones(2),
+        prototypes=rng.normal(size=(4, 2)),
+        prototype_class=np.sort(rng.integers(0, len(classes), 4)),
+        prototype_weight=rng.uniform(0.1, 2, 4),
+        row=np.arange(4),
+    )
+    return PrototypeSet(
+        marginals=np.full(len(classes), 1 / len(classes)),
+        classes=classes,
+        feature_names=("a", "b"),
+        columns=(Column("a"), Column("b")),
+        batches=(batch,),
+        precision="float64",
+        provenance={},
+    )
+
+
+MODEL = model_of()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with thread_engine(2, 2**28) as opened:
+        yield opened
+
+
+def content_of(seed: int, rows: int = 3) -> str:
+    values = np.random.default_rng(seed).normal(size=(rows, 2)).round(6)
+    return "".join(["id,a,b\n", *(f"{seed}-{row},{a},{b}\n" for row, (a, b) in enumerate(values.tolist()))])
+
+
+def step_of(folder: Path, **settings: Any) -> PredictStep:
+    given: dict[str, Any] = {"keep": ("id",), "each_file": True, **settings}
+    return PredictStep("model", str(folder / "in"), str(folder / "out.parquet"), **given)
+
+
+def run(folder: Path, engine: Engine, model: PrototypeSet = MODEL, **settings: Any) -> FilesScored:
+    return score_each_file(step_of(folder, **settings), engine, lambda _: model)
+
+
+def table_of(folder: Path) -> pd.DataFrame:
+    frame: pd.DataFrame = pyarrow.parquet.read_table(folder / "out.parquet").to_pandas()
+    return frame
+
+
+def check_rows(frame: pd.DataFrame, contents: dict[str, str], model: PrototypeSet = MODEL) -> None:
+    """Every row of every content once, by its id, with its number and what the model says of it."""
+    expected = []
+    for content in contents.values():
+        for number, line in enumerate(content.splitlines()[1:]):
+            name, a, b = line.split(",")
+            expected.append((name, number, float(a), float(b)))
+    expected.sort()
+    found = frame.sort_values("id")
+    assert found["id"].tolist() == [row[0] for row in expected]
+    assert found["row"].tolist() == [row[1] for row in expected]
+    ((probability, familiarity),) = predict_features(np.array([row[2:] for row in expected]), model, [1])
+    np.testing.assert_allclose(found[["probability_no", "probability_yes"]].to_numpy(), probability, rtol=1e-12)
+    np.testing.assert_allclose(found["familiarity"].to_numpy(), familiarity, rtol=1e-12)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path
+
+
+def put(folder: Path, name: str, content: str) -> Path:
+    path = folder / "in" / name
+    path.parent.mkdir(exist_ok=True)
+    aside = path.with_name(f".{path.name}")
+    aside.write_text(content)
+    os.replace(aside, path)
+    return path
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+class Fatal:
+    """Raises `Killed` in the operation of a number, once; what is written by it is written in part."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def strikes(self) -> bool:
+        self.left -= 1
+        return self.left == -1
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def strike(*values: Any, **named: Any) -> Any:
+            if self.strikes():
+                raise Killed
+            return function(*values, **named)
+
+        return strike
+
+    def torn(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def open_torn(*values: Any) -> Any:
+            return TornFile(function(*values), self)
+
+        return open_torn
+
+
+class TornFile:
+    def __init__(self, file: Any, fatal: Fatal) -> None:
+        self.file, self.fatal = file, fatal
+
+    def write(self, content: bytes) -> None:
+        if self.fatal.strikes():
+            self.file.write(content[: len(content) * 2 // 3])
+            self.file.close()
+            raise Killed
+        self.file.write(content)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def __enter__(self) -> TornFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.file.close()
+
+
+@contextmanager
+def dying_at(number: int) -> Iterator[None]:
+    """Have the process die at the operation of a number, if there are so many."""
+    fatal = Fatal(number)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("rename", "fsync", "truncate", "makedirs"):
+            patch.setattr(os, name, fatal.before(getattr(os, name)))
+        patch.setattr(pyarrow.parquet, "write_table", fatal.before(pyarrow.parquet.write_table))
+        patch.setattr(scored_ledger, "open_to_append", fatal.torn(open_to_append))
+        with suppress(Killed):
+            yield
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("arrive"), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.just("rename"), st.integers(0, 5), st.integers(0, 5)),
+    st.tuples(st.just("remove"), st.integers(0, 5), st.just(0)),
+    st.tuples(st.just("take"), st.integers(0, 5), st.just(0)),
+    st.tuples(st.just("run"), st.just(0), st.just(0)),
+    st.tuples(st.just("die"), st.integers(0, 30), st.just(0)),
+)
+
+
+@given(st.lists(ACTIONS, max_size=12))
+@settings(max_examples=100)
+def test_score_each_file__whatever_happens(engine: Engine, actions: list[tuple[str, int, int]]) -> None:
+    """Names are few, so that contents are repeated under other names and names get other contents."""
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BATCH_FILES", 2)
+        folder = Path(place)
+        (folder / "in").mkdir()
+        taken: list[pd.DataFrame] = []
+        seen: dict[str, str] = {}
+        for action, one, other in [*actions, ("run", 0, 0)]:
+            path = folder / "in" / f"{one}.csv"
+            parts = sorted((folder / "out.parquet").glob("*.parquet"))
+            match action:
+                case "arrive":
+                    put(folder, path.name, content_of(other))
+                case "rename" if path.exists():
+                    path.rename(folder / "in" / f"{other}.csv")
+                case "remove":
+                    path.unlink(missing_ok=True)
+                case "take" if parts:
+                    taken.append(pyarrow.parquet.read_table(parts[one % len(parts)]).to_pandas())
+                    parts[one % len(parts)].unlink()
+                case "run":
+                    seen |= {file.read_text(): file.read_text() for file in (folder / "in").glob("*.csv")}
+                    run(folder, engine)
+                    assert news_of_predict(step_of(folder)) is None
+                case "die":
+                    with dying_at(one):
+                        run(folder, engine)
+                    # What was noted counts: its file may be gone by the next run.
+                    noted = read_ledger(str(folder / "out.parquet")).scored
+                    contents = map(content_of, range(6))
+                    seen |= {text: text for text in contents if bytes_digest(text.encode()) in noted}
+        there = [table_of(folder)] if seen and list((folder / "out.parquet").glob("*.parquet")) else []
+        if not seen:
+            return
+        check_rows(pd.concat([*there, *taken]), seen)
+
+
+def test_score_each_file__every_death_once(engine: Engine, tmp_path: Path) -> None:
+    """Two runs over four files, the first of which dies at each operation in turn, also while it notes them."""
+    contents = {str(seed): content_of(seed) for seed in range(4)}
+    completed = torn = deaths = 0
+    for number in range(200):
+        folder = tmp_path / str(number)
+        (folder / "in").mkdir(parents=True)
+        for name, content in contents.items():
+            put(folder, f"{name}.csv", content)
+        done = False
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "BATCH_FILES", 2)
+            with dying_at(number):
+                run(folder, engine)
+                done = True
+        if done:
+            break
+        deaths += 1
+        ledger = folder / "out.parquet" / LEDGER
+        torn += ledger.exists() and not ledger.read_bytes().endswith(b"\n")
+        news = news_of_predict(step_of(folder))
+        result = run(folder, engine)
+        assert (news is None) == (not result.scored and not result.completed)
+        completed += result.completed
+        check_rows(table_of(folder), contents)
+        assert not [name for name in os.listdir(folder / "out.parquet") if name.startswith(".")]
+        assert news_of_predict(step_of(folder)) is None
+    else:
+        pytest.fail("it died whatever the operation")
+    assert deaths > 20
+    assert completed > 4
+    assert torn == 2
+
+
+def test_score_each_file__is_told_and_described(engine: Engine, folder: Path) -> None:
+    for seed in range(3):
+        put(folder, f"deep/{seed}.csv", content_of(seed))
+    assert news_of_predict(step_of(folder)) == "3 new files"
+    first = run(folder, engine)
+    assert (len(first.scored), first.rows, first.notes) == (3, 9, ())
+    assert table_of(folder)["source"].unique().tolist() == [f"deep/{seed}.csv" for seed in range(3)]
+    put(folder, "again.csv", content_of(1))
+    put(folder, "deep/0.csv", content_of(7, rows=5))
+    assert news_of_predict(step_of(folder)) == "1 new file, 1 repeated file"
+    second = run(folder, engine, model_of(1))
+    assert (second.rows, second.repeated, second.changed) == (5, ("again.csv",), ("deep/0.csv",))
+    assert "deep/0.csv had been scored before with other content" in second.notes[0]
+    assert news_of_predict(step_of(folder)) is None
+    found = describe_place(str(folder / "out.parquet"))
+    assert (found["files"], found["rows"], found["repeated"]) == (4, 14, 1)
+    assert [entry["files"] for entry in found["models"]] == [3, 1]
+    assert found["newest"]["file"] in {f"deep/{seed}.csv" for seed in range(3)}
+    assert json.loads(json.dumps(second.describe()))["changed"] == 1
+
+
+def test_score_each_file__nothing_to_do_is_no_error(engine: Engine, folder: Path) -> None:
+    assert news_of_predict(step_of(folder)) is None
+    assert run(folder, engine).describe()["files"] == 0
+    assert os.listdir(folder) == ["in"]
+    with pytest.raises(StorageError, match="Check the path"):
+        score_each_file(step_of(folder / "elsewhere"), engine, lambda _: MODEL)
+
+
+BROKEN = {
+    "columns.csv": "id,a\n1,2\n",
+    "empty.csv": "",
+    "header.csv": "id,a,b\n",
+    "text.csv": "id,a,b\n1,2,x\n",
+    "missing.csv": "id,a,b\n1,2,\n",
+    "ragged.csv": "id,a,b\n1,2,3\n1,2,3,4\n",
+    "bytes.csv.gz": "no archive",
+    "bytes.parquet": "no table",
+}
+
+
+def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder: Path) -> None:
+    put(folder, "a.csv", content_of(0))
+    put(folder, "z.csv", content_of(1))
+    for name, content in BROKEN.items():
+        put(folder, name, content)
+    put(folder, "bytes2.parquet", BROKEN["bytes.parquet"])
+    for left in (2, 0):
+        with pytest.raises(FilesFailedError, match=r"9 files cannot be scored: .*every run tries it again") as caught:
+            run(folder, engine)
+        assert caught.value.result is not None
+        assert len(caught.value.result.scored) == left
+        assert {one.file for one in caught.value.result.failed} == {*BROKEN, "bytes2.parquet"}
+        assert news_of_predict(step_of(folder)) == "8 new files, 1 repeated file"
+    check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(2)})
+    put(folder, "columns.csv", content_of(2))
+    for name in (*BROKEN, "bytes2.parquet"):
+        if name != "columns.csv":
+            (folder / "in" / name).unlink()
+    assert run(folder, engine).changed == ()
+    check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(3)})
+
+
+def test_score_each_file__what_changed_lately_waits(engine: Engine, folder: Path) -> None:
+    put(folder, "new.csv", content_of(0))
+    os.utime(put(folder, "old.csv", content_of(1)), (0, 0))
+    result = run(folder, engine, settle=3600)
+    assert ([entry.file for entry in result.scored], result.waiting) == (["old.csv"], ("new.csv",))
+    assert news_of_predict(step_of(folder, settle=3600)) is None
+    assert news_of_predict(step_of(folder)) == "1 new file"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_score_each_file__file_that_grows_meanwhile_waits(
+    engine: Engine, folder: Path, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(folder, "a.csv", content_of(0))
+    put(folder, "b.csv", content_of(1))
+    monkeypatch.setattr(file_parts, "is_small", lambda *_: not large)
+    monkeypatch.setattr(module, "is_small", lambda *_: not large)
+    model = model_of()
+    write = file_parts._write
+
+    def growing(*values: Any, **named: Any) -> None:
+        write(*values, **named)
+        if path.read_text() == content_of(0):
+            with path.open("a") as file:
+                file.write("more,1,2\n")
+
+    monkeypatch.setattr(file_parts, "_write", growing)
+    first = run(folder, engine, model)
+    assert ([entry.file for entry in first.scored], first.waiting) == (["b.csv"], ("a.csv",))
+    assert not [name for name in os.listdir(folder / "out.parquet") if name.startswith(".")]
+    run(folder, engine, model)
+    check_rows(table_of(folder), {"a": content_of(0) + "more,1,2\n", "b": content_of(1)}, model)
+
+
+def test_score_each_file__large_files_are_scored_alike(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {"a.csv": content_of(0, 3000), "b.csv": content_of(1, 10)}
+    for name, content in contents.items():
+        put(folder, name, content)
+    monkeypatch.setattr(file_parts, "is_small", lambda *_: False)
+    monkeypatch.setattr(module, "is_small", lambda *_: False)
+    run(folder, engine)
+    check_rows(table_of(folder), contents)
+    assert pyarrow.parquet.ParquetFile(next((folder / "out.parquet").glob("a-*"))).num_row_groups == 3
+    assert Counter(table_of(folder)["source"]) == {"a.csv": 3000, "b.csv": 10}
+
+
+def test_score_each_file__types_are_those_of_the_first(engine: Engine, folder: Path) -> None:
+    def parquet(name: str, ids: Any) -> None:
+        table = pyarrow.table({"id": ids, "a": [float(len(name))], "b": [1.0]})
+        pyarrow.parquet.write_table(table, folder / "in" / name)
+
+    parquet("a.parquet", pyarrow.array([1], pyarrow.int64()))
+    parquet("b.parquet", pyarrow.array([2], pyarrow.int8()))
+    put(folder, "c.csv", "id,a,b\n3,1,2\n")
+    parquet("dd.parquet", pyarrow.array(["four"]))
+    with pytest.raises(FilesFailedError, match=r"dd\.parquet \(Column 'id' holds values of type string.*int64"):
+        run(folder, engine)
+    assert table_of(folder)["id"].tolist() == [1, 2, 3]
+    with pytest.raises(InputError, match=r"they have id\. Keep the same columns"):
+        run(folder, engine, keep=())
+    with pytest.raises(InputError, match="they lack probability_maybe"):
+        run(folder, engine, model_of(0, ("maybe", "no", "yes")))
+
+
+# What dask.dataframe does inside where Parquet files were not written by pandas.
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.reset_index:DeprecationWarning")
+@pytest.mark.parametrize("reader", ["pandas", "dask", "glob"])
+def test_score_each_file__other_readers_see_each_row_once(engine: Engine, folder: Path, reader: str) -> None:
+    for seed in range(3):
+        put(folder, f"k={seed}.csv", content_of(seed))
+    run(folder, engine)
+    out = folder / "out.parquet"
+    for name in (".x-0.parquet.partial-00000000", ".x-0.parquet.blocks-00000000"):
+        (out / name).write_text("in the middle of being written")
+    match reader:
+        case "pandas":
+            frame = pd.read_parquet(out)
+        case "dask":
+            from dask.dataframe import read_parquet
+
+            frame = read_parquet(str(out)).compute()
+        case _:
+            frame = pd.concat(map(pd.read_parquet, out.glob("*.parquet")))
+    check_rows(frame, {str(seed): content_of(seed) for seed in range(3)})
+    run(folder, engine)
+    assert not list(out.glob(".*"))
+    assert list(frame.columns)[:3] == ["source", "row", "id"]
+
+
+def test_score_each_file__one_writer_at_a_time(engine: Engine, folder: Path) -> None:
+    put(folder, "a.csv", content_of(0))
+
+    def load(_: str) -> PrototypeSet:
+        assert Path(lock_place(str(folder / "out.parquet"))).exists()
+        with pytest.raises(StorageError, match="one at a time"):
+            run(folder, engine)
+        return MODEL
+
+    assert len(score_each_file(step_of(folder), engine, load).scored) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"out": "out.zarr", "keep": ()}, "scored files are parts of one Parquet dataset"),
+        ({"overwrite": True}, "Leave out overwrite"),
+        ({"settle": -1.0}, "Give seconds"),
+        ({"settle": float("nan")}, "Give seconds"),
+        ({"keep": ("source",)}, "another name"),
+        ({"data": "rows.npz"}, "Give CSV or Parquet files"),
+        ({"each_file": False, "settle": 1.0}, "Add --each-file"),
+    ],
+)
+def test_check_each_file__settings_that_cannot_work(settings: dict[str, Any], remedy: str) -> None:
+    given = {"model": "m", "data": "in", "out": "out.parquet", "each_file": True, **settings}
+    with pytest.raises(InputError, match=remedy):
+        check_each_file(PredictStep(**given))
+
+
+def test_score_each_file__places_that_cannot_work(engine: Engine, folder: Path) -> None:
+    put(folder, "a.csv", content_of(0))
+    inside = PredictStep("m", str(folder / "in"), str(folder / "in" / "out.parquet"), each_file=True)
+    with pytest.raises(InputError, match="outside"):
+        score_each_file(inside, engine, lambda _: MODEL)
+    run(folder, engine)
+    everything = PredictStep("m", str(folder / "**" / "*"), str(folder / "out.parquet"), keep=("id",), each_file=True)
+    with pytest.raises(InputError, match="folder for the parts"):
+        score_each_file(everything, engine, lambda _: MODEL)
+    (folder / "taken.parquet").write_text("rows")
+    taken = PredictStep("m", str(folder / "in"), str(folder / "taken.parquet"), each_file=True)
+    with pytest.raises(OutputExistsError, match="Choose another place"):
+        score_each_file(taken, engine, lambda _: MODEL)
+
+
+def test_score_each_file__into_an_empty_folder(engine: Engine, folder: Path) -> None:
+    (folder / "out.parquet").mkdir()
+    put(folder, "a.csv", content_of(0))
+    run(folder, engine)
+    check_rows(table_of(folder), {"a": content_of(0)})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        "[]",
+        '{"file": "a"}',
+        '{"file":"a","digest":"0","size":1,"rows":1,"part":"../a.parquet","run":"0","model":"m","batches":1,'
+        '"calibrated":false,"time":"t","version":"v"}',
+    ],
+)
+def test_read_ledger__damaged_line_is_refused_and_a_cut_one_ignored(engine: Engine, folder: Path, line: str) -> None:
+    put(folder, "a.csv", content_of(0))
+    run(folder, engine)
+    ledger = folder / "out.parquet" / LEDGER
+    whole = ledger.read_text()
+    ledger.write_text(f"{line}\n{whole}")
+    with pytest.raises(FormatError, match=r"Line 1 of the ledger .* is damaged\. Restore it"):
+        run(folder, engine)
+    ledger.write_text(whole + line)
+    put(folder, "b.csv", content_of(1))
+    assert len(run(folder, engine).scored) == 1
+    assert ledger.read_text().startswith(whole)
+    assert len(ledger.read_text().splitlines()) == 2
+
+
+@given(st.text(max_size=300), st.text(alphabet="0123456789abcdef", min_size=32, max_size=32))
+def test_part_name__is_a_name_that_readers_look_at(name: str, digest: str) -> None:
+    part = part_name(f"{name}.csv", digest)
+    assert scored_ledger.PART.fullmatch(part)
+    assert not part.startswith((".", "_"))
+    assert "=" not in part
+    assert len(scored_ledger.aside_name(part, "00000000").encode()) < 255
+    assert digest in part

@@ -1,0 +1,68 @@
+"""The step that publishes a model."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protodask import FitConfig, fit, sample_data
+from protodask.errors import InputError
+from protodask.pipeline.identities import identity
+from protodask.pipeline.perform import check
+from protodask.pipeline.publishing import publish_model
+from protodask.pipeline.step_words import describe_step
+from protodask.pipeline.steps import PublishStep, step_name
+from protodask.registry import Registry
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
+    folder = tmp_path_factory.mktemp("models")
+    data = sample_data("checker", 200, folder / "data.zarr")
+    for seed in (0, 1):
+        config = FitConfig(n_candidates=10, max_fraction=0.9, tolerance=1e-1, seed=seed)
+        fit(data, config).model.save(folder / f"m{seed}.zarr")
+    return lambda seed: str(folder / f"m{seed}.zarr")
+
+
+def test_publish__is_a_step_of_its_settings(models: Callable[[int], str], tmp_path: Path) -> None:
+    step = PublishStep(models(0), str(tmp_path / "models"), alias="trial", note="n", retain=3)
+    check(step)
+    assert step_name(step) == "publish"
+    assert describe_step(step).startswith("publish, ")
+    found = publish_model(step)
+    assert found.path == str(tmp_path / "models")
+    assert found.published.version.aliases == ("trial",)
+    assert found.describe()["note"] == "n"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"alias": "1"}, {"alias": ""}, {"files": {"a b": "x"}}, {"retain": 0}, {"retain": -1}]
+)
+def test_publish__refuses_settings_before_anything_is_read(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"letters, digits|Keep one"):
+        check(PublishStep("none.zarr", "none", **wrong))  # type: ignore[arg-type]
+
+
+def test_publish__repeated_ends_as_if_run_once(models: Callable[[int], str], tmp_path: Path) -> None:
+    place = str(tmp_path / "models")
+    assert publish_model(PublishStep(models(0), place)).published.added
+    assert publish_model(PublishStep(models(1), place)).published.added
+    for _ in range(2):
+        again = publish_model(PublishStep(models(1), place)).published
+        assert (again.added, again.version.number, again.replaced) == (False, 2, None)
+    assert Registry.open(place).aliases == {"champion": 2, "previous": 1}
+
+
+def test_identity__of_a_registry_outlasts_a_rollback_and_that_of_the_champion_does_not(
+    models: Callable[[int], str], tmp_path: Path
+) -> None:
+    place = str(tmp_path / "models")
+    assert identity(place) is None
+    assert identity(f"{place}@champion") is None
+    for seed in (0, 1):
+        publish_model(PublishStep(models(seed), place))
+    before = identity(place), identity(f"{place}@champion")
+    Registry.open(place).rollback()
+    assert identity(place) == before[0] is not None
+    assert identity(f"{place}@champion") != before[1]
