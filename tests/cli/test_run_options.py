@@ -110,7 +110,8 @@ def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> No
     assert "step 1 of 2" in done.stderr
     records = _records((folder / "run.log").read_text())
     assert [record["status"] for record in records if record["event"] == "run-ended"] == ["done", "fresh"]
-    assert len({record["run"] for record in records if "run" in record}) == 2
+    assert len({record["run"] for record in records}) == 2
+    assert {record["pipeline"] for record in records} == {"p.yaml"}
     refused = call("run", "p.yaml", "--log-file", "none/run.log")
     assert refused.exit_code == 1
     assert "Check the path" in refused.stderr

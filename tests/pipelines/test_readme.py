@@ -97,6 +97,10 @@ def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> N
     assert figures["protodask_run_success"] == 1
     assert figures["protodask_step_rows"] == 2000
 
+    said = newcomer.step("refresh")
+    assert "champion" in said
+    assert "nothing to do" in said or "The run ends here" in said, "the second time"
+
     newcomer.step("systemd")
     assert {path.name for path in tmp_path.glob("protodask*@*")} == {
         "protodask@.service",
@@ -122,6 +126,7 @@ def test_readme__every_block_of_commands_is_run() -> None:
         "cron",
         "run:log",
         "run:systemd",
+        "run:refresh",
         "run:broken",
     ]
 
