@@ -63,6 +63,7 @@ class Newcomer:
         return pandas.read_parquet(self.folder / "scores.parquet")
 
 
+@pytest.mark.slow
 def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> None:
     newcomer = Newcomer(tmp_path)
     newcomer.step("data")
