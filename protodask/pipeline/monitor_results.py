@@ -43,6 +43,7 @@ class RowsMonitored:
             "weight": profile.weight,
             "effective_rows": profile.effective_rows,
             "significance": None if changes is None else changes.significance,
+            "noticeable": None if changes is None else changes.noticeable,
             "drift": self._drift(),
             "labels": self._labels(),
             "predictions": self._predictions(),

@@ -52,6 +52,14 @@ def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, ex
     assert 0 < found["gain_low"] < found["gain"] == pytest.approx(found["champion_loss"] - found["challenger_loss"])
     table = call("gate", "--model", example.model, "--champion", weak, "--data", example.table, "--json")
     assert json.loads(table.stdout)["comparison"] == found | {"data": str(example.table)}
+    lines = example.table.read_text().splitlines()
+    wide = tmp_path / "wide.csv"
+    wide.write_text("\n".join([lines[0] + ",times,note", *(f"{line},{n % 2},x" for n, line in enumerate(lines[1:]))]))
+    half = call(
+        "gate", "--model", example.model, "--champion", weak, "--data", wide, "--weight", "times", "--drop", "note",
+        "--json",
+    )  # fmt: skip
+    assert json.loads(half.stdout)["comparison"]["rows"] == 150
     worse = call("gate", "--model", weak, "--champion", example.model, "--data", example.data)
     assert worse.exit_code == 3
     assert "not above the margin of 0" in worse.stdout

@@ -50,6 +50,7 @@ def test_monitor__finds_what_changed_in_raw_tables(
     assert calm.exit_code == 0, calm.output
     assert "Nothing changed in 400 rows" in calm.stdout
     assert "drift.largest" in calm.stdout
+    assert "From 15% on" in calm.stdout, "4.06 sqrt((1/300 + 1/400) / 4)"
     lines = same.read_text().splitlines()
     same.write_text(
         "\n".join([lines[0], *(f"{float(line.split(',')[0]) + 4},{line.split(',', 1)[1]}" for line in lines[1:])])
