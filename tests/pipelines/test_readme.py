@@ -111,6 +111,7 @@ def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> N
     said = newcomer.step("broken")
     assert "exit code 1" in said
     assert "broken.csv" in said
+    assert "6,000" in newcomer.step("info")
     assert len(newcomer.scores()) == 6000
 
 
@@ -128,6 +129,7 @@ def test_readme__every_block_of_commands_is_run() -> None:
         "run:systemd",
         "run:refresh",
         "run:broken",
+        "run:info",
     ]
 
 
