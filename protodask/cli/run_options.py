@@ -116,8 +116,7 @@ class Told:
                 self._run, self._steps = event.run, event.steps
             case RunEnded():
                 self._ended = event.status
-        for listen in self._listeners:
-            listen(event)
+        self._pass_on(event)
         if self._json_only:
             return
         from protodask.cli.show_run import describe_event
@@ -147,12 +146,19 @@ class Told:
         if self._ended is None:
             self._ended = "failed"
             end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}")
-            for listen in self._listeners:
-                listen(end)
+            self._pass_on(end)
         elif self._ended != "failed":  # what came of the run could not be shown
             self._write("error", f"{seen} {remedy}")
         if not self._json_only:
             complain(seen, remedy)
+
+    def _pass_on(self, event: RunEvent) -> None:
+        for listen in self._listeners:
+            try:
+                listen(event)
+            except Exception as error:
+                # A run is worth more than what is told of it.
+                self.warn(f"Something unexpected happened while others were told ({type(error).__name__}: {error}).")
 
     def _write(self, level: Level, text: str) -> None:
         from protodask.pipeline.run_log import log_text
