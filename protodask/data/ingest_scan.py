@@ -20,7 +20,7 @@ from protodask.data.encoding import (
     table_rows,
 )
 from protodask.data.ingest_sources import open_table
-from protodask.data.kept_columns import NOTHING_KEPT, Kept, different_types, require_pyarrow
+from protodask.data.kept_columns import KEPT_COPIES, NOTHING_KEPT, Kept, different_types, require_pyarrow
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import Column, Label
 from protodask.data.tables import Encoder, Partitions, TableSource
@@ -55,6 +55,8 @@ class Scanned:
     problem: Problem | None
     kept: frozenset[tuple[tuple[str, str], ...]] = frozenset()
     """Names and types of the columns that are handed on, as they occur."""
+    kept_bytes: int = 0
+    """Of those columns in memory."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     if not isinstance(table, KeptTable):
         return found
     types = tuple((field.name, str(field.type)) for field in table.kept.schema)
-    return replace(found, kept=frozenset({types}))
+    return replace(found, kept=frozenset({types}), kept_bytes=int(table.kept.nbytes))
 
 
 def _missing_label(table: Table, name: str) -> Problem | None:
@@ -109,7 +111,7 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
     if problem is None and right.problem is not None:
         problem = right.problem.shifted(sum(left.rows))
     merged = _limited(left.rows + right.rows, labels, left.crowded | right.crowded, problem)
-    return replace(merged, kept=left.kept | right.kept)
+    return replace(merged, kept=left.kept | right.kept, kept_bytes=left.kept_bytes + right.kept_bytes)
 
 
 def _limited(
@@ -151,10 +153,13 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
     return found
 
 
-def encoded_source(table: Partitions, encoder: Encoder, rows: Sequence[int], block_rows: int | None) -> TableSource:
-    """The rows of a table as blocks, `rows` of them in each partition."""
+def encoded_source(
+    table: Partitions, encoder: Encoder, rows: Sequence[int], block_rows: int | None, kept_bytes: int = 0
+) -> TableSource:
+    """The rows of a table as blocks, `rows` of them in each partition; `kept_bytes` are to be handed on."""
     edges = (0, *np.cumsum(rows, dtype=np.int64).tolist())
-    wanted = choose_block_rows(edges[-1], encoder.row_bytes) if block_rows is None else block_rows
+    row_bytes = encoder.row_bytes + KEPT_COPIES * kept_bytes // max(edges[-1], 1)
+    wanted = choose_block_rows(edges[-1], row_bytes) if block_rows is None else block_rows
     if wanted < 1 or wanted & (wanted - 1):
         raise InputError(f"block_rows is {wanted}.", "Give a power of two, or leave it out.")
     return TableSource(table, encoder, edges, Layout(edges[-1], wanted))
@@ -211,7 +216,7 @@ def table_source(
     )
     with open_engine(engine) as opened:
         found = run_scan(Scan(table, encoder, (), None), opened)
-    return encoded_source(table, encoder, found.rows, block_rows)
+    return encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes)
 
 
 def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:

@@ -18,8 +18,8 @@ from protodask.errors import InputError
 KEPT = "kept"
 """The array of a block that holds the stream (bytes,), whatever the number of rows."""
 
-KEPT_BYTES = 64
-"""About what a value takes while it is handed on, for the size of blocks: an id or a time, twice."""
+KEPT_COPIES = 2
+"""How often the values of a block that are handed on are in memory at a time: blocks are the smaller for it."""
 
 
 @dataclass(frozen=True)

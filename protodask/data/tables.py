@@ -31,7 +31,7 @@ from protodask.data.encoding import (
     select_rows,
     table_rows,
 )
-from protodask.data.kept_columns import KEPT, KEPT_BYTES, NOTHING_KEPT, Kept, kept_of_arrays, pack
+from protodask.data.kept_columns import KEPT, NOTHING_KEPT, Kept, kept_of_arrays, pack
 from protodask.data.row_arrays import RowArray
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label
 from protodask.engine import Arrays, Block, Layout
@@ -96,8 +96,7 @@ class Encoder:
     @property
     def row_bytes(self) -> int:
         group = 0 if self.group_name is None else 8
-        besides = group + 8 * len(self.numbers) + KEPT_BYTES * len(self.kept)
-        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + besides
+        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group + 8 * len(self.numbers)
 
     def empty(self, rows: int) -> dict[str, NDArray[Any]]:
         """Arrays for so many rows."""

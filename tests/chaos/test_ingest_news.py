@@ -26,7 +26,7 @@ STEPS = [
 ]
 DIRECT = [Command((*INGEST, "--new", "--out", "{place}/data.zarr"), "same"), STEPS[2]]
 
-OPERATIONS = 60
+OPERATIONS = 40
 """Of a command on files, about: kills strike in one of these, or miss."""
 
 
@@ -93,14 +93,14 @@ def check_rounds(commands: list[Command], folder: Path, rounds: int, kills: int,
         chosen = Part(0.2, 0, True, False).of(np.arange(len(rows)))
         assert held_out == [row for row, out in zip(rows, chosen.tolist(), strict=True) if out]
         assert training == [row for row, out in zip(rows, chosen.tolist(), strict=True) if not out]
-    assert struck >= rounds * kills * len(commands) // 4, "too few kills struck"
+    assert struck >= max(1, rounds * kills * len(commands) // 4), "too few kills struck"
     assert sorted(path.name for path in folder.iterdir() if ".digests" not in path.name) == sorted(
         {"inbox", "data.zarr", "t.zarr", "h.zarr", *(["new.zarr"] if len(commands) == 3 else [])}
     )
 
 
 def test_ingest__of_new_files_killed_at_any_moment(tmp_path: Path) -> None:
-    check_rounds(DIRECT, tmp_path / "run", rounds=1, kills=2, seed=5)
+    check_rounds(DIRECT, tmp_path / "run", rounds=1, kills=1, seed=5)
 
 
 @pytest.mark.slow

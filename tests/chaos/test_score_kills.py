@@ -124,7 +124,7 @@ def run_here(command: list[str], fatal: int | None = None, delay: float = 0.0) -
 def take_away(out: Path, rng: random.Random, taken: list[pd.DataFrame]) -> None:
     """A consumer reads some parts and removes them."""
     for part in sorted(out.glob("*.parquet")):
-        if rng.random() < 0.05:
+        if rng.random() < 0.3:
             taken.append(pd.read_parquet(part))
             part.unlink()
 

@@ -45,7 +45,7 @@ def test_commands__take_what_is_new_and_divide_it(inbox: Path) -> None:
     assert divided["rows"] + divided["held_out_rows"] == 81
     assert (divided["kind"], divided["by"]) == ("split", "row")
     assert "t.zarr has" in run("split", "data.zarr", "--out", "t.zarr", "--held-out", "h.zarr")
-    assert "between 0 and 1" in run("split", "data.zarr", "--out", "a", "--held-out", "b", "--share", "2", code=1)
+    assert "between 0 and 1" in run("split", "data.zarr", "--out", "a", "--held-out", "b", "--share", "2", code=2)
 
 
 def test_news_of_ingest__says_what_a_step_would_take(inbox: Path) -> None:

@@ -136,6 +136,13 @@ def test_kept__whatever_the_partitions_and_blocks(lengths: list[int], block_rows
         np.testing.assert_array_equal(block["features"][:, 0] * 8, block.rows)
 
 
+def test_kept__long_values_make_small_blocks() -> None:
+    frame = pd.DataFrame({"x": np.arange(5000.0), "c": "a", "id": "long" * 10_000})
+    source = table_source(frame, COLUMNS, keep=["id"])
+    assert source.layout.block_rows * 40_000 < 2**25
+    assert table_source(frame.assign(id="s"), COLUMNS, keep=["id"]).layout.block_rows > source.layout.block_rows
+
+
 def test_kept__column_of_two_types_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,c,id\n1,a,5\n")
     pyarrow.parquet.write_table(pyarrow.table({"x": [1.0], "c": ["a"], "id": [5]}), tmp_path / "b.parquet")

@@ -1,11 +1,14 @@
 """The step that publishes a model."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from protodask import FitConfig, fit, sample_data
+from protodask.cli import app
 from protodask.errors import InputError
 from protodask.pipeline.identities import identity
 from protodask.pipeline.perform import check
@@ -66,3 +69,33 @@ def test_identity__of_a_registry_outlasts_a_rollback_and_that_of_the_champion_do
     Registry.open(place).rollback()
     assert identity(place) == before[0] is not None
     assert identity(f"{place}@champion") != before[1]
+
+
+PIPELINE = """
+steps:
+  - evaluate: {model: models@champion, data: data.zarr, out: scores.json}
+"""
+
+
+def test_run__does_again_what_reads_the_champion_when_that_moves(
+    models: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample_data("checker", 300, "data.zarr", seed=3)
+    for seed in (0, 1):
+        publish_model(PublishStep(models(seed), "models"))
+    Path("scores.yaml").write_text(PIPELINE)
+
+    def run() -> float:
+        done = CliRunner().invoke(app, ["run", "scores.yaml"])
+        assert done.exit_code == 0, done.output
+        return float(json.loads(Path("scores.json").read_text())["log_loss"])
+
+    first = run()
+    written = Path("scores.json").stat().st_mtime_ns
+    assert run() == first
+    assert Path("scores.json").stat().st_mtime_ns == written, "there was nothing to do"
+    Registry.open("models").rollback()
+    assert run() != first
+    Registry.open("models").rollback()
+    assert run() == first

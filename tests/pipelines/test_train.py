@@ -27,7 +27,8 @@ def run(*options: str) -> Result:
 
 def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write_rows(Path("rows.csv"), 600, seed=1)
+    Path("history").mkdir()
+    write_rows(Path("history/one.csv"), 600, seed=1)
     first = run()
     assert first.exit_code == 0, first.output
     registry = Registry.open("train/models")
@@ -36,14 +37,14 @@ def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monke
     assert version.metrics is not None
     assert version.metrics["accuracy"] > 0.8
     assert version.files.keys() == {"profile"}
-    scored = CliRunner().invoke(app, ["evaluate", "train/models@champion", "rows.csv", "--json"])
+    scored = CliRunner().invoke(app, ["evaluate", "train/models@champion", "history", "--json"])
     assert scored.exit_code == 0, scored.output
     assert json.loads(scored.stdout)["accuracy"] > 0.8
 
     # A second run has nothing to do, also after a rollback by hand; new rows make a new champion.
     assert run().exit_code == 0
     assert registry.aliases == {"champion": 1}
-    write_rows(Path("rows.csv"), 700, seed=2)
+    write_rows(Path("history/two.csv"), 700, seed=2)
     again = run()
     assert again.exit_code == 0, again.output
     assert registry.aliases == {"champion": 2, "previous": 1}

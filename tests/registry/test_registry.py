@@ -363,6 +363,27 @@ def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> N
         load_model(f"{registry.path}@champion")
 
 
+def test_version__that_is_not_there_any_more_says_so(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    for number in (0, 1):
+        registry.publish(model_at(number), alias="champion")
+    shutil.rmtree(Path(registry.version("champion").path).parent)
+    with pytest.raises(FormatError, match="not there.*`protodask registry promote`"):
+        load_model(f"{registry.path}@champion")
+    assert registry.rollback().number == 1
+    load_model(f"{registry.path}@champion")
+    assert registry.numbers == (1, 2)
+
+
+def test_publish__of_a_file_that_is_too_large_is_refused(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.txt").write_text("four")
+    monkeypatch.setattr("protodask.registry.copying.MOST_BYTES", 3)
+    with pytest.raises(InputError, match="attach a file that names it"):
+        Registry(str(tmp_path / "reg")).publish(model_at(0), files={"p": str(tmp_path / "p.txt")})
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Several at once, and ends at any point
 

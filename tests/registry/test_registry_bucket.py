@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import s3fs
 from moto.server import ThreadedMotoServer
 
 from protodask import load_model
@@ -44,6 +45,7 @@ def server() -> Iterator[str]:
         for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)
+        s3fs.S3FileSystem.clear_instance_cache()  # which knows the server of other tests
         yield f"http://{host}:{port}"
     server.stop()
 
