@@ -84,14 +84,15 @@ def _one_bin(before: float, after: float, n: float, m: float) -> float:
     """
     from scipy.special import gammaln
 
-    def choose(total: Floats | int, some: Floats | int) -> Floats:
-        found: Floats = gammaln(total + 1.0) - gammaln(some + 1.0) - gammaln(total - some + 1.0)
-        return found
+    def choose(total: int, some: Floats) -> Floats:
+        return np.asarray(gammaln(total + 1.0) - gammaln(some + 1.0) - gammaln(total - some + 1.0))
 
     found, drawn, inside = round(after), round(m), round(before) + round(after)
     rows = max(round(n) + drawn, inside)
     counts = np.arange(max(0.0, drawn - (rows - inside)), min(inside, drawn) + 1.0)
-    chance = np.exp(choose(inside, counts) + choose(rows - inside, drawn - counts) - choose(rows, drawn))
+    chance = np.exp(
+        choose(inside, counts) + choose(rows - inside, drawn - counts) - choose(rows, np.array([float(drawn)]))
+    )
     return min(1.0, 2 * float(min(chance[counts <= found].sum(), chance[counts >= found].sum())))
 
 
