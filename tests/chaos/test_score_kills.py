@@ -141,8 +141,8 @@ def check_scores(found: pd.DataFrame, contents: dict[str, list[str]], model_path
     assert [rows[identifier] for identifier in found["id"]] == found["row"].tolist()
     assert all(file in names[identifier] for identifier, file in zip(found["id"], found["source"], strict=True))
     model = load_model(model_path)
-    features = np.array([values[identifier] for identifier in found["id"]], dtype=model.precision)
-    ((probability, familiarity),) = predict_features(features, model, [model.n_batches])
+    matrix = np.array([values[identifier] for identifier in found["id"]], dtype=model.precision)
+    ((probability, familiarity),) = predict_features(matrix, model, [model.n_batches])
     columns = [f"probability_{label}" for label in model.classes]
     np.testing.assert_allclose(found[columns].to_numpy(), probability, rtol=1e-5)
     np.testing.assert_allclose(found["familiarity"].to_numpy(), familiarity, rtol=1e-4)
