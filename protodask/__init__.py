@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from protodask.data.synthetic import sample_data
     from protodask.engine import Engine, thread_engine
     from protodask.errors import InputError, ProtodaskError
+    from protodask.evaluation.splitting import split
     from protodask.evaluation.subsampling import subsample
     from protodask.prototypes.config import FitConfig
     from protodask.prototypes.estimator import PrototypeSetClassifier
@@ -42,6 +43,7 @@ _HOMES = {
     "plan": "protodask.prototypes.planning",
     "predict": "protodask.prototypes.prediction",
     "sample_data": "protodask.data.synthetic",
+    "split": "protodask.evaluation.splitting",
     "subsample": "protodask.evaluation.subsampling",
     "thread_engine": "protodask.engine",
     "tune": "protodask.selection.tuning",
@@ -66,6 +68,7 @@ __all__ = [
     "plan",
     "predict",
     "sample_data",
+    "split",
     "subsample",
     "thread_engine",
     "tune",

@@ -44,6 +44,7 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("why")) == 1
     assert len(examples("explain")) == 1
     assert len(examples("report")) == 1
+    assert len(examples("watch")) == 1
     assert len(examples("decisions")) == 1
     assert len(examples("decide")) == 1
     assert len(examples("auc")) == 1
@@ -57,6 +58,8 @@ def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("budgetcli")) == 1
     assert len(examples("robust")) == 1
     assert len(examples("robustcli")) == 1
+    assert len(examples("registry")) == 1
+    assert len(examples("registrypython")) == 1
 
 
 @pytest.mark.parametrize("code", examples("python"), ids=["estimator", "dask", "dataset", "tune", "search estimator"])
@@ -180,6 +183,14 @@ def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
     assert (tmp_path / "weights.csv").is_file()
 
 
+def test_readme__streams_are_watched(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("watch")[0]], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing changed in 1,000 rows" in done.stdout
+    assert done.stdout.count("The gate says yes.") == 2
+    assert "above the margin of 0.01" in done.stdout
+
+
 def test_readme__models_are_calibrated(tmp_path: Path) -> None:
     done = run(["bash", "-euo", "pipefail", "-c", examples("calibrate")[0]], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -210,6 +221,23 @@ def test_readme__plans_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "It fits." in done.stdout
     assert '"fits": true' in done.stdout
+
+
+def test_readme__versions_of_models_are_kept(tmp_path: Path) -> None:
+    done = run(["bash", "-euo", "pipefail", "-c", examples("registry")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Version 2 of the registry models is new. It is champion, in place of version 1." in done.stdout
+    assert "Versions 1 and 2 are different models." in done.stdout
+    assert "champion is now version 1; it was version 2." in done.stdout
+    losses = re.findall(r"^log-loss +([0-9.]+)$", done.stdout, re.MULTILINE)
+    assert losses[2] == losses[0] != losses[1], "the champion is the first model again"
+
+
+def test_readme__versions_of_models_in_python(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", examples("registrypython")[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 1 {'champion': 2, 'previous': 1}" in done.stdout
+    assert "('n_candidates', 50, 200)" in done.stdout
 
 
 def test_readme__cluster_with_tls_runs(tmp_path: Path) -> None:

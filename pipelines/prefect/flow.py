@@ -76,7 +76,9 @@ def _pass_on(stream: IO[str], logger: Any) -> None:
 
 
 def _options(settings: dict[str, Any]) -> list[str]:
-    return [part for name, value in settings.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    # Text is read as it would be in the file: "40" is a number.
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+    return [part for name, text in texts.items() for part in ("--set", f"{name}={text}")]
 
 
 def _may_pass(task_: Any, task_run: Any, state: State[Any]) -> bool:

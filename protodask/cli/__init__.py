@@ -16,6 +16,7 @@ from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
 from protodask.cli.decide import decide
 from protodask.cli.evaluate import evaluate
+from protodask.cli.example import example
 from protodask.cli.explain import explain
 from protodask.cli.export import export
 from protodask.cli.fit import fit
@@ -31,6 +32,7 @@ from protodask.cli.report import report
 from protodask.cli.robust import app as robust
 from protodask.cli.run import run
 from protodask.cli.sample_data import sample_data
+from protodask.cli.split import split
 from protodask.cli.subsample import subsample
 from protodask.cli.tune import tune
 
@@ -65,6 +67,7 @@ def protodask(
 
 app.command("ingest")(ingest)
 app.command("sample-data")(sample_data)
+app.command("split")(split)
 app.command("subsample")(subsample)
 app.command("info")(info)
 app.command("plan")(plan)
@@ -84,6 +87,7 @@ app.command("report")(report)
 app.command("publish")(publish)
 app.add_typer(registry)
 app.command("run")(run)
+app.command("example")(example)
 app.add_typer(cluster)
 
 

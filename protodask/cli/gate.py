@@ -8,7 +8,9 @@ import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import ANSWER_IS_NO, reported, wrong_use
+from protodask.cli.evaluate import Inclusion, Target, Weight
 from protodask.cli.options import Debug, Json, Overwrite, grouped
+from protodask.cli.predict import Drop, UnseenOption
 from protodask.cli.show import show_result
 
 FIGURES = "Figures within limits"
@@ -70,6 +72,11 @@ def gate(
         int | None,
         typer.Option("--newest", metavar="N", help="Compare on the last N rows only.", rich_help_panel=MODELS),
     ] = None,
+    target: Target = None,
+    weight: Weight = None,
+    inclusion: Inclusion = None,
+    unseen: UnseenOption = "error",
+    drop: Drop = None,
     if_no: Annotated[
         Literal["fail", "stop"],
         typer.Option("--if-no", help="In a pipeline: whether a no is a failure of the run, or only its end."),
@@ -106,6 +113,11 @@ def gate(
             draws=draws,
             seed=seed,
             newest=newest,
+            target=target,
+            weight=weight,
+            inclusion=inclusion,
+            unseen=unseen,
+            drop=tuple(drop or ()),
             if_no=if_no,
             accept=accept,
             out=out,

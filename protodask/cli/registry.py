@@ -103,8 +103,6 @@ def prune(
         opened = Registry.open(place)
         removed = opened.prune(keep)
         if as_json:
-            show_json(
-                {"kind": "prune", "removed": list(removed), "kept": [entry.number for entry in opened.versions()]}
-            )
+            show_json({"kind": "prune", "removed": list(removed), "kept": list(opened.numbers)})
         else:
             show_pruned(opened, removed)

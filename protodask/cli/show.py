@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, show_json
 from protodask.cli.show_budget import show_budget, summarize_budget
-from protodask.cli.show_dataset import summarize_dataset
+from protodask.cli.show_dataset import summarize_written
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_files import show_files_scored, summarize_files_scored
 from protodask.cli.show_gate import show_gate, summarize_gate
@@ -36,6 +36,7 @@ def show_result(result: Result, as_json: bool) -> None:
     from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
+        DatasetSplit,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -75,7 +76,7 @@ def show_result(result: Result, as_json: bool) -> None:
             show_published(result)
         case FilesScored():
             show_files_scored(result)
-        case ModelFitted() | PredictionsWritten() | ReportWritten():
+        case DatasetSplit() | ModelFitted() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
@@ -87,6 +88,7 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.monitor_results import RowsMonitored
     from protodask.pipeline.registry_results import ModelPublished
     from protodask.pipeline.results import (
+        DatasetSplit,
         DatasetSubsampled,
         DatasetWritten,
         DecisionsWritten,
@@ -101,8 +103,8 @@ def summarize_result(result: Result) -> str:
     from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
     match result:
-        case DatasetWritten():
-            line = summarize_dataset(result)
+        case DatasetWritten() | DatasetSplit():
+            line = summarize_written(result)
         case DatasetSubsampled():
             line = summarize_subsample(result)
         case ModelFitted():

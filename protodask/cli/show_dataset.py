@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 from protodask.cli.wording import count, shorten
 
 if TYPE_CHECKING:
-    from protodask.pipeline.results import DatasetWritten
+    from protodask.pipeline.results import DatasetSplit, DatasetWritten
 
 
-def summarize_dataset(result: DatasetWritten) -> str:
-    """What the dataset has, and what was new, in one line."""
+def summarize_written(result: DatasetWritten | DatasetSplit) -> str:
+    """What datasets have, and what was new, in one line."""
+    from protodask.pipeline.results import DatasetSplit
+
+    if isinstance(result, DatasetSplit):
+        return (
+            f"{shorten(result.training.path)} has {result.training.n_rows:,} rows to train on, "
+            f"{shorten(result.held_out.path)} the {result.held_out.n_rows:,} held out."
+        )
     dataset = result.dataset
     line = (
         f"The dataset {shorten(dataset.path)} has {dataset.n_rows:,} rows, "

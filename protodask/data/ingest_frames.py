@@ -102,7 +102,8 @@ def _alike(files: Sequence[SourceFile]) -> list[list[str]]:
         if not file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED)):
             line = _first_line(file.path)
             # A header alone tells nothing of the types of the columns.
-            form = (line, file.path.lower().endswith(".tsv")) if len(line) < file.size <= CSV_PARTITION_BYTES else None
+            if len(line) < file.size <= CSV_PARTITION_BYTES:
+                form = line, file.path.lower().endswith(".tsv"), _protocol(file.path)
         if form is not None and form == before:
             runs[-1].append(file.path)
         else:
@@ -291,13 +292,18 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
 def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> list[Partitions]:
     # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
     # with another order of columns they would be misread without a word.
-    together: dict[tuple[bytes, str], list[str]] = {}
+    together: dict[tuple[bytes, str, str], list[str]] = {}
     for path in paths:
         ending = next((ending for ending in PACKED if path.lower().endswith(ending)), "")
-        together.setdefault((_first_line(path), ending), []).append(path)
+        together.setdefault((_first_line(path), ending, _protocol(path)), []).append(path)
     if len(together) == 1:
         return [_csv_table(paths, labels, dropped, kept)]
     return [_csv_table(group, labels, dropped, kept) for group in together.values()]
+
+
+def _protocol(path: str) -> str:
+    """Of a URL; nothing for a path. Files of several are not read together."""
+    return path.partition("://")[0] if "://" in path else ""
 
 
 def _first_line(path: str) -> bytes:
@@ -305,7 +311,7 @@ def _first_line(path: str) -> bytes:
 
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
-            line: bytes = file.readline(MAX_HEADER_BYTES)
+            line = _read_line(file)
     except FileNotFoundError as error:
         raise StorageError(f"There is no file {path}.", "Check the path.") from error
     except OSError as error:
@@ -316,6 +322,17 @@ def _first_line(path: str) -> bytes:
 
 
 MAX_HEADER_BYTES = 2**24
+
+PIECE_BYTES = 2**16
+
+
+def _read_line(file: Any) -> bytes:
+    """The first line of a file: those of object stores have a `readline` that knows no limit."""
+    found = b""
+    while b"\n" not in found and len(found) < MAX_HEADER_BYTES and (piece := file.read(PIECE_BYTES)):
+        found += piece
+    line, end, _ = found.partition(b"\n")
+    return line + end
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from protodask.data.same_schema import check_same_schema
 from protodask.data.segment_lists import add_empty_segments
 from protodask.data.segments import Segment, StoredSegments, whole_segment
 from protodask.data.source_files import COARSE_NS, DigestCache, cache_beside, digest_of, is_unchanged
-from protodask.data.storage import check_free, is_taken, locate
+from protodask.data.storage import check_free, is_taken, locate, sweep
 from protodask.data.tables import Encoder, TableSource
 from protodask.data.writer import write_dataset
 from protodask.engine import Engine, EngineLike, Layout, choose_block_rows, open_engine
@@ -114,6 +114,7 @@ def _unchanged(where: str, places: Sequence[str], opened: _Opened) -> Dataset:
             f"There is nothing new in {some([mask(place) for place in places])}, and no dataset at {where} yet.",
             "Repeat once there are files with rows.",
         )
+    sweep(where)  # who wrote it may have been killed just after
     return dataset
 
 

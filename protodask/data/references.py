@@ -23,7 +23,7 @@ from protodask.data.registry_state import (
     is_name,
     read_state,
 )
-from protodask.errors import InputError, ProtodaskError
+from protodask.errors import FormatError, InputError, ProtodaskError
 from protodask.places import mask, without_user
 
 LOOKS = 20
@@ -117,6 +117,11 @@ def follow(place: str, read: Callable[[str], T]) -> T:
             if now == where:
                 if now == place and (reference := split_reference(place)) is not None:
                     raise _no_registry(place, reference) from error
+                if now != place and not is_url(now) and not os.path.lexists(now):
+                    raise FormatError(
+                        f"{mask(place)} means {mask(now)}, and that is not there.",
+                        "Restore it from a copy, or let the alias name another version: `protodask registry promote`.",
+                    ) from error
                 raise
             where = now
     return read(where)

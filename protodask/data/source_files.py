@@ -10,7 +10,6 @@ import glob
 import hashlib
 import json
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -32,6 +31,9 @@ COARSE_NS = 2 * 10**9
 """The coarsest clock of a file system, FAT's: a file that changed later than this before it was read may change once
 more without a trace, so its digest is not remembered.
 """
+
+ABANDONED_SECONDS = 60.0
+"""What is being written for so long was left by a process that was killed."""
 
 MAX_REMEMBERED = 200_000
 MAX_CACHE_BYTES = 128 * 2**20
@@ -211,18 +213,23 @@ class DigestCache:
         # Those asked for now are the last to be forgotten.
         rest = {path: entry for path, entry in self._known.items() if path not in self._asked}
         kept = dict([*rest.items(), *self._asked.items()][-MAX_REMEMBERED:])
-        folder, name = os.path.split(self._path)
-        aside = os.path.join(folder, f"{name}.{secrets.token_hex(4)}")
-        try:
-            os.makedirs(folder or ".", exist_ok=True)
-            with open(aside, "x", encoding="utf-8") as file:
-                json.dump({"format": CACHE_FORMAT, "files": kept}, file)
-            os.replace(aside, self._path)
-        except OSError:
-            with suppress(OSError):
+        aside = f"{self._path}.partial"
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+            try:
+                file = open(aside, "x", encoding="utf-8")  # noqa: SIM115 - closed below, whoever else writes is let
+            except FileExistsError:
+                if time.time() - os.path.getmtime(aside) > ABANDONED_SECONDS:
+                    os.unlink(aside)
+                return
+            try:
+                with file:
+                    json.dump({"format": CACHE_FORMAT, "files": kept}, file)
+                os.replace(aside, self._path)
+            except OSError:
                 os.unlink(aside)
-        else:
-            self._changed = False
+            else:
+                self._changed = False
 
 
 CACHE_FORMAT = "protodask-digests-1"

@@ -17,7 +17,7 @@ from protodask.data.dataset import Dataset
 from protodask.data.keyed import keyed_draws, stream_key
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import GROUP
-from protodask.data.storage import check_free, check_outside, is_taken, locate
+from protodask.data.storage import check_free, check_outside, is_taken, locate, sweep
 from protodask.data.writer import write_dataset
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, choose_block_rows, identity, open_engine
 from protodask.errors import InputError, ProtodaskError
@@ -137,6 +137,8 @@ class _Writing:
         found = _same(where, note, edges[-1], self.dataset)
         if found is None:
             check_free(where, self.overwrite)
+        else:
+            sweep(where)  # who wrote it may have been killed just after
         return _Prepared(where, ChosenRows(self.dataset, part, edges, layout), note, found)
 
     def write(self, part: _Prepared) -> Dataset:
@@ -177,8 +179,8 @@ def _same(where: str, note: str, rows: int, dataset: Dataset) -> Dataset | None:
 def _note(dataset: Dataset, part: Part) -> str:
     what = "Rows held out" if part.held_out else "Rows to train on"
     unit = "groups" if part.by_group else "rows"
-    drawn = f"by {unit}, share {part.share!r}, seed {part.seed}"
-    return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: {drawn}."
+    how = f"by {unit}, share {part.share!r}, seed {part.seed}"
+    return f"{what} of {dataset.n_rows} of the dataset {dataset.key}: {how}."
 
 
 def _count_block(number: Block, dataset: Dataset, part: Part) -> Integers:

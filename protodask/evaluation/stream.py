@@ -44,6 +44,12 @@ FAMILIARITY_LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 LARGEST = np.finfo(np.float32).max
 
+SLAB_ROWS = 4096
+"""Rows whose figures are made at a time: those of many classes take as much memory as the probabilities."""
+
+SLAB_COLUMNS = 64
+"""Features that are laid out by column at a time."""
+
 SAMPLED = 10_000
 """Rows whose familiarity is kept, for its quantiles: they are known up to 0.01 in share."""
 
@@ -64,12 +70,14 @@ class Bins:
 
     def place(self, values: NDArray[np.floating]) -> Integers:
         """The bin of each value; a point belongs to the bin above it, or is one. All other values are the last bin."""
-        rounded = _rounded(values)
+        rounded, points = _rounded(values), _rounded(self.points)
+        found = np.zeros(len(rounded), dtype=np.uint8)
+        for point in points:  # of few points, each a pass over the values, faster by far than a search for each value
+            found += rounded >= point
         if not self.by_value:
-            return np.searchsorted(self.points, rounded, side="right").astype(np.int64)
-        found = np.searchsorted(self.points, rounded)
-        there = self.points[np.minimum(found, len(self.points) - 1)] == rounded
-        return np.where(there, found, len(self.points)).astype(np.int64)
+            return found.astype(np.int64)
+        nearest = np.maximum(found, 1) - 1
+        return np.where(points[nearest] == rounded, nearest, len(points)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -123,15 +131,21 @@ def sum_stream(block: Block, watch: Watch) -> StreamSums:
     counted = np.ones(len(rows)) if weight is None else weight
     ((probability, evidence),) = predict_features(features, model, [watch.n_batches])
     counts = np.zeros((len(watch.features), MOST_BINS))
-    for column, bins in enumerate(watch.features):
-        counts[column] = np.bincount(bins.place(features[:, column]), weights=counted, minlength=MOST_BINS)
+    for first in range(0, len(watch.features), SLAB_COLUMNS):
+        columns = np.ascontiguousarray(features[:, first : first + SLAB_COLUMNS].T)
+        for column, values in enumerate(columns, start=first):
+            placed = watch.features[column].place(values)
+            counts[column] = np.bincount(placed, weights=weight, minlength=MOST_BINS)
     draws = keyed_draws(stream_key(0, SAMPLE_STREAM), rows)
     chosen = smallest(draws, SAMPLED)
     labels, figures = np.zeros(watch.n_labels), no_moments(RESIDUAL + n_classes)
     calibration = calibration_sums(Outcomes(probability[:0], np.zeros(0, dtype=np.intp), np.zeros(0)), CALIBRATION_BINS)
     if target is not None:
         labels = np.bincount(target, weights=counted, minlength=watch.n_labels).astype(np.float64)
-        figures = moments(_figures(probability, target, watch.n_labels), counted)
+        for first in range(0, len(rows), SLAB_ROWS):
+            own = slice(first, first + SLAB_ROWS)
+            part = moments(_figures(probability[own], target[own], watch.n_labels), counted[own])
+            figures = merge_moments(figures, part)
         calibration = calibration_sums(Outcomes(probability, target.astype(np.intp), counted), CALIBRATION_BINS)
     return StreamSums(
         summarize_rows(features, np.zeros(len(rows), dtype=np.int32), weight, 1),
@@ -180,23 +194,27 @@ def merge_streams(left: StreamSums, right: StreamSums) -> StreamSums:
 STREAM: Reduction[StreamSums, StreamSums] = Reduction(sum_stream, merge_streams, identity)
 
 
-def _rounded(values: NDArray[np.floating]) -> Floats:
+def _rounded(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    if values.dtype == np.float32:
+        return values
     with np.errstate(over="ignore"):  # what is too large for float32 is a very large value all the same
-        return np.clip(values.astype(np.float32), -LARGEST, LARGEST).astype(np.float64)
+        return np.clip(values.astype(np.float32), -LARGEST, LARGEST)
 
 
 def lay_bins(values: NDArray[np.floating]) -> Bins:
     """Bins for a feature, from the values of a sample (n,)."""
     rounded = _rounded(values)
-    different = np.unique(rounded)
+    different = np.unique(rounded).astype(np.float64)
     if len(different) <= MOST_VALUES and len(different) * ROWS_PER_VALUE <= len(rounded):
         return Bins(different, by_value=True)
-    return Bins(quantile_points(rounded, np.arange(1, QUANTILE_BINS) / QUANTILE_BINS), by_value=False)
+    return Bins(
+        quantile_points(rounded.astype(np.float64), np.arange(1, QUANTILE_BINS) / QUANTILE_BINS), by_value=False
+    )
 
 
 def quantile_points(values: Floats, levels: Floats) -> Floats:
     """Different values that stand at these levels of a sample (n,), ascending."""
-    found: Floats = np.unique(_rounded(np.quantile(values, levels, method="higher")))
+    found: Floats = np.unique(_rounded(np.quantile(values, levels, method="higher"))).astype(np.float64)
     return found
 
 

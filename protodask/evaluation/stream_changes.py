@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import Label
+from protodask.evaluation.interval import normal_quantile
 from protodask.evaluation.shifts import holm, mean_difference, share_at_least, shift_p_value, stability_index
 from protodask.evaluation.stream import LOSS, RESIDUAL
 from protodask.evaluation.stream_profile import OutcomeProfile, StreamProfile
@@ -105,6 +106,9 @@ class StreamChanges:
     familiarity: FamiliarityChange
     outcomes: OutcomeChange | None
 
+    noticeable: float
+    """Smallest change of a share of one half that would be significant, `z sqrt((1 / n + 1 / m) / 4)`; at most 1."""
+
     @property
     def drifted(self) -> tuple[FeatureChange, ...]:
         """The features whose change is significant."""
@@ -124,6 +128,10 @@ def compare_profiles(before: StreamProfile, after: StreamProfile, significance: 
         _shares(before, after, before.classes, before.predicted, after.predicted, significance),
         _familiarity(before, after, significance),
         outcomes,
+        min(
+            1.0,
+            normal_quantile(1 - significance) * math.sqrt((1 / before.effective_rows + 1 / after.effective_rows) / 4),
+        ),
     )
 
 

@@ -44,13 +44,6 @@ class Work:
     output: str
     """File for what the driver prints, where the platform has no place of its own for it."""
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether a driver that is lost with its machine may start again: a fit goes on from its record. The steps of a
-        pipeline would find what they made themselves, and refuse to write over it.
-        """
-        return self.run_dir is not None
-
 
 @dataclass(frozen=True)
 class Job:
@@ -174,7 +167,7 @@ def _submit_slurm(work: Work, variables: Mapping[str, str]) -> Job:
         f"--chdir={os.getcwd()}",
         f"--output={place.replace('%', '%%')}",
         "--open-mode=append",
-        "--requeue" if work.goes_on else "--no-requeue",
+        "--requeue",  # a driver that is lost with its machine goes on from its record when it starts again
         *options,
     ]
     answer = _ask(command, f"#!/bin/sh\nexec {shlex.join(_driver(work))}\n", "Slurm")
@@ -231,12 +224,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
     if name is not None:
         metadata.setdefault("generateName", f"{name}-")
     pod = {**pod, "containers": [driver, *others]}
-    job = dict(template["spec"])
-    if not work.goes_on:
-        # Failure policies have exceptions from the limit: pods that are evicted, for one.
-        job.pop("podFailurePolicy", None)
-        job["backoffLimit"] = 0
-        pod["restartPolicy"] = "Never"
+    job = template["spec"]
     return {**template, "metadata": metadata, "spec": {**job, "template": {**job["template"], "spec": pod}}}
 
 

@@ -118,11 +118,21 @@ def champion_exists(place: str) -> bool:
 def _compare(step: GateStep, challenger: PrototypeSet, champion: PrototypeSet, data: str, engine: Engine) -> Comparison:
     _check_features(challenger, champion)
     known = _joined(champion.classes, challenger.classes)
-    source, classes = rows_of_any_class(challenger, data, classes=[key[1] for key in known], engine=engine)
+    source, classes = rows_of_any_class(
+        challenger,
+        data,
+        classes=[key[1] for key in known],
+        engine=engine,
+        unseen=step.unseen,
+        drop=step.drop,
+        target=step.target,
+        weight=step.weight,
+        inclusion=step.inclusion,
+    )
     if classes is None:
         raise InputError(
             f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
-            "Compare on rows of known classes.",
+            "Name that column with --target, or compare on rows of known classes.",
         )
     if unknown := [label for label in classes if (type(label), label) not in known]:
         raise InputError(

@@ -27,8 +27,12 @@ class RowsMonitored:
     """Of the reference."""
     changes: StreamChanges | None
 
+    def file_content(self) -> dict[str, Any]:
+        """What the file holds: the figures, and the profile that later rows are compared with."""
+        return {**self.describe(), "profile": profile_record(self.profile)}
+
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files: figures for gates first. One that could not be measured is null."""
+        """The figures as plain values; one that could not be measured is null."""
         profile, changes = self.profile, self.changes
         return {
             "kind": "monitor",
@@ -39,6 +43,7 @@ class RowsMonitored:
             "weight": profile.weight,
             "effective_rows": profile.effective_rows,
             "significance": None if changes is None else changes.significance,
+            "noticeable": None if changes is None else changes.noticeable,
             "drift": self._drift(),
             "labels": self._labels(),
             "predictions": self._predictions(),
@@ -46,7 +51,6 @@ class RowsMonitored:
             "calibration": self._calibration(),
             "log_loss": self._log_loss(),
             "accuracy": None if profile.outcomes is None else float(profile.outcomes.mean[CORRECT]),
-            "profile": profile_record(profile),
         }
 
     def _drift(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def monitor_rows(step: MonitorStep, engine: Engine) -> RowsMonitored:
     )
     changes = None if before is None else compare_profiles(before, profile, step.significance)
     result = RowsMonitored(step.out, step.model, step.data, step.reference, profile, before, changes)
-    write_json(step.out, result.describe(), step.overwrite)
+    write_json(step.out, result.file_content(), step.overwrite)
     return result
 
 

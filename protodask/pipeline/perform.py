@@ -12,6 +12,7 @@ from protodask.decisions.stored import check_per_row
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import SplineSettings
+from protodask.evaluation.splitting import check_split
 from protodask.evaluation.subsampling import check_rates, checked_seed, class_rates, subsample
 from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
 from protodask.pipeline.calibrating import calibrate
@@ -38,6 +39,7 @@ from protodask.pipeline.results import (
 from protodask.pipeline.robust import RobustListener, check_robust, perform_robust
 from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
+from protodask.pipeline.splitting import split_dataset
 from protodask.pipeline.steps import (
     BudgetStep,
     CalibrateStep,
@@ -54,6 +56,7 @@ from protodask.pipeline.steps import (
     RobustFitStep,
     RobustPredictStep,
     SampleDataStep,
+    SplitStep,
     Step,
     SubsampleStep,
     TuneStep,
@@ -72,6 +75,8 @@ def check(step: Step) -> None:
             synthetic_source(step.kind, step.rows, seed=step.seed, n_features=step.features, n_classes=step.classes)
         case IngestStep():
             check_ingest(step)
+        case SplitStep():
+            check_split(step.share, step.seed, step.out, step.held_out)
         case SubsampleStep():
             check_rates(step.rate or None, step.budget)
             checked_seed(step.seed)
@@ -122,7 +127,7 @@ def perform(
     Passes over data report to the engine's listener.
     """
     match step:
-        case SampleDataStep() | IngestStep() | SubsampleStep():
+        case SampleDataStep() | IngestStep() | SplitStep() | SubsampleStep():
             return _make_dataset(step, engine)
         case FitStep():
             return _fit(step, engine, callbacks)
@@ -144,12 +149,14 @@ def perform(
             return write_report(step, engine) if isinstance(step, ReportStep) else publish_model(step)
 
 
-def _make_dataset(step: SampleDataStep | IngestStep | SubsampleStep, engine: Engine) -> Result:
+def _make_dataset(step: SampleDataStep | IngestStep | SplitStep | SubsampleStep, engine: Engine) -> Result:
     match step:
         case SampleDataStep():
             return _make_sample_data(step, engine)
         case IngestStep():
             return _ingest(step, engine)
+        case SplitStep():
+            return split_dataset(step, engine)
         case SubsampleStep():
             return _subsample(step, engine)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,8 +13,12 @@ QUALITY = Family(
 )
 GATE_PASSED = Family("protodask_gate_passed", "Whether a gate said yes: 1 or 0.")
 GATE_FIGURE = Family("protodask_gate_figure", "What a gate looked at, by the name of the figure.")
+FAMILIARITY = Family("protodask_familiarity", "Quantiles of how familiar a model is with the rows it saw.")
+DRIFT = Family("protodask_drift", "How much has changed in the rows that a model sees, by the name of the figure.")
+FEATURE_DRIFT = Family("protodask_feature_drift", "Population stability index of the features that changed most.")
+FILES = Family("protodask_files", "Files of the source when this step was last done, by what became of them.")
 
-FIGURES = (QUALITY, GATE_PASSED, GATE_FIGURE)
+FIGURES = (QUALITY, GATE_PASSED, GATE_FIGURE, FAMILIARITY, DRIFT, FEATURE_DRIFT, FILES)
 
 Figure = tuple[Family, dict[str, str], float]
 """A figure's family, the labels that tell it from others of the step, and its value."""
@@ -33,13 +38,33 @@ MEASURES = {
 }
 """By the kind of result."""
 
+PERCENTILE = re.compile(r"p([0-9]{2})")
+
 COMPARED = ("champion_loss", "challenger_loss", "gain", "gain_low", "p_value")
 """Of a gate with two models."""
 
 
+CHANGED = (
+    ("drift", "largest"),
+    ("drift", "features"),
+    ("labels", "shift"),
+    ("labels", "unknown"),
+    ("predictions", "shift"),
+    ("familiarity", "shift"),
+    ("familiarity", "rare"),
+    ("calibration", "shift"),
+    ("calibration", "error"),
+    ("log_loss", "increase"),
+)
+"""Of what a monitor says, by group and name: gates have limits for them under the same names."""
+
+FATES = ("repeated", "waiting", "failed", "changed")
+"""Of files that are scored each once, besides those that were scored."""
+
+
 def rows_of(result: Mapping[str, Any]) -> int | None:
-    """Rows that a step dealt with, where its result says so."""
-    rows = result.get("rows")
+    """Rows that a step dealt with, where its result says so: of a dataset that was added to, those that are new."""
+    rows = result.get("new_rows", result.get("rows"))
     return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
 
 
@@ -49,8 +74,32 @@ def figures_of(result: Mapping[str, Any]) -> Iterator[Figure]:
     if isinstance(kind, str):
         for measure in MEASURES.get(kind, ()):
             yield from _figure(QUALITY, {"measure": measure}, result.get(measure))
-    if kind == "gate":
-        yield from _gate(result)
+    match kind:
+        case "gate":
+            yield from _gate(result)
+        case "monitor":
+            yield from _monitor(result)
+        case "scored files":
+            yield from _figure(FILES, {"state": "scored"}, result.get("files"))
+            for fate in FATES:
+                yield from _figure(FILES, {"state": fate}, result.get(fate))
+        case "dataset" if "new_sources" in result:
+            yield from _figure(FILES, {"state": "new"}, result["new_sources"])
+            left = result.get("left")
+            yield from _figure(FILES, {"state": "waiting"}, len(left) if isinstance(left, list) else None)
+
+
+def _monitor(result: Mapping[str, Any]) -> Iterator[Figure]:
+    groups = {name: group for name, group in result.items() if isinstance(group, Mapping)}
+    for group, name in CHANGED:
+        yield from _figure(DRIFT, {"figure": f"{group}.{name}"}, groups.get(group, {}).get(name))
+    for entry in _entries(groups.get("drift", {}).get("worst")):
+        yield from _figure(FEATURE_DRIFT, {"feature": str(entry.get("name"))}, entry.get("index"))
+    for name, value in groups.get("familiarity", {}).items():
+        if found := PERCENTILE.fullmatch(name):
+            yield from _figure(FAMILIARITY, {"quantile": f"{int(found[1]) / 100:g}"}, value)
+    yield from _figure(QUALITY, {"measure": "log_loss"}, groups.get("log_loss", {}).get("value"))
+    yield from _figure(QUALITY, {"measure": "accuracy"}, result.get("accuracy"))
 
 
 def _gate(result: Mapping[str, Any]) -> Iterator[Figure]:

@@ -52,6 +52,25 @@ class DatasetWritten:
 
 
 @dataclass(frozen=True)
+class DatasetSplit:
+    """The two parts of a dataset lie at their paths."""
+
+    training: Dataset
+    held_out: Dataset
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "split",
+            "path": mask(self.training.path),
+            "held_out": mask(self.held_out.path),
+            "rows": self.training.n_rows,
+            "held_out_rows": self.held_out.n_rows,
+            "by": "group" if self.training.has_group else "row",
+        }
+
+
+@dataclass(frozen=True)
 class DatasetSubsampled:
     """A part of a dataset's rows lies at its path."""
 
@@ -303,6 +322,7 @@ class ReportWritten:
 
 Result = (
     DatasetWritten
+    | DatasetSplit
     | DatasetSubsampled
     | ModelFitted
     | ModelTuned

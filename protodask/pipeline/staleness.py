@@ -21,11 +21,11 @@ from protodask.pipeline.identities import identity
 from protodask.pipeline.new_files import news
 from protodask.pipeline.state import Begun, State, StepRecord, record_name
 from protodask.pipeline.step_places import holds, inputs, outputs
-from protodask.pipeline.steps import IngestStep, PredictStep, PublishStep, Step, step_name
+from protodask.pipeline.steps import GateStep, IngestStep, PredictStep, PublishStep, Step, step_name
 from protodask.places import mask
 
-NOT_IN_KEY = ("overwrite", "settle")
-"""Settings that change how a step is done, and not what comes of it."""
+NOT_IN_KEY = ("overwrite", "settle", "accept")
+"""Settings that change how a step is done, and not what comes of it: a no that was accepted once stays so."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,8 @@ def _why(
         return "it was never done"
     if record.key != key:
         return _what_changed(record, settings, found)
+    if record.refused and isinstance(plan.step, GateStep) and plan.step.accept:
+        return "its no is accepted now"
     return _what_is_lost(plan, record)
 
 

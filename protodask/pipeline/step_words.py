@@ -18,6 +18,7 @@ from protodask.pipeline.steps import (
     RobustFitStep,
     RobustPredictStep,
     SampleDataStep,
+    SplitStep,
     Step,
     SubsampleStep,
     TuneStep,
@@ -33,7 +34,7 @@ def describe_step(step: Step) -> str:
             what = f"{step.rows} rows of {step.kind} into {mask(step.out)}"
         case IngestStep():
             what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
-        case SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
+        case SplitStep() | SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
         case CalibrateStep() | MonitorStep() | ReportStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"

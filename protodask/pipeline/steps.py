@@ -208,7 +208,8 @@ class GateStep:
 
     `limits` are for figures by their path in the file `results`, such as `drift.largest`. A `model` passes if its
     `metric` on `data` is better than that of the `champion` by more than `margin`, with this `confidence`; without a
-    champion it passes. After a no the run fails or stops here; with `accept`, a no is noted and the run goes on.
+    champion it passes. `target`, `weight` and `inclusion` name columns of raw tables. After a no the run fails or stops
+    here; with `accept`, a no is noted and the run goes on.
     """
 
     results: str | None = None
@@ -222,6 +223,11 @@ class GateStep:
     draws: int = 1000
     seed: int = 0
     newest: int | None = None
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
     if_no: Literal["fail", "stop"] = "fail"
     accept: bool = False
     out: str | None = None
@@ -400,6 +406,7 @@ class ReportStep:
 Step = (
     SampleDataStep
     | IngestStep
+    | SplitStep
     | SubsampleStep
     | FitStep
     | TuneStep
@@ -420,6 +427,7 @@ Step = (
 STEPS: dict[str, type[Step]] = {
     "sample-data": SampleDataStep,
     "ingest": IngestStep,
+    "split": SplitStep,
     "subsample": SubsampleStep,
     "fit": FitStep,
     "tune": TuneStep,

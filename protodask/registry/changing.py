@@ -187,9 +187,10 @@ def _tag(place: str) -> Tag:
         from zarr.core.sync import sync
 
         try:
-            return Tag(str(sync(store.fs._info(key, refresh=True))["ETag"]), True)
+            found = sync(store.fs._info(key, refresh=True)).get("ETag")
         except FileNotFoundError:
             return Tag(None, True)
+        return Tag(found, isinstance(found, str))
 
 
 def _written_if(place: str, content: bytes, tag: Tag) -> bool:

@@ -17,6 +17,9 @@ from protodask.places import mask
 
 PIECE_BYTES = 2**20
 
+MOST_BYTES = 2**28
+"""Of an attached file, which is in memory while it is copied: reports and profiles are far smaller."""
+
 
 def copy_group(source: str, target: str) -> None:
     """Copy all files of a group. Nothing is followed that is a link, and nothing read that is no regular file."""
@@ -40,13 +43,18 @@ def read_file(path: str) -> bytes:
             return _read(above, name)
     try:
         with open_named(path) as file:
-            return file.read()
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
         raise StorageError(f"There is no file {path}.", "Check the path.") from error
     except IsADirectoryError as error:
         raise InputError(f"{path} is a folder.", "Attach single files.") from error
     except OSError as error:
         raise StorageError(f"The file {path} cannot be read ({error}).", "Check its permissions.") from error
+    if len(content) > MOST_BYTES:
+        raise InputError(
+            f"The file {path} has more than {MOST_BYTES} bytes.", "Keep it elsewhere, and attach a file that names it."
+        )
+    return content
 
 
 def digest(content: bytes) -> str:

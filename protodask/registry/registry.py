@@ -85,6 +85,11 @@ class Registry:
         """How the aliases moved, oldest first; of many, the newest thousand."""
         return self._state().moves
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of the versions, lowest first."""
+        return tuple(self._state().entries)
+
     def versions(self) -> tuple[Version, ...]:
         """All versions, oldest first."""
         state = self._state()

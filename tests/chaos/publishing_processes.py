@@ -29,7 +29,14 @@ from protodask.data import writer as writer_module
 from protodask.data.storage import read_marker
 from protodask.errors import StorageError
 
-PRELOADED = ["pytest", "pyarrow.parquet", "protodask.cli", "protodask.pipeline.runner", "protodask.pipeline.describe"]
+PRELOADED = [
+    "pytest",
+    "dask.dataframe",
+    "pyarrow.parquet",
+    "protodask.cli",
+    "protodask.pipeline.runner",
+    "protodask.pipeline.describe",
+]
 
 BLOCK_ROWS = 64
 

@@ -52,6 +52,14 @@ def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, ex
     assert 0 < found["gain_low"] < found["gain"] == pytest.approx(found["champion_loss"] - found["challenger_loss"])
     table = call("gate", "--model", example.model, "--champion", weak, "--data", example.table, "--json")
     assert json.loads(table.stdout)["comparison"] == found | {"data": str(example.table)}
+    lines = example.table.read_text().splitlines()
+    wide = tmp_path / "wide.csv"
+    wide.write_text("\n".join([lines[0] + ",times,note", *(f"{line},{n % 2},x" for n, line in enumerate(lines[1:]))]))
+    half = call(
+        "gate", "--model", example.model, "--champion", weak, "--data", wide, "--weight", "times", "--drop", "note",
+        "--json",
+    )  # fmt: skip
+    assert json.loads(half.stdout)["comparison"]["rows"] == 150
     worse = call("gate", "--model", weak, "--champion", example.model, "--data", example.data)
     assert worse.exit_code == 3
     assert "not above the margin of 0" in worse.stdout
@@ -97,3 +105,41 @@ def test_gate__wrong_use(arguments: list[str], remedy: str, call: Call) -> None:
     done = call("gate", *arguments)
     assert done.exit_code == 2, done.output
     assert remedy in done.output
+
+
+def test_gate__of_a_registry_without_a_champion_says_yes(call: Call, example: Any, tmp_path: Path) -> None:
+    alias = f"{tmp_path}/models@champion"
+    first = call("gate", "--model", example.model, "--champion", alias, "--data", example.data)
+    assert first.exit_code == 0, first.output
+    assert "There is no champion at" in first.stdout
+    profile = tmp_path / "profile.json"
+    assert call("monitor", example.model, example.data, "--out", profile).exit_code == 0
+    made = call("publish", example.model, "--registry", tmp_path / "models", "--attach", f"profile={profile}")
+    assert made.exit_code == 0, made.output
+    second = call("gate", "--model", example.model, "--champion", alias, "--data", example.data)
+    assert second.exit_code == 3, "the champion is the same model"
+    now = tmp_path / "now.json"
+    done = call("monitor", alias, example.data, "--reference", f"{alias}:profile", "--out", now)
+    assert done.exit_code == 0, done.output
+    assert "Nothing changed" in done.stdout
+    assert call("gate", "--results", f"{alias}:profile", "--limit", "log_loss.value<=5").exit_code == 0
+
+
+def test_gate__compares_on_classes_that_only_the_challenger_knows(call: Call, example: Any, tmp_path: Path) -> None:
+    lines = example.table.read_text().splitlines()
+    table, data, model = tmp_path / "table.csv", tmp_path / "data.zarr", tmp_path / "model.zarr"
+    table.write_text("\n".join([*lines[:241], *(f"{line.rpartition(',')[0]},middle" for line in lines[241:])]))
+    made = call(
+        "ingest", table, "--out", data, "--target", "outcome", "--categorical", "colour",
+        "--ordinal", "size=small,medium,large",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert call("fit", data, "--out", model, "--candidates", 40).exit_code == 0
+    for place in (data, table):
+        done = call("gate", "--model", model, "--champion", example.model, "--data", place, "--json")
+        assert done.exit_code == 0, done.output
+        found = json.loads(done.stdout)["comparison"]
+        assert 0.2 * 13.8 < found["champion_loss"] < 0.2 * 13.82 + 0.7
+    other = call("gate", "--model", example.model, "--champion", example.model, "--data", data)
+    assert other.exit_code == 1
+    assert "classes that neither model knows: 'middle'" in other.output

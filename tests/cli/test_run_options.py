@@ -179,6 +179,23 @@ def test_run__metrics(folder: Path, call: Call) -> None:
     assert "Give the name of a file." in refused.stderr
 
 
+def test_run__up_to_a_step(folder: Path, call: Call) -> None:
+    begun = json.loads(call("run", "p.yaml", "--to", "sample-data", "--json").stdout)
+    assert [entry["status"] for entry in begun["steps"]] == ["done", "not looked at"]
+    ended = json.loads(call("run", "p.yaml", "--to", "2", "--json").stdout)
+    assert [entry["status"] for entry in ended["steps"]] == ["fresh", "done"]
+    anew = json.loads(call("run", "p.yaml", "--from", "1", "--to", "1", "--json").stdout)
+    assert [entry["status"] for entry in anew["steps"]] == ["done", "not looked at"]
+    for options, remedy in (
+        (("--from", "2", "--to", "1"), "Exchange them."),
+        (("--to", "1", "--only", "1"), "Choose one."),
+        (("--to", "none"), "Its steps are sample-data-1, enough."),
+    ):
+        wrong = call("run", "p.yaml", *options)
+        assert wrong.exit_code == 2
+        assert remedy in wrong.stderr
+
+
 def test_run__one_that_is_ended_says_so(folder: Path) -> None:
     command = [sys.executable, "-m", "protodask", "run", "p.yaml", "--set", "rows=100000000"]
     process = subprocess.Popen(

@@ -362,3 +362,59 @@ def test_write__to_a_bucket_that_is_not_there(server: str, make_arrays: Make, wr
 def test_open__of_an_unknown_kind_of_store() -> None:
     with pytest.raises(InputError, match="Check the beginning of the URL"):
         Dataset.open("nowhere://bucket/d.zarr")
+
+
+def test_ingest__takes_what_is_new_from_and_into_a_store(bucket: str, table: str, tmp_path: Path) -> None:
+    import boto3
+
+    text = Path(table).read_bytes()
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+
+    def put(name: str, content: bytes) -> None:
+        client.put_object(Bucket=bucket.removeprefix("s3://"), Key=f"inbox/{name}", Body=content)
+
+    lines = text.splitlines(keepends=True)
+    put("a.csv", b"".join(lines[:61]))
+    put("b.csv", b"".join([lines[0], *lines[61:]]))
+    data = f"{bucket}/data.zarr"
+    first = ingest(f"{bucket}/inbox", data, target="kind", new=True)
+    assert [(segment.name, segment.rows) for segment in first.segments] == [("a.csv", 60), ("b.csv", 60)]
+    put("again.csv", b"".join(lines[:61]))
+    before = keys(bucket)
+    assert ingest(f"{bucket}/inbox", data, new=True).n_rows == 120
+    assert keys(bucket) == before
+    put("late.csv", b"".join(lines[:31]))
+    (tmp_path / "local.csv").write_bytes(b"".join(lines[:21]))
+    grown = ingest([f"{bucket}/inbox/*.csv", str(tmp_path / "local.csv")], data, new=True)
+    assert [(segment.name, segment.rows) for segment in grown.segments[2:]] == [("late.csv", 30), ("local.csv", 20)]
+    assert first.segments == grown.segments[:2]
+    copy = ingest([data], str(tmp_path / "copy.zarr"), new=True)
+    assert copy.segments == grown.segments
+    third = ingest(table, data, append=True)
+    assert len([key for key in keys(bucket) if "/segments-" in key]) == 2  # this one and the one before
+    assert third.segments[:4] == grown.segments
+    for name in ("features", "target"):
+        rows = [np.concatenate([found.read(n)[name] for n in range(found.layout.n_blocks)]) for found in (copy, third)]
+        np.testing.assert_array_equal(rows[0], rows[1][:170])
+
+
+def test_ingest__of_what_is_new_that_ends_before_the_commit_leaves_nothing_that_counts(
+    bucket: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from protodask.data import writer
+
+    data = f"{bucket}/data.zarr"
+    ingest(table, data, target="kind", new=True)
+    Path(table).write_text(Path(table).read_text() + "0.5,0.5,yes\n")
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "commit", dies)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(table, data, new=True)
+    monkeypatch.undo()
+    assert Dataset.open(data).n_rows == 120
+    with pytest.warns(UserWarning, match="another content"):
+        found = ingest(table, data, new=True)
+    assert [segment.rows for segment in found.segments] == [120, 121]

@@ -157,9 +157,12 @@ def test_follow__leaves_errors_of_what_stays_as_they_are(registry: Path) -> None
     def read(place: str) -> str:
         raise StorageError("It is broken.", "Mend it.")
 
+    Path(resolve("models@champion")).mkdir(parents=True)
     for place in ("models@champion", "elsewhere.zarr"):
         with pytest.raises(StorageError, match="Mend it"):
             follow(place, read)
+    with pytest.raises(FormatError, match="not there.*`protodask registry promote`"):
+        follow("models@1", read)
     with pytest.raises(InputError, match="no registry at nothing.*`protodask publish`"):
         follow("nothing@champion", read)
 

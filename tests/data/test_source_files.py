@@ -215,6 +215,20 @@ def test_digest_cache__that_cannot_be_written(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["rows.csv"]
 
 
+def test_digest_cache__gives_way_to_another_writer_until_that_is_dead(tmp_path: Path) -> None:
+    path = put(tmp_path / "rows.csv")
+    aside = tmp_path / "digests.partial"
+    aside.write_text("half")
+    for age in (0.0, 3600.0):
+        os.utime(aside, (time.time() - age,) * 2)
+        cache = DigestCache(str(tmp_path / "digests"))
+        cache.digest_of(source_files(str(path))[0])
+        cache.save()
+        assert not (tmp_path / "digests").exists()
+    cache.save()
+    assert sorted(os.listdir(tmp_path)) == ["digests", "rows.csv"]
+
+
 def test_digest_cache__forgets_what_was_asked_for_longest_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED", 3)
     place = tmp_path / "digests"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2_contingency, fisher_exact, kstest, ttest_ind
+from scipy.stats import chi2_contingency, false_discovery_control, fisher_exact, kstest, ttest_ind
 
-from protodask.evaluation.shifts import mean_difference, share_at_least, shift_p_value, stability_index
+from protodask.evaluation.shifts import holm, mean_difference, share_at_least, shift_p_value, stability_index
 
 counts = st.lists(st.integers(0, 200), min_size=2, max_size=12)
 
@@ -39,7 +39,7 @@ def test_shift_p_value__of_many_rows_is_that_of_pearson() -> None:
 
 def test_shift_p_value__of_one_rare_bin_is_exact() -> None:
     before, after = np.array([9995.0, 5.0]), np.array([490.0, 10.0])
-    wanted = fisher_exact([[5, 9995], [10, 490]], alternative="less").pvalue
+    wanted = fisher_exact(np.array([[5, 9995], [10, 490]]), alternative="less").pvalue
     assert shift_p_value(before, after) == pytest.approx(2 * wanted, rel=1e-6)
     assert shift_p_value(np.array([10_000.0, 0.0]), np.array([480.0, 20.0])) < 1e-20
 
@@ -90,3 +90,10 @@ def test_mean_difference__is_the_test_of_welch() -> None:
     assert mean_difference((0, 0, 5), (0, 0, 5))[2] == 0
     assert mean_difference((0, 0, 5), (1, 0, 5))[2] == math.inf
     assert mean_difference((0, 1, 1), (1, 1, 5))[2] == 0
+
+
+def test_holm__by_hand_and_never_below_the_false_discovery_rate() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    p_values = np.random.default_rng(0).uniform(size=20)
+    assert (np.array(holm(p_values.tolist())) >= false_discovery_control(p_values) - 1e-12).all()

@@ -109,7 +109,8 @@ def test_read_profile__refuses_what_was_changed_and_what_is_none(profile: Stream
     record = profile_record(profile) | {"rows": 5}
     with pytest.raises(FormatError, match="checksum does not match"):
         read_profile({"profile": record}, "here")
-    for content in ([], {"profile": None}, {"profile": {"format": "other"}}, None):
+    contents: list[object] = [[], {"profile": None}, {"profile": {"format": "other"}}, None]
+    for content in contents:
         with pytest.raises(FormatError, match="Make one with `protodask monitor`"):
             read_profile(content, "here")
     newer = seal(_without_checksum(profile_record(profile)) | {"version": 2}, "profile")

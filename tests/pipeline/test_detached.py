@@ -63,7 +63,6 @@ def test_fit_work__of_a_search(tmp_path: Path) -> None:
     step = TuneStep("d", str(tmp_path / "m"))
     work = fit_work(step, ["tune", "d", "--out", str(tmp_path / "m")], "local")
     assert work.arguments[-2:] == ("--run-dir", f"{tmp_path}/m.run")
-    assert work.goes_on
     with pytest.raises(OutputExistsError, match="--overwrite"):
         fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "local")
     fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "kubernetes")
@@ -131,10 +130,8 @@ def test_slurm__what_sbatch_is_given(tmp_path: Path, stand_in: Stand) -> None:
 def test_slurm__pipelines_are_asked_for_at_the_queue(tmp_path: Path, stand_in: Stand) -> None:
     told = stand_in("sbatch", "7")
     job = submit("slurm", pipeline_work(str(tmp_path / "p.yaml"), ["run", "p.yaml"]), {})
-    # Begun again, it would stop at what it made itself.
-    arguments = json.loads(told["arguments"].read_text())
-    assert "--no-requeue" in arguments
-    assert "--requeue" not in arguments
+    # Begun again, it does what is left to do.
+    assert "--requeue" in json.loads(told["arguments"].read_text())
     assert job.progress == "squeue --job 7"
     assert job.output == f"tail -f {tmp_path}/p.yaml.log"
 
@@ -167,18 +164,12 @@ def test_kubernetes__what_kubectl_is_given(tmp_path: Path, stand_in: Stand) -> N
     assert not (tmp_path / "runs 100%").exists()
 
 
-def test_kubernetes__a_pipeline_is_not_begun_again() -> None:
+def test_kubernetes__work_may_begin_again_as_the_template_says() -> None:
     template = yaml.safe_load(TEMPLATE.read_text())
-    template["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
-    fitted = job_manifest(template, "t", FIT)["spec"]
-    assert fitted["backoffLimit"] == template["spec"]["backoffLimit"] > 0
-    assert fitted["template"]["spec"]["restartPolicy"] == "OnFailure"
-    once = job_manifest(template, "t", pipeline_work("p.yaml", ["run", "p.yaml"]))["spec"]
-    assert once["backoffLimit"] == 0
-    assert once["template"]["spec"]["restartPolicy"] == "Never"
-    # It lets pods that are evicted begin again whatever the limit says.
-    assert "podFailurePolicy" in fitted
-    assert "podFailurePolicy" not in once
+    for work in (FIT, pipeline_work("p.yaml", ["run", "p.yaml"])):
+        made = job_manifest(template, "t", work)["spec"]
+        assert made["backoffLimit"] == template["spec"]["backoffLimit"] > 0
+        assert made["podFailurePolicy"] == template["spec"]["podFailurePolicy"]
 
 
 def test_kubernetes__each_submission_has_a_name_of_its_own() -> None:

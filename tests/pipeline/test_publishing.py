@@ -1,16 +1,19 @@
 """The step that publishes a model."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from protodask import FitConfig, fit, sample_data
+from protodask.cli import app
 from protodask.errors import InputError
 from protodask.pipeline.identities import identity
 from protodask.pipeline.perform import check
 from protodask.pipeline.publishing import publish_model
-from protodask.pipeline.runner import describe_step
+from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import PublishStep, step_name
 from protodask.registry import Registry
 
@@ -20,7 +23,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
     folder = tmp_path_factory.mktemp("models")
     data = sample_data("checker", 200, folder / "data.zarr")
     for seed in (0, 1):
-        config = FitConfig(n_candidates=10, max_fraction=1.0, tolerance=1e-1, seed=seed)
+        config = FitConfig(n_candidates=10, max_fraction=0.9, tolerance=1e-1, seed=seed)
         fit(data, config).model.save(folder / f"m{seed}.zarr")
     return lambda seed: str(folder / f"m{seed}.zarr")
 
@@ -66,3 +69,33 @@ def test_identity__of_a_registry_outlasts_a_rollback_and_that_of_the_champion_do
     Registry.open(place).rollback()
     assert identity(place) == before[0] is not None
     assert identity(f"{place}@champion") != before[1]
+
+
+PIPELINE = """
+steps:
+  - evaluate: {model: models@champion, data: data.zarr, out: scores.json}
+"""
+
+
+def test_run__does_again_what_reads_the_champion_when_that_moves(
+    models: Callable[[int], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample_data("checker", 300, "data.zarr", seed=3)
+    for seed in (0, 1):
+        publish_model(PublishStep(models(seed), "models"))
+    Path("scores.yaml").write_text(PIPELINE)
+
+    def run() -> float:
+        done = CliRunner().invoke(app, ["run", "scores.yaml"])
+        assert done.exit_code == 0, done.output
+        return float(json.loads(Path("scores.json").read_text())["log_loss"])
+
+    first = run()
+    written = Path("scores.json").stat().st_mtime_ns
+    assert run() == first
+    assert Path("scores.json").stat().st_mtime_ns == written, "there was nothing to do"
+    Registry.open("models").rollback()
+    assert run() != first
+    Registry.open("models").rollback()
+    assert run() == first

@@ -224,6 +224,55 @@ def test_metrics__a_gate_that_says_no(repeated: bool, tmp_path: Path) -> None:
     assert stopped["run_success",] == 1
 
 
+def test_metrics__of_what_a_monitor_saw(tmp_path: Path) -> None:
+    seen = {
+        "kind": "monitor",
+        "rows": 90,
+        "drift": {"largest": 0.3, "features": 1, "worst": [{"name": "age", "index": 0.3, "p_value": 0.0}]},
+        "labels": {"shift": None, "unknown": 0.5},
+        "familiarity": {"rare": 0.02, "p05": 1.5, "p50": 2.5, "before": {"p50": 9.0}, "p_value": 0.5},
+        "log_loss": {"value": 0.7, "increase": 0.1},
+        "accuracy": 0.8,
+        "predictions": "odd",
+    }
+    found = _run(tmp_path / "m.prom", "done", [_done(StepIdentity(1, "m", "monitor"), 1.0, seen)], steps=1)
+    figures = {
+        labels: value
+        for labels, value in found.items()
+        if labels[0] in {"drift", "feature_drift", "familiarity", "model_quality"}
+    }
+    assert figures == {
+        ("drift", "m", "drift.largest"): 0.3,
+        ("drift", "m", "drift.features"): 1,
+        ("drift", "m", "labels.unknown"): 0.5,
+        ("drift", "m", "familiarity.rare"): 0.02,
+        ("drift", "m", "log_loss.increase"): 0.1,
+        ("feature_drift", "m", "age"): 0.3,
+        ("familiarity", "m", "0.05"): 1.5,
+        ("familiarity", "m", "0.5"): 2.5,
+        ("model_quality", "m", "log_loss"): 0.7,
+        ("model_quality", "m", "accuracy"): 0.8,
+    }
+
+
+def test_metrics__of_files(tmp_path: Path) -> None:
+    scored = {"kind": "scored files", "files": 3, "rows": 60, "repeated": 1, "waiting": 2, "failed": 0, "changed": 0}
+    taken = {"kind": "dataset", "rows": 1000, "new_sources": 4, "new_rows": 80, "left": ["a.csv"]}
+    events = [_done(PREDICT, 2.0, scored), _done(JUDGE, 4.0, taken)]
+    found = _run(tmp_path / "m.prom", "done", events, steps=2)
+    assert {labels: value for labels, value in found.items() if labels[0] in {"files", "step_rows_per_second"}} == {
+        ("files", "scoring", "scored"): 3,
+        ("files", "scoring", "repeated"): 1,
+        ("files", "scoring", "waiting"): 2,
+        ("files", "scoring", "failed"): 0,
+        ("files", "scoring", "changed"): 0,
+        ("files", "judged", "new"): 4,
+        ("files", "judged", "waiting"): 1,
+        ("step_rows_per_second", "scoring"): 30,
+        ("step_rows_per_second", "judged"): 20,
+    }
+
+
 def test_metrics__a_run_that_left_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     before = _run(path, "done", WHOLE)

@@ -340,6 +340,11 @@ def test_run__a_gate_that_says_no_ends_it(if_no: Any, status: str, tmp_path: Pat
     assert run()[0].status == "done"
     assert (tmp_path / "b").exists()
     assert run()[0].status == "fresh"
+    pipeline = replace(pipeline, steps=(gate, pipeline.steps[1]))
+    assert run()[0].status == "fresh"  # what was accepted stays so
+    answer = _gate(False)
+    (tmp_path / "a").write_text("2")
+    assert run()[0].status == status
 
 
 def test_run__from_a_step_and_one_alone(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ class Served:
 
     def runs(self, *, scheduled: bool) -> list[Any]:
         """Flow runs that came to an end."""
-        found = self.ask("/flow_runs/filter", {"limit": 50})
-        ended = [run for run in found if run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")]
-        return [run for run in ended if run["auto_scheduled"] is scheduled]
+        states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
+        found = self.ask("/flow_runs/filter", {"flow_runs": {"state": states}, "limit": 100})
+        return [run for run in found if run["auto_scheduled"] is scheduled]
 
     def tasks(self, run: Any) -> dict[str, tuple[str, int]]:
         """Of a flow run: the state of each task, and how often it was tried."""

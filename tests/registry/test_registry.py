@@ -1,4 +1,4 @@
-"""Registries on a disk: what publishing, promoting, rolling back and pruning leave, whatever comes in whatever order."""
+"""Registries on a disk: what publishing, promoting, rolling back and pruning leave, whatever the order."""
 
 import json
 import os
@@ -80,11 +80,13 @@ class Oracle:
         return number
 
     def rollback(self) -> bool:
-        champion, previous = self.aliases.get("champion"), self.aliases.get("previous")
-        if None in (champion, previous) or champion == previous:
-            return False
-        self.aliases |= {"champion": previous, "previous": champion}
-        return True
+        both = self.aliases.get("champion"), self.aliases.get("previous")
+        match both:
+            case (int(champion), int(previous)) if champion != previous:
+                self.aliases |= {"champion": previous, "previous": champion}
+                return True
+            case _:
+                return False
 
     def prune(self, keep: int, also: int | None = None) -> None:
         newest = sorted(self.contents, reverse=True)[:keep]
@@ -128,10 +130,10 @@ def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Mo
                     assert found.added == (number not in before)
                     assert set(found.removed) == before - set(oracle.contents)
                 case ("promote", alias, target):
-                    number = oracle.aliases.get(target) if not target.isdigit() else int(target)
-                    if number in oracle.contents:
+                    meant = oracle.aliases.get(target) if not target.isdigit() else int(target)
+                    if meant in oracle.contents:
                         assert registry.promote(alias, target) == oracle.aliases.get(alias)
-                        oracle.set(alias, number)
+                        oracle.set(alias, meant)
                     else:
                         with pytest.raises(InputError, match="there are"):
                             registry.promote(alias, target)
@@ -285,7 +287,7 @@ def test_diff__shows_data_settings_metrics_and_features(tmp_path: Path, model_at
     assert (back.gained, back.lost) == ((), ("a", "c"))
     same = registry.diff(2, 2)
     assert same.same
-    assert same.model == same.settings == same.gained == same.lost == ()
+    assert (same.model, same.settings, same.gained, same.lost) == ((), (), (), ())
     json.dumps(found.describe())
 
 
@@ -361,6 +363,27 @@ def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> N
         load_model(f"{registry.path}@champion")
 
 
+def test_version__that_is_not_there_any_more_says_so(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    for number in (0, 1):
+        registry.publish(model_at(number), alias="champion")
+    shutil.rmtree(Path(registry.version("champion").path).parent)
+    with pytest.raises(FormatError, match="not there.*`protodask registry promote`"):
+        load_model(f"{registry.path}@champion")
+    assert registry.rollback().number == 1
+    load_model(f"{registry.path}@champion")
+    assert registry.numbers == (1, 2)
+
+
+def test_publish__of_a_file_that_is_too_large_is_refused(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.txt").write_text("four")
+    monkeypatch.setattr("protodask.registry.copying.MOST_BYTES", 3)
+    with pytest.raises(InputError, match="attach a file that names it"):
+        Registry(str(tmp_path / "reg")).publish(model_at(0), files={"p": str(tmp_path / "p.txt")})
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Several at once, and ends at any point
 
@@ -374,7 +397,8 @@ def test_publish__by_several_at_once(tmp_path: Path, model_at: Models) -> None:
     def publish(paths: list[str]) -> None:
         try:
             for path in paths:
-                numbers.append(Registry.create(place).publish(path, alias="champion").version.number)
+                number = Registry.create(place).publish(path, alias="champion").version.number
+                numbers.append(number)
         except BaseException as error:
             errors.append(error)
 

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import s3fs
 from moto.server import ThreadedMotoServer
 
 from protodask import load_model
+from protodask.data import locations as locations_module
 from protodask.data.locations import list_names, write_object
 from protodask.data.references import has_alias, reference_fingerprint, resolve
 from protodask.data.registry_state import read_state, to_bytes
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.persistence import model_fingerprint, save_model
 from protodask.registry import Registry, changing
+from protodask.registry import copying as copying_module
 from protodask.registry import registry as registry_module
 
 Models = Callable[[int], str]
@@ -42,6 +45,7 @@ def server() -> Iterator[str]:
         for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)
+        s3fs.S3FileSystem.clear_instance_cache()  # which knows the server of other tests
         yield f"http://{host}:{port}"
     server.stop()
 
@@ -136,7 +140,8 @@ def test_publish__by_several_at_once(bucket: str, model_at: Models) -> None:
     def publish(paths: list[str]) -> None:
         try:
             for path in paths:
-                numbers.append(Registry.create(place).publish(path, alias="champion").version.number)
+                number = Registry.create(place).publish(path, alias="champion").version.number
+                numbers.append(number)
         except BaseException as error:
             errors.append(error)
 
@@ -157,7 +162,7 @@ def test_publish__by_several_at_once(bucket: str, model_at: Models) -> None:
 
 def interrupted_once(action: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
     """Have something happen while a version is written."""
-    copy, left = registry_module.copy_group, [action]
+    copy, left = copying_module.copy_group, [action]
 
     def copying(source: str, target: str) -> None:
         copy(source, target)
@@ -184,7 +189,7 @@ def test_change__that_another_one_wrote_over_begins_again(model_at: Models, monk
     """Without conditional writes: somebody who did not see a change writes after it."""
     registry = Registry.create("memory://written/over")
     registry.publish(model_at(0), alias="champion")
-    write, others = changing.write_object, [1]
+    write, others = locations_module.write_object, [1]
 
     def writing(place: str, name: str, content: bytes) -> None:
         before = read_state(place)
@@ -237,10 +242,10 @@ def test_publish__ended_anywhere_is_whole_or_not_at_all(late: bool, bucket: str,
 
                 return run
 
-            patch.setattr(registry_module, "copy_group", ending(registry_module.copy_group))
-            patch.setattr(registry_module, "write_file", ending(registry_module.write_file))
+            patch.setattr(registry_module, "copy_group", ending(copying_module.copy_group))
+            patch.setattr(registry_module, "write_file", ending(copying_module.write_file))
             patch.setattr(changing, "_written_if", ending(changing._written_if))
-            patch.setattr(changing, "delete_below", ending(changing.delete_below))
+            patch.setattr(changing, "delete_below", ending(locations_module.delete_below))
             try:
                 registry.publish(model_at(4), alias="champion", retain=1)
                 done = True

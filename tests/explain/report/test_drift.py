@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import false_discovery_control, ks_2samp
+from scipy.stats import ks_2samp
 
 from protodask.engine import Engine, array_source
-from protodask.evaluation.shifts import holm
 from protodask.explain.report.drift import (
     distance,
     judge,
@@ -111,13 +110,6 @@ def test_measure_drift__calls_used_what_the_first_batches_look_at(make_model: Ma
         found = measure_drift(model, count, rows, rows, ("a", "b"), ("a", "b"))
         wanted = {f"x{index}" for batch in model.batches[:count] for index in batch.feature_index.tolist()}
         assert {feature.name for feature in found.features if feature.used} == wanted
-
-
-def test_holm__by_hand_and_never_below_the_false_discovery_rate() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    p_values = np.random.default_rng(0).uniform(size=20)
-    assert (np.array(holm(p_values.tolist())) >= false_discovery_control(p_values) - 1e-12).all()
 
 
 @pytest.mark.parametrize(("before", "after", "least"), [(20, 15, 4), (50, 200, 10), (3, 5, 5)])

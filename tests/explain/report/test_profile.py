@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protodask.data.keyed import keyed_draws, stream_key
 from protodask.engine import Block, Engine, array_source
-from protodask.evaluation.row_sample import SAMPLE_STREAM, RowSample, sample_size, spread
+from protodask.evaluation.row_sample import SAMPLE_STREAM
 from protodask.explain.report.profile import (
     Profile,
     Range,
@@ -77,24 +77,6 @@ def test_profile__of_rows_without_a_target_counts_them_as_one_class(engine: Engi
     found = profile(engine, array_source({"features": arrays(50)["features"]}, 16), 1, no_range(3))
     assert found.summary.class_rows.tolist() == [50]
     assert not found.outside.any()
-
-
-@pytest.mark.parametrize(("n_features", "expected"), [(1, 10_000), (100, 10_000), (4_000, 1048), (10**6, 200)])
-def test_sample_size__keeps_the_memory_of_a_sample_bounded(n_features: int, expected: int) -> None:
-    assert sample_size(n_features) == expected
-
-
-def test_spread__takes_rows_of_equal_weight_once_and_heavy_ones_in_proportion() -> None:
-    def sample(weight: list[float]) -> RowSample:
-        count = len(weight)
-        return RowSample(np.arange(count, dtype=np.uint64), np.arange(count), np.array(weight), np.zeros((count, 1)))
-
-    assert spread(sample([2.0] * 5)).tolist() == [0, 1, 2, 3, 4]
-    assert len(spread(sample([]))) == 0
-    weight = np.random.default_rng(0).choice([1.0, 4.0], 4000)
-    found = spread(sample(weight.tolist()))
-    assert len(found) == round(weight.sum() ** 2 / np.sum(weight**2))
-    assert np.mean(weight[found] == 4) == pytest.approx(weight[weight == 4].sum() / weight.sum(), abs=0.005)
 
 
 @pytest.mark.parametrize("seed", [0, 0x5EED])

@@ -1,0 +1,100 @@
+"""Refreshing under kills: however often a run is ended, the data and the models are those of undisturbed runs."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protodask import Dataset, load_model
+from protodask.prototypes.persistence import model_fingerprint
+from protodask.registry import Registry
+
+FOLDER = Path(__file__).parents[2] / "pipelines"
+SETTINGS = ("--set", "candidates=40", "--set", "lambda_v=0.0003")
+RUN_SECONDS = 180.0
+
+
+def _arrive(folder: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(600, 3))
+    outcome = np.where(values[:, 0] * values[:, 1] + 0.3 * rng.normal(size=600) > 0, "yes", "no")
+    lines = [
+        ",".join(map(repr, row)) + f",{label}" for row, label in zip(values.tolist(), outcome.tolist(), strict=True)
+    ]
+    aside = folder / "coming"
+    aside.write_text("\n".join(["a,b,c,outcome", *lines]) + "\n")
+    (folder / "history").mkdir(exist_ok=True)
+    aside.rename(folder / "history" / f"{seed}.csv")
+
+
+def _start(folder: Path, name: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "protodask", "run", str(FOLDER / name), "--threads", "1", *SETTINGS],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _finish(folder: Path, name: str = "refresh.yaml") -> str:
+    with _start(folder, name) as run:
+        try:
+            _, said = run.communicate(timeout=RUN_SECONDS)
+        finally:
+            run.kill()
+    assert run.returncode == 0, said
+    return said
+
+
+def _kill_some_way(folder: Path, generator: random.Random, seconds: float) -> str:
+    """Start a run and kill it; which step it had come to, or "nothing" if it had ended before."""
+    with _start(folder, "refresh.yaml") as run:
+        try:
+            _, said = run.communicate(timeout=generator.uniform(0.2, seconds))
+        except subprocess.TimeoutExpired:
+            run.send_signal(signal.SIGKILL)
+            _, said = run.communicate()
+            begun = [line for line in said.splitlines() if "of 10: " in line and "up to date" not in line]
+            return begun[-1].partition("of 10: ")[2].split(",")[0] if begun else "start"
+    assert run.returncode == 0, said
+    return "nothing"
+
+
+def _check(tmp_path: Path, arrivals: int, kills: int, seconds: float) -> Counter[str]:
+    calm, stormy = tmp_path / "calm", tmp_path / "stormy"
+    calm.mkdir()
+    _arrive(calm, 0)
+    _finish(calm, "train.yaml")
+    shutil.copytree(calm, stormy)
+    generator, struck = random.Random(arrivals), Counter[str]()
+    for seed in range(1, arrivals + 1):
+        for folder in (calm, stormy):
+            _arrive(folder, seed)
+        _finish(calm)
+        for _ in range(kills):
+            struck[_kill_some_way(stormy, generator, seconds)] += 1
+        _finish(stormy)
+        one, other = (Dataset.open(folder / "train" / "data.zarr") for folder in (calm, stormy))
+        assert other.n_rows == 600 * (seed + 1)
+        assert one.key == other.key
+        first, second = (Registry.open(str(folder / "train" / "models")) for folder in (calm, stormy))
+        assert first.aliases == second.aliases
+        assert [version.number for version in first.versions()] == [version.number for version in second.versions()]
+        names = (str(folder / "train" / "models") + "@champion" for folder in (calm, stormy))
+        assert len({model_fingerprint(load_model(name)) for name in names}) == 1
+    return struck
+
+
+@pytest.mark.slow
+def test_refresh__under_kills_ends_where_undisturbed_runs_do(tmp_path: Path) -> None:
+    struck = _check(tmp_path, arrivals=6, kills=6, seconds=9.0)
+    assert len(struck - Counter(nothing=36, start=36)) >= 4, struck  # kills hit different steps

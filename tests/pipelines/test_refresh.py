@@ -1,0 +1,154 @@
+"""`refresh.yaml` on a stream: it learns, it notices a shift, and what it did can be undone."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from protodask.cli import app
+from protodask.data import Dataset
+
+FOLDER = Path(__file__).parents[2] / "pipelines"
+REFRESH, TRAIN = FOLDER / "refresh.yaml", FOLDER / "train.yaml"
+ROWS = 1500
+
+
+@dataclass
+class Stream:
+    """Files of labelled rows that arrive, and the commands of who runs the pipeline. `shift` is in standard deviations
+    of one of four features.
+    """
+
+    folder: Path
+    seed: int = 0
+    arrived: int = 0
+
+    def arrive(self, shift: float = 0.0, flipped: bool = False) -> None:
+        self.seed += 1
+        self.arrived += 1
+        rng = np.random.default_rng(self.seed)
+        features = rng.normal(size=(ROWS, 4))
+        outcome = features[:, 0] * features[:, 1] + 0.3 * rng.normal(size=ROWS) > 0
+        features[:, 2] += shift
+        table = pd.DataFrame(features, columns=list("abcd"))
+        table["outcome"] = np.where(outcome != flipped, "yes", "no")
+        table.to_csv(self.folder / f"{self.seed:04d}.csv", index=False)
+
+    def refresh(self, *options: str) -> Result:
+        settings = ("--set", "candidates=150", "--set", "lambda_v=0.0003")
+        return call("run", str(REFRESH), *settings, *options)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner(env={"COLUMNS": "300"}).invoke(app, list(arguments))
+
+
+def _done(*arguments: str) -> Result:
+    done = call(*arguments)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    """With a first champion, which has seen little."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "history").mkdir()
+    found = Stream(tmp_path / "history")
+    found.arrive()
+    few = ("--set", "candidates=15")
+    _done("run", str(TRAIN), *few)
+    shutil.copytree("train/held-out.zarr", "judged.zarr")
+    return found
+
+
+def _champion() -> int:
+    state = json.loads(_done("registry", "list", "train/models", "--json").stdout)
+    return int(state["aliases"]["champion"])
+
+
+def _predictions(out: str) -> list[bytes]:
+    _done("predict", "train/models@champion", "judged.zarr", "--out", out)
+    import zarr
+
+    group = zarr.open_group(out, mode="r")
+    return [np.asarray(group[name]).tobytes() for name in ("probability", "familiarity", "predicted")]
+
+
+def _status(result: Result) -> dict[str, str]:
+    return {entry["name"]: entry["status"] for entry in json.loads(result.stdout)["steps"]}
+
+
+def _check(stream: Stream, calm: int) -> None:
+    champions = [_champion()]
+    predicted = {champions[0]: _predictions("p0.zarr")}
+    for number in range(calm):
+        stream.arrive()
+        done = stream.refresh("--json")
+        assert done.exit_code == 0, done.output  # no false alarm
+        assert _status(done)["as-before"] == "done"
+        assert Dataset.open("train/data.zarr").n_rows == ROWS * stream.arrived
+        if _champion() != champions[-1]:
+            champions.append(_champion())
+            predicted[champions[-1]] = _predictions(f"p{number + 1}.zarr")
+    assert len(champions) > 1  # challengers won
+
+    rows, fired = Dataset.open("train/data.zarr").n_rows, 0
+    for _ in range(2):
+        stream.arrive(shift=0.5)
+        fired += stream.refresh().exit_code == 3
+    assert fired >= 1
+    assert stream.refresh().exit_code == 3  # it still says no
+    assert Dataset.open("train/data.zarr").n_rows <= rows + (2 - fired) * ROWS
+    assert _champion() == champions[-1]
+
+    accepted = stream.refresh("--set", "accept=true")
+    assert accepted.exit_code == 0, accepted.output
+    assert Dataset.open("train/data.zarr").n_rows == ROWS * stream.arrived
+    assert stream.refresh().exit_code == 0
+    if _champion() != champions[-1]:
+        champions.append(_champion())
+        predicted[champions[-1]] = _predictions("accepted.zarr")
+
+    _done("registry", "rollback", "train/models")
+    assert _champion() == champions[-2]
+    assert _predictions("back.zarr") == predicted[champions[-2]]
+    assert predicted[champions[-2]] != predicted[champions[-1]]
+    again = stream.refresh("--json")  # which does not undo what was undone
+    assert again.exit_code == 0
+    assert "done" not in _status(again).values()
+    assert _champion() == champions[-2]
+
+
+def test_refresh__learns_notices_a_shift_and_can_be_undone(stream: Stream) -> None:
+    _check(stream, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [100, 200])
+def test_refresh__says_no_to_none_of_twenty_calm_runs(seed: int, stream: Stream) -> None:
+    stream.seed = seed
+    _check(stream, 20)
+
+
+def test_refresh__a_turned_relation_is_noticed_though_features_are_as_before(stream: Stream) -> None:
+    stream.arrive()
+    assert stream.refresh().exit_code == 0
+    stream.arrive(flipped=True)
+    refused = stream.refresh()
+    assert refused.exit_code == 3
+    assert "log_loss.increase" in refused.stdout
+    assert "drift.largest" not in refused.stdout
+
+
+def test_refresh__without_anything_new_does_nothing(stream: Stream) -> None:
+    stream.arrive()
+    stream.refresh()
+    again = stream.refresh("--json")
+    assert again.exit_code == 0
+    assert "done" not in _status(again).values()
