@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 FOLDER = "/srv/protodask"
 GATE_SAID_NO = 3
 
-SCHEDULES = {"score": "5 * * * *", "train": "30 2 * * *"}
+SCHEDULES = {"score": "5 * * * *", "refresh": "30 2 * * *"}
 
 for name, schedule in SCHEDULES.items():
     with DAG(

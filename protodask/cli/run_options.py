@@ -17,7 +17,7 @@ from protodask.cli.errors import wrong_use
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter
     from protodask.pipeline.notify import Notify
-    from protodask.pipeline.run_events import RunEvent, RunListener
+    from protodask.pipeline.run_events import RunEvent, RunListener, Status
     from protodask.pipeline.run_log import Level, WriteLine
 
 UNATTENDED = "For runs that nobody watches"
@@ -82,8 +82,9 @@ class Told:
         self._sinks = sinks
         self._listeners: list[RunListener] = []
         self._urls: set[str] = set()
+        self._run = ""
         self._steps = 0
-        self._ended = False
+        self._ended: Status | None = None
         self._reporter: Reporter | None = None
 
     @property
@@ -112,11 +113,10 @@ class Told:
 
         match event:
             case RunStarted():
-                self._steps = event.steps
+                self._run, self._steps = event.run, event.steps
             case RunEnded():
-                self._ended = True
-        for listen in self._listeners:
-            listen(event)
+                self._ended = event.status
+        self._pass_on(event)
         if self._json_only:
             return
         from protodask.cli.show_run import describe_event
@@ -143,19 +143,28 @@ class Told:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
         from protodask.pipeline.run_events import RunEnded
 
-        if not self._ended:
-            self._ended = True
+        if self._ended is None:
+            self._ended = "failed"
             end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}")
-            for listen in self._listeners:
-                listen(end)
+            self._pass_on(end)
+        elif self._ended != "failed":  # what came of the run could not be shown
+            self._write("error", f"{seen} {remedy}")
         if not self._json_only:
             complain(seen, remedy)
+
+    def _pass_on(self, event: RunEvent) -> None:
+        for listen in self._listeners:
+            try:
+                listen(event)
+            except Exception as error:
+                # A run is worth more than what is told of it.
+                self.warn(f"Something unexpected happened while others were told ({type(error).__name__}: {error}).")
 
     def _write(self, level: Level, text: str) -> None:
         from protodask.pipeline.run_log import log_text
 
         for sink in self._sinks:
-            log_text(sink, level, text)
+            log_text(sink, level, text, self._pipeline, self._run)
 
 
 @contextmanager

@@ -53,9 +53,9 @@ def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.n
     return listen
 
 
-def log_text(write: WriteLine, level: Level, text: str) -> None:
-    """Write a line for what belongs to no event: how far a step is, a warning, an error before the run began."""
-    write(_line(datetime.now(UTC), level, "message", {"message": text}))
+def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str) -> None:
+    """Write a line for what belongs to no event: how far a step is, or a warning."""
+    write(_line(datetime.now(UTC), level, "message", {"pipeline": mask(pipeline), "run": run, "message": text}))
 
 
 def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:

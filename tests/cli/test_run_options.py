@@ -16,6 +16,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import Result
 
+from protodask.pipeline import run_metrics
+
 Call = Callable[..., Result]
 
 PIPELINE = """
@@ -110,7 +112,8 @@ def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> No
     assert "step 1 of 2" in done.stderr
     records = _records((folder / "run.log").read_text())
     assert [record["status"] for record in records if record["event"] == "run-ended"] == ["done", "fresh"]
-    assert len({record["run"] for record in records if "run" in record}) == 2
+    assert len({record["run"] for record in records}) == 2
+    assert {record["pipeline"] for record in records} == {"p.yaml"}
     refused = call("run", "p.yaml", "--log-file", "none/run.log")
     assert refused.exit_code == 1
     assert "Check the path" in refused.stderr
@@ -177,6 +180,24 @@ def test_run__metrics(folder: Path, call: Call) -> None:
     refused = call("run", "p.yaml", "--metrics", str(folder))
     assert refused.exit_code == 1
     assert "Give the name of a file." in refused.stderr
+
+
+def test_run__goes_on_where_a_listener_fails(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Callable[[object], None]:
+        def listen(event: object) -> None:
+            raise RuntimeError("not thought of")
+
+        return listen
+
+    monkeypatch.setattr(run_metrics, "run_metrics", broken)
+    done = call("run", "p.yaml", "--metrics", "p.prom", "--log-file", "run.log")
+    assert done.exit_code == 0, done.output
+    assert (
+        "Warning: Something unexpected happened while others were told (RuntimeError: not thought of)." in done.stderr
+    )
+    records = _records((folder / "run.log").read_text())
+    assert [record["status"] for record in records if record["event"] == "run-ended"] == ["done"]
+    assert "warning" in {record["level"] for record in records}
 
 
 def test_run__up_to_a_step(folder: Path, call: Call) -> None:

@@ -141,7 +141,7 @@ def test_log__secrets_of_urls_are_masked_wherever_they_stand() -> None:
         RunEnded(place, "r", NOON, 1.0, "failed", f"{place} is gone."),
     ):
         listen(event)
-    log_text(lines.append, "warning", f"see {place}")
+    log_text(lines.append, "warning", f"see {place}", place, "r")
     assert len(lines) == 5
     assert not any("quiet-word" in line or "hidden-too" in line for line in lines)
     assert all("bucket/p.yaml" in line for line in lines)

@@ -97,6 +97,10 @@ def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> N
     assert figures["protodask_run_success"] == 1
     assert figures["protodask_step_rows"] == 2000
 
+    said = newcomer.step("refresh")
+    assert "champion" in said
+    assert "nothing to do" in said or "The run ends here" in said, "the second time"
+
     newcomer.step("systemd")
     assert {path.name for path in tmp_path.glob("protodask*@*")} == {
         "protodask@.service",
@@ -107,6 +111,7 @@ def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> N
     said = newcomer.step("broken")
     assert "exit code 1" in said
     assert "broken.csv" in said
+    assert "6,000" in newcomer.step("info")
     assert len(newcomer.scores()) == 6000
 
 
@@ -122,7 +127,9 @@ def test_readme__every_block_of_commands_is_run() -> None:
         "cron",
         "run:log",
         "run:systemd",
+        "run:refresh",
         "run:broken",
+        "run:info",
     ]
 
 

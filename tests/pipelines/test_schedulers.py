@@ -114,7 +114,7 @@ def test_crontab__its_lines_run(code: int, tmp_path: Path, monkeypatch: pytest.M
         assert "%" not in command, "to cron that is the end of the line"
         assert stub.shell(command.replace("/srv/protodask", str(tmp_path / "srv")), tmp_path) == code
     assert [call.split()[:3] for call in stub.calls()] == [
-        [str(tmp_path / "srv"), "run", name] for name in ("score.yaml", "train.yaml")
+        [str(tmp_path / "srv"), "run", name] for name in ("score.yaml", "refresh.yaml")
     ]
     monkeypatch.chdir(tmp_path)
     for call in stub.calls():
@@ -165,8 +165,8 @@ def test_airflow__its_tasks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with _airflow(monkeypatch) as made:
         source = (FOLDER / "airflow" / "protodask_dags.py").read_text()
         exec(compile(source, "protodask_dags.py", "exec"), names)
-    assert [dag["dag_id"] for dag in made.dags] == ["protodask_score", "protodask_train"]
-    assert {"protodask_score", "protodask_train"} <= set(names), "Airflow finds DAGs among a module's names"
+    assert [dag["dag_id"] for dag in made.dags] == ["protodask_score", "protodask_refresh"]
+    assert {"protodask_score", "protodask_refresh"} <= set(names), "Airflow finds DAGs among a module's names"
     for dag, task in zip(made.dags, made.tasks, strict=True):
         assert dag["max_active_runs"] == 1
         assert dag["catchup"] is False
