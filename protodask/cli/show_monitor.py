@@ -37,9 +37,8 @@ def show_monitor(result: RowsMonitored) -> None:
         say_table(["feature", "stability index", "p-value", "mean before", "mean now", ""], rows)
     if result.changes is not None:
         say()
-        say(
-            f"From {result.changes.noticeable:.0%} on, a change of a share from one half would be noticed in so many rows."
-        )
+        least = f"{result.changes.noticeable:.0%}"
+        say(f"From {least} on, a change of a share from one half would be noticed in so many rows.")
     say()
     say(f"The description is in {shorten(result.path)}; --reference takes it for later rows.")
 

@@ -141,4 +141,4 @@ def known_segments(
 
 def news_for(out: str, sources: Sequence[str], new: bool, unless_in: str | None, settle: float) -> News:
     """What an ingest would take, found without reading rows."""
-    return find_news(sources, known_segments(out, new, unless_in), DigestCache(cache_beside(out)), settle)
+    return find_news(sources, known_segments(out, new, unless_in), DigestCache(cache_beside(locate(out))), settle)

@@ -215,7 +215,6 @@ class DigestCache:
         kept = dict([*rest.items(), *self._asked.items()][-MAX_REMEMBERED:])
         aside = f"{self._path}.partial"
         with suppress(OSError):
-            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
             try:
                 file = open(aside, "x", encoding="utf-8")  # noqa: SIM115 - closed below, whoever else writes is let
             except FileExistsError:
@@ -261,7 +260,12 @@ def cache_beside(out: str) -> str | None:
         return os.path.join(folder, f".{name}.digests")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     name = hashlib.blake2b(out.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).hexdigest()
-    return os.path.join(home, "protodask", f"{name}.digests") if os.path.isabs(home) else None
+    folder = os.path.join(home, "protodask")
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError:
+        return None
+    return os.path.join(folder, f"{name}.digests")
 
 
 def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:

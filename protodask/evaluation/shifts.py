@@ -78,12 +78,22 @@ def shift_p_value(before: Floats, after: Floats) -> float:
 
 
 def _one_bin(before: float, after: float, n: float, m: float) -> float:
-    """Two-sided p-value of one bin, twice that of the nearer side."""
-    from scipy.stats import hypergeom
+    """Two-sided p-value of one bin, twice that of the nearer side.
 
-    rows, inside, drawn, found = round(n + m), round(before + after), round(m), round(after)
-    distribution = hypergeom(rows, min(inside, rows), min(drawn, rows))
-    return min(1.0, 2 * float(min(distribution.cdf(found), distribution.sf(found - 1))))
+    `P(k) = C(K, k) C(N - K, m - k) / C(N, m)` of `N = n + m` rows, `K` of them in the bin.
+    """
+    from scipy.special import gammaln
+
+    def choose(total: int, some: Floats) -> Floats:
+        return np.asarray(gammaln(total + 1.0) - gammaln(some + 1.0) - gammaln(total - some + 1.0))
+
+    found, drawn, inside = round(after), round(m), round(before) + round(after)
+    rows = max(round(n) + drawn, inside)
+    counts = np.arange(max(0.0, drawn - (rows - inside)), min(inside, drawn) + 1.0)
+    chance = np.exp(
+        choose(inside, counts) + choose(rows - inside, drawn - counts) - choose(rows, np.array([float(drawn)]))
+    )
+    return min(1.0, 2 * float(min(chance[counts <= found].sum(), chance[counts >= found].sum())))
 
 
 def share_at_least(count: float, rows: float, chance: float) -> float:

@@ -25,9 +25,9 @@ def call() -> Call:
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs of pipelines remember what they did in the working folder."""
-    monkeypatch.chdir(tmp_path)
+def _working_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of pipelines remember what they did in the working folder, which is not that of the source."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("working"))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,11 @@ steps:
 """
 
 
+@pytest.fixture(autouse=True)
+def _in_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Path:
     path = tmp_path / "p.yaml"

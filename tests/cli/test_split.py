@@ -10,8 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from protodask.cli import app
-from protodask.pipeline.new_sources import news_of_ingest
-from protodask.pipeline.steps import IngestStep
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -46,16 +44,3 @@ def test_commands__take_what_is_new_and_divide_it(inbox: Path) -> None:
     assert (divided["kind"], divided["by"]) == ("split", "row")
     assert "t.zarr has" in run("split", "data.zarr", "--out", "t.zarr", "--held-out", "h.zarr")
     assert "between 0 and 1" in run("split", "data.zarr", "--out", "a", "--held-out", "b", "--share", "2", code=2)
-
-
-def test_news_of_ingest__says_what_a_step_would_take(inbox: Path) -> None:
-    step = IngestStep(sources=("inbox",), out="data.zarr", target="y", new=True)
-    assert news_of_ingest(step) == "2 new files"
-    run("ingest", "inbox", "--target", "y", "--out", "data.zarr", "--new")
-    assert news_of_ingest(step) is None
-    (inbox / "late.csv").write_text("x,y\n7000,yes\n")
-    assert news_of_ingest(step) == "1 new file"
-    assert news_of_ingest(IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr")) == "1 new file"
-    assert news_of_ingest(IngestStep(sources=("data.zarr",), out="b.zarr", new=True)) == "80 new rows of 1 dataset"
-    assert news_of_ingest(IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True)) == "1 new file"
-    assert news_of_ingest(IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600)) is None

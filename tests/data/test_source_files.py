@@ -24,8 +24,6 @@ from protodask.data.source_files import (
 )
 from protodask.errors import InputError, StorageError
 
-OLD = time.time() - 3600
-
 
 def put(path: Path, content: str = "x,target\n1,a\n", age: float = 3600.0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +149,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_digest_cache__reads_what_has_changed_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, place = tmp_path / "inbox", str(tmp_path / "cache" / "digests")
+    folder, place = tmp_path / "inbox", str(tmp_path / "digests")
     for number in range(5):
         put(folder / f"{number}.csv", f"x,target\n{number},a\n")
     read = counted(monkeypatch)
@@ -243,10 +241,13 @@ def test_digest_cache__forgets_what_was_asked_for_longest_ago(tmp_path: Path, mo
 def test_cache_beside__a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_beside(str(tmp_path / "data.zarr")) == str(tmp_path / ".data.zarr.digests")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "file").touch()
     first, second = cache_beside("s3://bucket/a.zarr"), cache_beside("s3://bucket/b.zarr")
     assert first is not None
     assert first.startswith(str(tmp_path / "cache"))
     assert first != second
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache_beside("s3://bucket/a.zarr") is None
 
 
 def test_source_files__of_a_store_without_etags() -> None:

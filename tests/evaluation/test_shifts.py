@@ -54,7 +54,7 @@ def test_shift_p_value__tells_nothing_of_nothing() -> None:
 def test_shift_p_value__and_the_index_have_the_distribution_they_should() -> None:
     rng = np.random.default_rng(1)
     shares = np.full(10, 0.1)
-    before, after = rng.multinomial(3000, shares, 2000).astype(float), rng.multinomial(800, shares, 2000).astype(float)
+    before, after = rng.multinomial(3000, shares, 1000).astype(float), rng.multinomial(800, shares, 1000).astype(float)
     p_values = [shift_p_value(first, second) for first, second in zip(before, after, strict=True)]
     assert kstest(p_values, "uniform").pvalue > 0.01
     scaled = [stability_index(first, second) * 3000 * 800 / 3800 for first, second in zip(before, after, strict=True)]
@@ -65,10 +65,10 @@ def test_shift_p_value__and_the_index_have_the_distribution_they_should() -> Non
 def test_shift_p_value__of_rare_values_does_not_cry_wolf(share: float) -> None:
     rng = np.random.default_rng(2)
     shares = np.array([1 - 2 * share, share, share])
-    before, after = rng.multinomial(2000, shares, 1500).astype(float), rng.multinomial(500, shares, 1500).astype(float)
+    before, after = rng.multinomial(2000, shares, 800).astype(float), rng.multinomial(500, shares, 800).astype(float)
     found = np.array([shift_p_value(first, second) for first, second in zip(before, after, strict=True)])
     for level in (0.05, 0.005):
-        assert np.mean(found < level) < level + 4 * math.sqrt(level / 1500)
+        assert np.mean(found < level) < level + 4 * math.sqrt(level / 800)
 
 
 def test_share_at_least__is_clopper_and_pearsons() -> None:

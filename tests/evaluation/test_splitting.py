@@ -53,7 +53,7 @@ def groups_of(dataset: Dataset) -> set[int]:
     return {int(value) for number in range(dataset.layout.n_blocks) for value in dataset.read(number)["group"]}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(40, 300),
     more=st.integers(1, 200),

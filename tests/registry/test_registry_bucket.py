@@ -6,9 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import s3fs
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from protodask import load_model
@@ -41,7 +43,15 @@ def server() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
+    put, one_at_a_time = S3Response.put_object, threading.Lock()
+
+    def put_object(*values: Any) -> Any:
+        with one_at_a_time:
+            return put(*values)
+
     with pytest.MonkeyPatch.context() as patch:
+        # The real one looks at a condition and writes in one step; this one may let another request in between.
+        patch.setattr(S3Response, "put_object", put_object)
         for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
             patch.setenv(name, value)
         patch.delenv("AWS_PROFILE", raising=False)

@@ -1,0 +1,52 @@
+"""What a step would take, without taking it, and without waiting for NumPy and Zarr."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protodask.data.ingest import ingest
+from protodask.pipeline.new_sources import news_of_ingest
+from protodask.pipeline.steps import IngestStep
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for number in range(2):
+        rows = "".join(f"{100 * number + row},{'yes' if row % 2 else 'no'}\n" for row in range(40))
+        (folder / f"{number}.csv").write_text("x,y\n" + rows)
+    return folder
+
+
+def test_news_of_ingest__says_what_a_step_would_take(inbox: Path) -> None:
+    step = IngestStep(sources=("inbox",), out="data.zarr", target="y", new=True)
+    assert news_of_ingest(step) == "2 new files"
+    ingest("inbox", "data.zarr", target="y", new=True)
+    assert news_of_ingest(step) is None
+    (inbox / "late.csv").write_text("x,y\n7000,yes\n")
+    assert news_of_ingest(step) == "1 new file"
+    assert news_of_ingest(IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr")) == "1 new file"
+    assert news_of_ingest(IngestStep(sources=("data.zarr",), out="b.zarr", new=True)) == "80 new rows of 1 dataset"
+    assert news_of_ingest(IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True)) == "1 new file"
+    assert news_of_ingest(IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600)) is None
+
+
+def test_news_of_ingest__is_light(inbox: Path) -> None:
+    ingest("inbox", "data.zarr", target="y", new=True)
+    code = """
+import sys
+from protodask.pipeline.new_sources import news_of_ingest
+from protodask.pipeline.steps import IngestStep
+found = news_of_ingest(IngestStep(sources=("inbox", "data.zarr"), out="data.zarr", new=True))
+print(found, [name for name in ("numpy", "zarr", "pandas", "dask", "sklearn") if name in sys.modules])
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120, env=environment)
+    assert said.strip() == "None []"
