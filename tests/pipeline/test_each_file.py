@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -345,13 +346,14 @@ def test_score_each_file__file_that_grows_meanwhile_waits(
     monkeypatch.setattr(file_parts, "is_small", lambda *_: not large)
     monkeypatch.setattr(module, "is_small", lambda *_: not large)
     model = model_of()
-    write = file_parts._write
+    write, once = file_parts._write, threading.Lock()
 
     def growing(*values: Any, **named: Any) -> None:
         write(*values, **named)
-        if path.read_text() == content_of(0):
-            with path.open("a") as file:
-                file.write("more,1,2\n")
+        with once:  # both files are written at the same time
+            if path.read_text() == content_of(0):
+                with path.open("a") as file:
+                    file.write("more,1,2\n")
 
     monkeypatch.setattr(file_parts, "_write", growing)
     first = run(folder, engine, model)
