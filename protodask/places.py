@@ -13,13 +13,16 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z][A-Za-z0-9+.\-]*)*://")
+_NAME = r"[A-Za-z][A-Za-z0-9+.\-]{0,31}"
+"""Longer names of schemes there are not, and looking for longer ones takes time that grows with the square of a word."""
+
+_SCHEME = re.compile(rf"{_NAME}(?:::{_NAME}){{0,7}}://")
 
 _END = r"\s'\"<>|\\^`{}"
 _URL = re.compile(rf"{_SCHEME.pattern}[^{_END}]*")
 """Where a URL ends in running text is a guess; a character too many is hidden rather than one too few."""
 
-_USER = re.compile(rf"(?<![\w*])[\w.+%\-]+:[^{_END}:/@]+@(?=[\w\[])")
+_USER = re.compile(rf"(?<![\w.+%\-*])[\w.+%\-]+:[^{_END}:/@]+@(?=[\w\[])")
 """A user with a password in front of a host, where a library left out the rest of the URL."""
 
 _VALUE = re.compile(r"(?P<name>[^=&;]*)=(?P<value>[^&;]*)")

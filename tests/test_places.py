@@ -69,3 +69,14 @@ def test_mask_text__hides_users_with_a_password_whose_url_was_taken_apart() -> N
     assert mask_text("No such file: /user:secret@bucket/x") == "No such file: /***@bucket/x"
     for plain in ("at 10:30, me@work", "File x.py: 3", "key: value@host", "a:b", "tls://10.0.0.1:8786"):
         assert mask_text(plain) == plain
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 300_000, "a.b+" * 80_000, "x::" * 100_000, "a:" * 100_000, "x" * 200_000 + "@y"]
+)
+def test_mask_text__of_a_long_word_takes_no_long_time(text: str) -> None:
+    assert mask_text(text) == text
+
+
+def test_mask_text__of_a_scheme_that_is_too_long() -> None:
+    assert "secret" not in mask_text("x" * 100 + "://key:secret@bucket/place")

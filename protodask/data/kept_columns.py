@@ -55,6 +55,8 @@ def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:
     """The columns of a pandas frame that are handed on, as an Arrow table; `untyped` ones are text or numbers."""
     import pyarrow
 
+    if absent := [name for name in kept.names if name not in frame.columns]:
+        raise InputError(f"The table lacks {absent[0]!r}, a column to keep.", "Keep columns that all tables have.")
     columns: dict[str, Any] = {}
     for name in kept.names:
         if untyped:

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import io
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from protodask.data import Column, table_source
 from protodask.data.kept_columns import KEPT, pack, unpack
+from protodask.data.small_files import encode_file
 from protodask.errors import InputError
 
 # What dask.dataframe does inside where Parquet files were not written by pandas.
@@ -173,3 +175,15 @@ def test_kept__dropped_column_is_kept_all_the_same(tmp_path: Path) -> None:
 def test_pack__is_undone_by_unpack() -> None:
     table = every_type().drop_columns(["c"])
     assert unpack(pack([table.slice(0, 1), table.slice(1)])).equals(table)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_kept__column_that_a_small_file_lacks_is_named(name: str) -> None:
+    frame, buffer = pd.DataFrame({"a": [1.0, 2.0]}), io.BytesIO()
+    if name.endswith(".csv"):
+        frame.to_csv(buffer, index=False)
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0]}), buffer)
+    options: dict[str, Any] = {"target_name": "y", "dropped": (), "unseen": "error", "dtype": "float32"}
+    with pytest.raises(InputError, match="lacks 'id', a column to keep. Keep columns that all tables have"):
+        encode_file(buffer.getvalue(), name, (Column("a", "numeric"),), keep=("id",), **options)
