@@ -14,7 +14,7 @@ from urllib.parse import unquote
 HIDDEN = "***"
 
 _NAME = r"[A-Za-z][A-Za-z0-9+.\-]{0,31}"
-"""Longer names of schemes there are not, and looking for longer ones takes time that grows with the square of a word."""
+"""No scheme has a longer name, and looking for longer ones takes time that grows with the square of a word."""
 
 _SCHEME = re.compile(rf"{_NAME}(?:::{_NAME}){{0,7}}://")
 
