@@ -19,7 +19,6 @@ from protodask.data.checksums import hash_json
 from protodask.data.records import Fields, RecordKind, describe_columns, recognize, seal, unseal
 from protodask.data.schema import (
     FEATURES,
-    FORMAT_NAME,
     FORMAT_VERSION,
     GROUP,
     INCLUSION,
@@ -30,6 +29,7 @@ from protodask.data.schema import (
     Variable,
 )
 from protodask.data.segments import MAX_SEGMENTS
+from protodask.data.storage import DATASET
 from protodask.data.summary import Summary
 from protodask.engine import Block
 from protodask.errors import FormatError
@@ -50,7 +50,7 @@ INGEST_AGAIN = "Ingest the data again, or restore the dataset from a copy."
 
 RECORD = RecordKind(
     "dataset",
-    FORMAT_NAME,
+    DATASET.format,
     FORMAT_VERSION,
     "Make one with `protodask ingest` or `protodask sample-data`.",
     INGEST_AGAIN,
@@ -210,7 +210,7 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
     """The JSON object written as the attributes of the dataset's group."""
     summary = metadata.summary
     record = {
-        "format": FORMAT_NAME,
+        "format": DATASET.format,
         "version": metadata.version,
         "n_rows": metadata.n_rows,
         "block_rows": metadata.block_rows,
@@ -266,7 +266,7 @@ def require_storable(metadata: Metadata) -> None:
 
 def unfinished_attributes() -> dict[str, Any]:
     """What stands in a dataset that is being written in place."""
-    return {"format": FORMAT_NAME, "version": 1, "n_rows": 0}
+    return {"format": DATASET.format, "version": 1, "n_rows": 0}
 
 
 def from_attributes(attributes: object, where: str) -> Metadata:

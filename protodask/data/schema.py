@@ -11,11 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.storage import DATASET
 from protodask.engine.blocks import Block
 from protodask.errors import InputError
 
-FORMAT_NAME = DATASET.format
 FORMAT_VERSION = 3
 """The newest form of a dataset: 3 says where its rows are from, 2 has groups. What has neither is written as version 1,
 which older readers know.

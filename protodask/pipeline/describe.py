@@ -14,9 +14,8 @@ from protodask.data.bounded import file_status
 from protodask.data.records import describe_columns, recognize, unseal
 from protodask.data.references import follow
 from protodask.data.registry_state import read_state
-from protodask.data.schema import FORMAT_NAME
 from protodask.data.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
-from protodask.data.storage import is_url, locate, read_attributes, read_marker
+from protodask.data.storage import DATASET, is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.budget_places import describe_budget, describe_budget_run, is_budget_run
@@ -48,7 +47,7 @@ def _describe(path: str) -> dict[str, Any]:
             return describe_run(where)
     record = read_marker(where) or read_attributes(where)
     match record.get("format") if isinstance(record, dict) else None:
-        case str(name) if name == FORMAT_NAME:
+        case str(name) if name == DATASET.format:
             return Dataset.open(where).describe()
         case str(name) if name == MODEL.format:
             return describe_model(load_model(where), where)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
 from protodask.data.encoding import Unseen
-from protodask.data.schema import FORMAT_NAME
-from protodask.data.storage import is_url, locate, read_attributes
+from protodask.data.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
@@ -31,7 +30,7 @@ def is_dataset(path: str) -> bool:
         attributes = read_attributes(where)
     except StorageError:
         return False
-    return isinstance(attributes, dict) and attributes.get("format") == FORMAT_NAME
+    return isinstance(attributes, dict) and attributes.get("format") == DATASET.format
 
 
 def rows_to_predict(
