@@ -75,8 +75,10 @@ INPUTS: Mapping[type, tuple[str, ...]] = {
 
 
 def outputs(step: Step) -> tuple[str, ...]:
-    """The places that a step writes, the principal one first."""
-    return tuple(_places(step, OUTPUTS[type(step)]))
+    """The places that a step writes, the principal one first: `./model/` is `model`, so that its record is found."""
+    return tuple(
+        place.rstrip("/") if is_url(place) else os.path.normpath(place) for place in _places(step, OUTPUTS[type(step)])
+    )
 
 
 def inputs(step: Step) -> tuple[str, ...]:
