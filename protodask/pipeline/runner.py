@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from protodask._version import __version__
 from protodask.data.locations import is_url, locate
-from protodask.errors import InputError, OutputExistsError, ProtodaskError
+from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
 from protodask.pipeline.run_events import (
@@ -251,6 +251,11 @@ class _Run:
         began = time.monotonic()
         try:
             result = _appended(plan) if _has_appended(plan, found) else self.perform(self._prepared(plan, found, state))
+        except NothingYetError:  # what looked new has no rows, or is being changed
+            state.nothing_came(plan.record)
+            self.listen(StepFresh(step))
+            self._wait(plan, step)
+            return None
         except ProtodaskError as error:
             self._note_failure(plan, state)
             told = self._at_step(plan, error)

@@ -108,7 +108,7 @@ class State:
         self._write(f"{name}.begun.json", {**begun.__dict__})
 
     def nothing_came(self, name: str) -> None:
-        """Note that a step that had begun has failed, and left its outputs as they were."""
+        """Note that a step that had begun has ended, and left its outputs as they were."""
         self._forget_begun(name)
 
     def done(self, name: str, record: StepRecord) -> None:

@@ -144,6 +144,26 @@ def test_record__of_a_place_in_other_words(engine: Engine, tmp_path: Path) -> No
     assert _rows(tmp_path) == 200
 
 
+def test_new__files_without_rows_are_waited_for(engine: Engine, tmp_path: Path) -> None:
+    inbox, new, copy = tmp_path / "inbox", str(tmp_path / "new.zarr"), str(tmp_path / "rows.zarr")
+    inbox.mkdir()
+    known = str(tmp_path / "known.zarr")
+    perform(IngestStep((_table(tmp_path, "known", 20),), known, target="outcome", new=True), engine)
+    steps = (
+        IngestStep((str(inbox),), new, target="outcome", unless_in=known),
+        IngestStep((new,), copy, new=True),
+    )
+    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "waits"]
+    (inbox / "nothing.csv").write_text("x,y,outcome\n")
+    for _ in range(2):
+        outcome = _run(pipeline, engine)
+        assert (outcome.status, _statuses(outcome)) == ("fresh", ["waits", "waits"])
+    _table(inbox, "some", 30)
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _rows(tmp_path) == 30
+
+
 def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: Engine, tmp_path: Path) -> None:
     """Which one that is does not make it stale, as the last step writes it; but it cannot go on from the old one."""
     data, start, out = (str(tmp_path / name) for name in ("rows.zarr", "start.zarr", "model.zarr"))
