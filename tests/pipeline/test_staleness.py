@@ -197,6 +197,7 @@ def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
     from protodask.pipeline import runner
 
     data, out = str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr")
+    perform(SampleDataStep("checker", 100, data), engine)
     step = FitStep(data, out, candidates=20)
     pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))
 
@@ -213,6 +214,9 @@ def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
             raise Killed
 
     monkeypatch.setattr(runner, "_remove_unfinished", remove)
+    with pytest.raises(Killed):
+        run_pipeline(pipeline, killed, check=lambda pipeline: None)
+    assert not removals, "the same fit goes on from it"
     other = replace(pipeline, steps=(replace(step, candidates=30),))
     for _ in range(2):
         with pytest.raises(Killed):
