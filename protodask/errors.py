@@ -28,6 +28,10 @@ class InputError(ProtodaskError, ValueError):
     """Data or a setting that cannot be used."""
 
 
+class NothingYetError(InputError):
+    """What there is to work on has not come yet: in a scheduled pipeline, a matter of time."""
+
+
 class FormatError(ProtodaskError, ValueError):
     """A stored dataset, model or run that is damaged, foreign or written by a newer version."""
 

@@ -25,7 +25,7 @@ from protodask.data.storage import check_free, is_taken, locate, sweep
 from protodask.data.tables import Encoder, TableSource
 from protodask.data.writer import write_dataset
 from protodask.engine import Engine, EngineLike, Layout, choose_block_rows, open_engine
-from protodask.errors import InputError, ProtodaskError, StorageError, some
+from protodask.errors import InputError, NothingYetError, ProtodaskError, StorageError, some
 from protodask.places import mask
 
 
@@ -110,7 +110,7 @@ def _places(sources: Any) -> list[str]:
 def _unchanged(where: str, places: Sequence[str], opened: _Opened) -> Dataset:
     dataset = opened.at(where)
     if dataset is None:
-        raise InputError(
+        raise NothingYetError(
             f"There is nothing new in {some([mask(place) for place in places])}, and no dataset at {where} yet.",
             "Repeat once there are files with rows.",
         )

@@ -299,18 +299,20 @@ def _name_below(source: str, path: str) -> str:
 def _objects(source: str, settle: float) -> Iterator[SourceFile]:
     now = time.time_ns()
     for path, details in _remote(source, detailed=True):
-        modified = _modified_ns(details)
+        modified = modified_ns(details)
         if details and abs(now - modified) >= settle * 1e9:
             size = int(details.get("size") or 0)
-            yield SourceFile(path, _name_below(source, path), size, modified, _object_version(details))
+            yield SourceFile(path, _name_below(source, path), size, modified, object_version(details))
 
 
-def _object_version(details: dict[str, Any]) -> str:
+def object_version(details: dict[str, Any]) -> str:
+    """What tells an object in a store from others that had its name, or nothing where the store does not say."""
     tag = details.get("ETag") or details.get("etag")
     return f"{details.get('size')}-{tag}" if tag else ""
 
 
-def _modified_ns(details: dict[str, Any]) -> int:
+def modified_ns(details: dict[str, Any]) -> int:
+    """When an object was changed, in nanoseconds since 1970, or 0 where the store does not say."""
     for key in ("LastModified", "last_modified", "mtime", "updated", "created"):
         value = details.get(key)
         if isinstance(value, datetime):

@@ -84,11 +84,8 @@ def dry_run(pipeline: Pipeline, part: Part = WHOLE, estimate: Estimate | None = 
 
 
 def _verdict(plan: Planned, changing: list[Planned], state: State, part: Part) -> tuple[Verdict, str]:
-    before = [
-        other.name
-        for other in changing
-        if any(holds(out, place) for out in other.writes for place in inputs(plan.step))
-    ]
+    places = (*inputs(plan.step), *(plan.writes if plan.grows else ()))
+    before = [other.name for other in changing if any(holds(out, place) for out in other.writes for place in places)]
     if part.forced:
         return "to do", "it was asked for"
     try:

@@ -11,12 +11,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from protodask.data.locations import is_url, storage_errors
 from protodask.data.references import is_reference, reference_fingerprint
 from protodask.data.registry_state import REGISTRY_FILE, read_state
-from protodask.data.source_files import is_table_path, source_files
+from protodask.data.source_files import is_table_path, modified_ns, object_version, source_files
 from protodask.data.storage import DATASET, MARKER, find_group, locate
 from protodask.errors import StorageError
 
@@ -24,6 +24,9 @@ READ_BYTES = 4 * 2**20
 """Files up to this size are told by their content: settings, scores, small tables. Hashing this much takes 10 ms."""
 
 DIGEST_BYTES = 16
+
+OURS = "protodask-"
+"""How the formats of this package begin."""
 
 REGISTRY = "registry"
 """Of all registries: the move of an alias, such as a rollback by hand, gives nobody a reason to publish again."""
@@ -49,9 +52,24 @@ def _of_url(where: str) -> str | None:
     if is_table_path(where) or glob.has_magic(where):
         return _of_tables(where)
     _, attributes = find_group(where)
-    if attributes is None:
-        return REGISTRY if read_state(where) is not None else None
-    return _of_attributes(attributes)
+    if _is_ours(attributes):
+        return _of_attributes(attributes)
+    return REGISTRY if read_state(where) is not None else _of_objects(where)
+
+
+def _of_objects(where: str) -> str | None:
+    """Of objects of others at or below a URL: their names, and what the store tells them apart by."""
+    import fsspec
+
+    with storage_errors(where, "looking at"):
+        store, path = fsspec.core.url_to_fs(where)
+        store.invalidate_cache()  # another process may have written since
+        found = store.find(path, detail=True)
+    told = [
+        f"{name} {details.get('size')} {object_version(details) or modified_ns(details)}"
+        for name, details in sorted(found.items())
+    ]
+    return f"objects {_digest(told)}" if told else None
 
 
 def _of_folder(where: str) -> str:
@@ -59,7 +77,7 @@ def _of_folder(where: str) -> str:
         _, attributes = find_group(where)
     except StorageError:
         attributes = None
-    if attributes:
+    if _is_ours(attributes):
         return _of_attributes(attributes)
     if os.path.isfile(os.path.join(where, REGISTRY_FILE)):
         return REGISTRY
@@ -71,12 +89,16 @@ def _of_folder(where: str) -> str:
     return _of_tables(where) or f"folder {_digest(_listing(where))}"
 
 
-def _of_attributes(attributes: Any) -> str:
-    record = attributes if isinstance(attributes, dict) else {}
-    fingerprint = record.get("fingerprint")
-    if record.get("format") == DATASET.format and isinstance(fingerprint, str):
+def _is_ours(attributes: object) -> TypeGuard[dict[str, Any]]:
+    """Whether attributes are of what this package writes, and so change whenever its content does."""
+    return isinstance(attributes, dict) and str(attributes.get("format")).startswith(OURS)
+
+
+def _of_attributes(attributes: dict[str, Any]) -> str:
+    fingerprint = attributes.get("fingerprint")
+    if attributes["format"] == DATASET.format and isinstance(fingerprint, str):
         return f"dataset {fingerprint}"
-    return f"{record.get('format', 'group')} {_digest([json.dumps(attributes, sort_keys=True)])}"
+    return f"{attributes['format']} {_digest([json.dumps(attributes, sort_keys=True)])}"
 
 
 def _of_tables(where: str) -> str | None:

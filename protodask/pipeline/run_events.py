@@ -76,6 +76,8 @@ class StepFailed:
     step: StepIdentity
     seconds: float
     error: ProtodaskError
+    result: Result | None = None
+    """What it left behind nevertheless, such as the files that it scored besides those that it could not."""
 
 
 @dataclass(frozen=True)

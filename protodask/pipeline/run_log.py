@@ -77,7 +77,8 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             return "step-done", "info", {**_step(event.step), **_seconds(event.seconds), "result": result}
         case StepFailed():
             said = {"message": str(event.error), "error": type(event.error).__name__}
-            return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said}
+            result = {} if event.result is None else {"result": compact(event.result.describe())}
+            return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said, **result}
         case GateRefused():
             answer = {
                 "message": " ".join(event.reasons),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from protodask._version import __version__
 from protodask.errors import ProtodaskError
@@ -24,6 +24,9 @@ from protodask.pipeline.run_events import (
     StepIdentity,
 )
 from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.pipeline.results import Result
 
 VERSION = Family("protodask_version", "1, with the version that did the latest run.")
 STATUS = Family("protodask_run_status", "1 for the way in which the latest run ended, 0 for the others.")
@@ -115,21 +118,27 @@ def _hear(event: RunEvent, heard: _Heard) -> None:
             if result is not None:
                 heard.replace(step, result)
         case StepDone(step, seconds, result):
-            described = result.describe()
             heard.put(step, STEP_PERFORMED, 1)
             heard.put(step, STEP_FAILED, 0)
             heard.put(step, STEP_DURATION, seconds)
-            rows = rows_of(described)
-            if rows is not None:
-                heard.put(step, STEP_ROWS, rows)
-                if seconds > 0:
-                    heard.put(step, STEP_SPEED, rows / seconds)
-            heard.replace(step, described)
-        case StepFailed(step, seconds, _):
+            _hear_result(step, seconds, result, heard)
+        case StepFailed(step, seconds, _, result):
             heard.put(step, STEP_PERFORMED, 1)
             heard.put(step, STEP_FAILED, 1)
+            if result is not None:
+                _hear_result(step, seconds, result, heard)
         case GateRefused(step):
             heard.put(step, GATE_PASSED, 0)
+
+
+def _hear_result(step: StepIdentity, seconds: float, result: Result, heard: _Heard) -> None:
+    described = result.describe()
+    rows = rows_of(described)
+    if rows is not None:
+        heard.put(step, STEP_ROWS, rows)
+        if seconds > 0:
+            heard.put(step, STEP_SPEED, rows / seconds)
+    heard.replace(step, described)
 
 
 def _write(path: str, event: RunEnded, heard: _Heard) -> None:

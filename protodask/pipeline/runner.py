@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from protodask._version import __version__
 from protodask.data.locations import is_url, locate
-from protodask.errors import InputError, OutputExistsError, ProtodaskError
+from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
 from protodask.pipeline.run_events import (
@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # results take long to import, and a run without work has non
     from protodask.pipeline.results import Result
 
 Performer = Callable[[Step], "Result"]
+
+TRAINING = (FitStep, TuneStep, BudgetStep, RobustFitStep)
+"""The steps that go on inside, from a run directory."""
 
 Done = Literal["done", "fresh", "waits", "left out", "not looked at"]
 """What became of a step: it was done, it was fresh, it waits for something that has not come yet, a gate's no came
@@ -247,12 +250,19 @@ class _Run:
         self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
         began = time.monotonic()
         try:
-            result = self.perform(self._prepared(plan, found, state))
+            result = _appended(plan) if _has_appended(plan, found) else self.perform(self._prepared(plan, found, state))
+        except NothingYetError:  # what looked new has no rows, or is being changed
+            state.nothing_came(plan.record)
+            self.listen(StepFresh(step))
+            self._wait(plan, step)
+            return None
         except ProtodaskError as error:
+            self._note_failure(plan, state)
             told = self._at_step(plan, error)
-            self.listen(StepFailed(step, time.monotonic() - began, told))
+            self.listen(StepFailed(step, time.monotonic() - began, told, _left_behind(error)))
             raise told from error
         except Exception as error:
+            self._note_failure(plan, state)
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
             failure = ProtodaskError(said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
@@ -269,7 +279,7 @@ class _Run:
                 settings_of(plan.step),
                 {place: identity(place) for place in plan.writes},
                 seconds,
-                datetime.now(UTC).isoformat(timespec="seconds"),
+                _now().isoformat(timespec="microseconds"),
                 described,
                 __version__,
                 refused or (),
@@ -285,12 +295,24 @@ class _Run:
 
     def _prepared(self, plan: Planned, found: Look, state: State) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
-        own = all(_is_own(place, found) for place in plan.writes if not plan.grows)
+        own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
+        begun = Begun(
+            found.key,
+            {place: identity(place) for place in inputs(plan.step)} if isinstance(plan.step, TRAINING) else {},
+            {place: identity(place) for place in plan.writes} if plan.appends else {},
+        )
+        if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
+            _remove_unfinished(plan.step)  # before the note of them is lost
         if own or plan.overwrites:
-            state.begin(plan.record, Begun(found.key))
-        if found.begun is not None and found.begun.key != found.key:
-            _remove_unfinished(plan.step)
+            state.begin(plan.record, begun)
         return plan.overwriting() if own else plan.step
+
+    def _note_failure(self, plan: Planned, state: State) -> None:
+        """Let an append that failed be done again, whoever else adds to the dataset meanwhile."""
+        begun = state.begun(plan.record) if plan.appends else None
+        with suppress(ProtodaskError):
+            if begun is not None and all(identity(place) == begun.outputs.get(place) for place in plan.writes):
+                state.nothing_came(plan.record)
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
@@ -319,12 +341,36 @@ def _refused(result: Result) -> tuple[str, ...] | None:
     return None
 
 
-def _is_own(place: str, found: Look) -> bool:
-    """Whether a step may write to a place: nothing is there, or what it put there itself and nobody changed."""
+def _left_behind(error: ProtodaskError) -> Result | None:
+    from protodask.pipeline.each_file import FilesFailedError
+
+    return error.result if isinstance(error, FilesFailedError) else None
+
+
+def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
+    """Whether a step may write to a place: nothing is there, or what the pipeline put there and nobody changed."""
     now = identity(place)
     if now is None or found.begun is not None:
         return True
-    return found.record is not None and found.record.outputs.get(place) == now
+    records = [found.record, *(state.record(name) for name in plan.beside)]
+    if any(record is not None and record.outputs.get(place) == now for record in records):
+        return True
+    return place in plan.shared and any(state.begun(name) is not None for name in plan.beside)  # it was killed
+
+
+def _has_appended(plan: Planned, found: Look) -> bool:
+    """Whether an append was killed after its rows were committed, and before that was noted."""
+    if not plan.appends or found.begun is None or found.begun.key != found.key:
+        return False
+    before = found.begun.outputs
+    return all(before.get(place) is not None and identity(place) not in (None, before[place]) for place in plan.writes)
+
+
+def _appended(plan: Planned) -> Result:
+    from protodask.data.dataset import Dataset
+    from protodask.pipeline.results import DatasetWritten
+
+    return DatasetWritten(Dataset.open(plan.writes[0]))
 
 
 def _remove_unfinished(step: Step) -> None:
@@ -332,7 +378,7 @@ def _remove_unfinished(step: Step) -> None:
     from protodask.pipeline.settings import run_directory
     from protodask.prototypes.own_folder import own_folder
 
-    if isinstance(step, FitStep | TuneStep | BudgetStep | RobustFitStep) and step.run_dir is None:
+    if isinstance(step, TRAINING) and step.run_dir is None:
         with suppress(InputError):
             place = locate(run_directory(step.out, None))
             if not is_url(place) and os.path.isdir(place):

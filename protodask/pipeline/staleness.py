@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -42,6 +42,10 @@ class Planned:
     writes: tuple[str, ...]
     shared: frozenset[str]
     """Of what it writes, what other steps of the pipeline write, too."""
+    beside: tuple[str, ...] = ()
+    """Names of the records of those steps that add to it."""
+    base: str | None = None
+    """Name of the record of the step before it that makes what this one adds to."""
 
     @property
     def kind(self) -> str:
@@ -61,13 +65,12 @@ class Planned:
     @property
     def grows(self) -> bool:
         """Whether it adds to what it writes; that others do so, too, does not make it stale."""
-        match self.step:
-            case IngestStep():
-                return self.step.append or self.step.new
-            case PredictStep():
-                return self.step.each_file
-            case _:
-                return isinstance(self.step, PublishStep)
+        return _grows(self.step)
+
+    @property
+    def appends(self) -> bool:
+        """Whether it adds the same rows once more whenever it is done."""
+        return isinstance(self.step, IngestStep) and self.step.append and not self.step.new
 
     @property
     def overwrites(self) -> bool:
@@ -76,7 +79,7 @@ class Planned:
 
     def overwriting(self) -> Step:
         """The step told to replace what lies at its place, if that is what it does and not add to it."""
-        return self.step if self.grows or isinstance(self.step, PublishStep) else replace(self.step, overwrite=True)
+        return self.step if isinstance(self.step, PublishStep) or self.grows else replace(self.step, overwrite=True)
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,16 @@ class Look:
         return self.why is None
 
 
+def _grows(step: Step) -> bool:
+    match step:
+        case IngestStep():
+            return step.append or step.new
+        case PredictStep():
+            return step.each_file
+        case _:
+            return isinstance(step, PublishStep)
+
+
 def settings_of(step: Step) -> dict[str, Any]:
     """The settings that count, as plain values."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
@@ -105,27 +118,42 @@ def settings_of(step: Step) -> dict[str, Any]:
 def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
     """The steps with what they read and write."""
     written = [outputs(step) for step in pipeline.steps]
-    seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    records = _record_names(pipeline.steps, written)
     found = []
     for position, step in enumerate(pipeline.steps):
-        kind, own = step_name(step), written[position]
+        own = written[position]
         later = [place for places in written[position:] for place in places]
-        others = [place for other, places in enumerate(written) if other != position for place in places]
         reads = tuple(place for place in inputs(step) if not any(holds(place_later, place) for place_later in later))
-        shared = frozenset(place for place in own if any(holds(place, other) for other in others))
+        sharing = {
+            other: both
+            for other, places in enumerate(written)
+            if other != position and (both := [place for place in own if any(holds(place, one) for one in places)])
+        }
+        bases = [other for other in sharing if other < position and not _grows(pipeline.steps[other])]
         found.append(
             Planned(
                 position + 1,
                 pipeline.name(position + 1),
                 step,
-                record_name(kind, own, settings_of(step), seen[kind, own]),
+                records[position],
                 reads,
                 own,
-                shared,
+                frozenset(place for places in sharing.values() for place in places),
+                tuple(records[other] for other in sharing if _grows(pipeline.steps[other])),
+                records[bases[-1]] if bases and _grows(step) else None,
             )
         )
-        seen[kind, own] += 1
     return tuple(found)
+
+
+def _record_names(steps: Sequence[Step], written: Sequence[tuple[str, ...]]) -> list[str]:
+    seen: Counter[str] = Counter()
+    names = []
+    for step, own in zip(steps, written, strict=True):
+        first = record_name(step_name(step), own, settings_of(step), 0)
+        names.append(record_name(step_name(step), own, settings_of(step), seen[first]))
+        seen[first] += 1
+    return names
 
 
 def look(plan: Planned, state: State) -> Look:
@@ -136,6 +164,9 @@ def look(plan: Planned, state: State) -> Look:
         key = _key(plan.kind, settings, {})
         return Look(_what_is_new(plan.step), key, {}, record, begun)
     found = {place: identity(place) for place in plan.reads}
+    if plan.base is not None:  # made anew, it has nothing of what was added to it
+        base = state.record(plan.base)
+        found |= dict.fromkeys(plan.shared, None if base is None else f"made {base.ended}")
     key = _key(plan.kind, settings, found)
     return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
 

@@ -60,7 +60,10 @@ class Begun:
     """A step that has begun and may not have ended."""
 
     key: str
+    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place that it was to read, of those, too, that do not count for the key."""
     outputs: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place that it was to write, before it did."""
 
 
 def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any], occurrence: int) -> str:
@@ -95,17 +98,25 @@ class State:
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""
         values = self._read(f"{name}.begun.json")
-        if values is None or not isinstance(values.get("key"), str) or not isinstance(values.get("outputs"), dict):
+        if values is None or not isinstance(values.get("key"), str):
             return None
-        return Begun(values["key"], values["outputs"])
+        read, written = values.get("inputs"), values.get("outputs")
+        return Begun(values["key"], read, written) if isinstance(read, dict) and isinstance(written, dict) else None
 
     def begin(self, name: str, begun: Begun) -> None:
         """Note that a step begins: whatever lies at its outputs from now on is its own."""
-        self._write(f"{name}.begun.json", {"key": begun.key, "outputs": dict(begun.outputs)})
+        self._write(f"{name}.begun.json", {**begun.__dict__})
+
+    def nothing_came(self, name: str) -> None:
+        """Note that a step that had begun has ended, and left its outputs as they were."""
+        self._forget_begun(name)
 
     def done(self, name: str, record: StepRecord) -> None:
         """Note that a step was done."""
         self._write(f"{name}.json", {**record.__dict__, "refused": list(record.refused)})
+        self._forget_begun(name)
+
+    def _forget_begun(self, name: str) -> None:
         with storage_errors(self.folder, "writing"), suppress(FileNotFoundError):
             os.unlink(self._path(f"{name}.begun.json"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
+from protodask.data.locations import is_url, locate
+from protodask.data.references import split_reference
 from protodask.pipeline.steps import (
     BudgetStep,
     CalibrateStep,
@@ -73,8 +75,10 @@ INPUTS: Mapping[type, tuple[str, ...]] = {
 
 
 def outputs(step: Step) -> tuple[str, ...]:
-    """The places that a step writes, the principal one first."""
-    return tuple(_places(step, OUTPUTS[type(step)]))
+    """The places that a step writes, the principal one first: `./model/` is `model`, so that its record is found."""
+    return tuple(
+        place.rstrip("/") if is_url(place) else os.path.normpath(place) for place in _places(step, OUTPUTS[type(step)])
+    )
 
 
 def inputs(step: Step) -> tuple[str, ...]:
@@ -102,4 +106,10 @@ def holds(output: str, place: str) -> bool:
 
 
 def _normal(place: str) -> str:
-    return place.rstrip("/") if "://" in place else os.path.abspath(place).replace(os.sep, "/")
+    """One text for all ways to write a place; links are followed, also that of a registry in front of a version."""
+    reference = split_reference(place)
+    if reference is not None:
+        ending = "" if reference.name is None else f":{reference.name}"
+        return f"{_normal(reference.registry)}@{reference.version}{ending}"
+    where = locate(place)
+    return where if is_url(where) else os.path.realpath(where).replace(os.sep, "/")

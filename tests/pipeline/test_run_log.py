@@ -170,6 +170,12 @@ def test_log__any_names_and_numbers_are_one_line_of_strict_json(name: str, messa
     assert _strict(lines[1])["result"]["rows"] == (seconds if math.isfinite(seconds) else None)
 
 
+def test_log__what_a_failed_step_did_nevertheless() -> None:
+    failed = InputError("There is no column y.", "Name another.")
+    (record,) = _logged(StepFailed(STEP, 0.5, failed, PredictionsWritten("out.parquet", 70, 2)))
+    assert (record["level"], record["error"], record["result"]["rows"]) == ("error", "InputError", 70)
+
+
 def test_log__long_texts_are_cut() -> None:
     (record,) = _logged(_ended("failed", "x" * 100_000))
     assert len(record["message"]) < 2100

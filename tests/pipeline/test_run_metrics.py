@@ -190,6 +190,17 @@ def test_metrics__a_failure_keeps_the_time_of_the_last_success_and_the_figures(t
     assert ("run_last_success_timestamp_seconds",) not in _run(tmp_path / "other.prom", "failed", ())
 
 
+def test_metrics__what_a_failed_step_did_nevertheless(tmp_path: Path) -> None:
+    described = {"kind": "scored files", "rows": 30, "files": 3, "repeated": 0, "waiting": 0, "failed": 1, "changed": 0}
+    failed = StepFailed(PREDICT, 1.5, InputError("No.", "Yes."), Described("", 0, 0, described=described))
+    found = _run(tmp_path / "score.prom", "failed", [failed])
+    assert found["step_failed", "scoring"] == 1
+    assert found["step_rows", "scoring"] == 30
+    assert found["step_rows_per_second", "scoring"] == 20
+    assert found["files", "scoring", "scored"] == 3
+    assert found["files", "scoring", "failed"] == 1
+
+
 def test_metrics__steps_that_are_gone_go(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     _run(path, "done", WHOLE)

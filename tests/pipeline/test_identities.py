@@ -1,0 +1,75 @@
+"""What lies at a place, told by a short text."""
+
+import os
+from pathlib import Path
+from uuid import uuid4
+
+import fsspec
+import numpy as np
+import pytest
+import zarr
+
+from protodask.data import sample_data
+from protodask.pipeline.identities import identity
+
+
+def test_identity__nothing(tmp_path: Path) -> None:
+    assert identity(str(tmp_path / "none")) is None
+    assert identity(str(tmp_path / "*.csv")) is None
+    assert identity(str(tmp_path / "models@champion")) is None
+
+
+def test_identity__a_small_file_is_told_by_its_content(tmp_path: Path) -> None:
+    place = tmp_path / "costs.yaml"
+    place.write_text("a: 1\n")
+    before = identity(str(place))
+    os.utime(place, (1, 1))
+    assert identity(str(place)) == before
+    place.write_text("a: 2\n")
+    assert identity(str(place)) != before
+
+
+def test_identity__a_folder_of_tables_by_names_and_times(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_text("x\n1\n")
+    found = [identity(str(tmp_path))]
+    (tmp_path / "notes.md").write_text("no table")
+    assert identity(str(tmp_path)) == found[0]
+    os.utime(table, (1, 1))
+    found.append(identity(str(tmp_path)))
+    table.rename(tmp_path / "b.csv")
+    found.append(identity(str(tmp_path)))
+    assert len(set(found)) == 3
+
+
+def test_identity__a_dataset_by_its_fingerprint(tmp_path: Path) -> None:
+    dataset = sample_data("checker", 200, str(tmp_path / "one.zarr"))
+    sample_data("checker", 200, str(tmp_path / "two.zarr"))
+    sample_data("checker", 200, str(tmp_path / "three.zarr"), seed=1)
+    one, two, three = (identity(str(tmp_path / f"{name}.zarr")) for name in ("one", "two", "three"))
+    assert one == two == f"dataset {dataset.key}"
+    assert three != one
+
+
+@pytest.mark.parametrize("title", [None, "rows of others"])
+def test_identity__arrays_of_others_by_what_changes_in_them(title: str | None, tmp_path: Path) -> None:
+    place = tmp_path / "arrays.zarr"
+    group = zarr.open_group(place, mode="w", attributes=None if title is None else {"title": title})
+    features = group.create_array("features", data=np.zeros((10, 2)))
+    before = identity(str(place))
+    assert identity(str(place)) == before is not None
+    features[:] = np.arange(20).reshape(10, 2)
+    assert identity(str(place)) != before
+
+
+def test_identity__objects_of_others_at_a_url() -> None:
+    place = f"memory://{uuid4().hex}"
+    assert identity(f"{place}/x.npy") is None
+    with fsspec.open(f"{place}/x.npy", "wb") as file:
+        file.write(b"12345")
+    before, above = identity(f"{place}/x.npy"), identity(place)
+    assert identity(f"{place}/x.npy") == before is not None
+    with fsspec.open(f"{place}/x.npy", "wb") as file:
+        file.write(b"54321")
+    assert identity(f"{place}/x.npy") != before
+    assert identity(place) != above is not None

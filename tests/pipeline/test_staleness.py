@@ -1,0 +1,243 @@
+"""Steps that add to what others make, and runs that end in between."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protodask.data import Dataset
+from protodask.engine import Engine, thread_engine
+from protodask.errors import OutputExistsError, ProtodaskError
+from protodask.pipeline.definition import Pipeline
+from protodask.pipeline.dry_run import dry_run
+from protodask.pipeline.perform import perform
+from protodask.pipeline.runner import RunOutcome, run_pipeline
+from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep, Step
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return thread_engine(threads=1)
+
+
+class Killed(BaseException):
+    """The process was ended: nothing that follows happens."""
+
+
+def _table(folder: Path, name: str, rows: int) -> str:
+    place = folder / f"{name}.csv"
+    place.write_text("x,y,outcome\n" + "".join(f"{row % 7},{row % 5},{row % 2}\n" for row in range(rows)))
+    return str(place)
+
+
+def _growing(folder: Path) -> Pipeline:
+    """Rows of a, and those of b added to them."""
+    first, second, out = _table(folder, "a", 30), _table(folder, "b", 20), str(folder / "rows.zarr")
+    return Pipeline(
+        "example.yaml",
+        "",
+        {},
+        (
+            IngestStep((first,), out, target="outcome"),
+            IngestStep((second,), out, target="outcome", append=True),
+        ),
+        state=str(folder / "state"),
+    )
+
+
+def _run(pipeline: Pipeline, engine: Engine, kill_after: int | None = None) -> RunOutcome:
+    """Run a pipeline, killed after the step of this number if there is one."""
+    performed = 0
+
+    def do(step: Step) -> Any:
+        nonlocal performed
+        result = perform(step, engine)
+        performed += 1
+        if performed == kill_after:
+            raise Killed
+        return result
+
+    return run_pipeline(pipeline, do)
+
+
+def _statuses(outcome: RunOutcome) -> list[str]:
+    return [entry.status for entry in outcome.steps]
+
+
+def _rows(folder: Path) -> int:
+    return Dataset.open(str(folder / "rows.zarr")).n_rows
+
+
+def test_append__is_done_again_when_what_it_adds_to_is_made_anew(engine: Engine, tmp_path: Path) -> None:
+    pipeline = _growing(tmp_path)
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+    _table(tmp_path, "a", 40)
+    assert [plan.verdict for plan in dry_run(pipeline)] == ["to do", "depends"]
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _rows(tmp_path) == 60
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+
+
+def test_append__is_done_again_when_all_is_lost(engine: Engine, tmp_path: Path) -> None:
+    pipeline = _growing(tmp_path)
+    _run(pipeline, engine)
+    (tmp_path / "rows.zarr").rename(tmp_path / "away.zarr")
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _rows(tmp_path) == 50
+
+
+def test_append__once_when_it_is_killed_before_its_record(engine: Engine, tmp_path: Path) -> None:
+    pipeline = _growing(tmp_path)
+    with pytest.raises(Killed):
+        _run(pipeline, engine, kill_after=2)
+    assert _rows(tmp_path) == 50
+    outcome = _run(pipeline, engine)
+    assert _statuses(outcome) == ["fresh", "done"]
+    assert outcome.steps[1].result is not None
+    assert outcome.steps[1].result["rows"] == 50
+    assert _rows(tmp_path) == 50
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+
+
+def test_append__what_a_killed_one_left_may_be_made_anew(engine: Engine, tmp_path: Path) -> None:
+    pipeline = _growing(tmp_path)
+    with pytest.raises(Killed):
+        _run(pipeline, engine, kill_after=2)
+    _table(tmp_path, "a", 40)
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _rows(tmp_path) == 60
+
+
+def test_append__that_failed_is_no_killed_one(engine: Engine, tmp_path: Path) -> None:
+    """Others add rows between the failure and the next run, and those of the step are not there yet."""
+    pipeline = _growing(tmp_path)
+
+    def fail(step: Step) -> Any:
+        if isinstance(step, IngestStep) and step.append:
+            raise ProtodaskError("The disk was full.", "Free some space.")
+        return perform(step, engine)
+
+    with pytest.raises(ProtodaskError, match="Free some space"):
+        run_pipeline(pipeline, fail)
+    others = IngestStep((_table(tmp_path, "c", 10),), str(tmp_path / "rows.zarr"), target="outcome", append=True)
+    perform(others, engine)
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
+    assert _rows(tmp_path) == 60
+
+
+def test_steps__that_write_to_one_place_by_mistake_are_told_so(engine: Engine, tmp_path: Path) -> None:
+    out = str(tmp_path / "rows.zarr")
+    steps = (SampleDataStep("checker", 100, out), SampleDataStep("checker", 200, out))
+    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    with pytest.raises(OutputExistsError, match="step 2"):
+        _run(pipeline, engine)
+
+
+def test_record__of_a_place_in_other_words(engine: Engine, tmp_path: Path) -> None:
+    first = SampleDataStep("checker", 100, f"{tmp_path}/rows.zarr")
+    pipeline = Pipeline("example.yaml", "", {}, (first,), state=str(tmp_path / "state"))
+    _run(pipeline, engine)
+    other = replace(pipeline, steps=(replace(first, rows=200, out=f"{tmp_path}/./rows.zarr/"),))
+    assert _statuses(_run(other, engine)) == ["done"]
+    assert _rows(tmp_path) == 200
+
+
+def test_new__files_without_rows_are_waited_for(engine: Engine, tmp_path: Path) -> None:
+    inbox, new, copy = tmp_path / "inbox", str(tmp_path / "new.zarr"), str(tmp_path / "rows.zarr")
+    inbox.mkdir()
+    known = str(tmp_path / "known.zarr")
+    perform(IngestStep((_table(tmp_path, "known", 20),), known, target="outcome", new=True), engine)
+    steps = (
+        IngestStep((str(inbox),), new, target="outcome", unless_in=known),
+        IngestStep((new,), copy, new=True),
+    )
+    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "waits"]
+    (inbox / "nothing.csv").write_text("x,y,outcome\n")
+    for _ in range(2):
+        outcome = _run(pipeline, engine)
+        assert (outcome.status, _statuses(outcome)) == ("fresh", ["waits", "waits"])
+    _table(inbox, "some", 30)
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _rows(tmp_path) == 30
+
+
+def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: Engine, tmp_path: Path) -> None:
+    """Which one that is does not make it stale, as the last step writes it; but it cannot go on from the old one."""
+    data, start, out = (str(tmp_path / name) for name in ("rows.zarr", "start.zarr", "model.zarr"))
+    perform(SampleDataStep("checker", 400, data), engine)
+    perform(FitStep(data, start, candidates=20, tolerance=0.01), engine)
+    steps = (
+        FitStep(data, out, candidates=20, tolerance=1e-5, start=start),
+        FitStep(data, start, candidates=30, overwrite=True, tolerance=0.01),
+    )
+    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+
+    def interrupted(step: Step) -> Any:
+        from protodask.prototypes.history import FitEvent, IterationDone
+
+        def stop(event: FitEvent) -> None:
+            if isinstance(event, IterationDone):
+                raise KeyboardInterrupt
+
+        return perform(step, engine, (stop,))
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(pipeline, interrupted)
+    assert (tmp_path / "model.zarr.run").is_dir()
+    perform(FitStep(data, start, candidates=25, overwrite=True, tolerance=0.01), engine)
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+
+
+def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from protodask.pipeline import runner
+
+    data, out = str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr")
+    perform(SampleDataStep("checker", 100, data), engine)
+    step = FitStep(data, out, candidates=20)
+    pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))
+
+    def killed(*arguments: object) -> Any:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run_pipeline(pipeline, killed, check=lambda pipeline: None)
+    removals: list[Step] = []
+
+    def remove(step: Step) -> None:
+        removals.append(step)
+        if len(removals) == 1:
+            raise Killed
+
+    monkeypatch.setattr(runner, "_remove_unfinished", remove)
+    with pytest.raises(Killed):
+        run_pipeline(pipeline, killed, check=lambda pipeline: None)
+    assert not removals, "the same fit goes on from it"
+    other = replace(pipeline, steps=(replace(step, candidates=30),))
+    for _ in range(2):
+        with pytest.raises(Killed):
+            run_pipeline(other, killed, check=lambda pipeline: None)
+    assert len(removals) == 2
+
+
+def test_failure__tells_what_was_done_nevertheless(tmp_path: Path) -> None:
+    from protodask.pipeline.each_file import FilesFailedError, FilesScored
+    from protodask.pipeline.run_events import RunEvent, StepFailed
+
+    left = FilesScored("scores.parquet", (), ("again.csv",), (), (), (), 0)
+
+    def fail(step: Step) -> Any:
+        error = FilesFailedError("1 file cannot be scored: b.csv.", "Mend it.")
+        error.result = left
+        raise error
+
+    pipeline = Pipeline("example.yaml", "", {}, (EvaluateStep("a", "b"),), state=str(tmp_path / "state"))
+    heard: list[RunEvent] = []
+    with pytest.raises(FilesFailedError, match="Mend it"):
+        run_pipeline(pipeline, fail, listen=heard.append, check=lambda pipeline: None)
+    (failed,) = (event for event in heard if isinstance(event, StepFailed))
+    assert failed.result is left
