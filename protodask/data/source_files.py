@@ -73,6 +73,8 @@ def source_files(source: str, settle: float = 0.0) -> tuple[SourceFile, ...]:
 
     A folder or a glob may have none.
     """
+    if not 0 <= settle < float("inf"):  # with a NaN no file would ever be found, and nobody told
+        raise InputError(f"settle is {settle!r}.", "Give a number of seconds from 0.")
     if "://" in source:
         return tuple(_objects(source, settle))
     if not os.path.exists(source) and not glob.has_magic(source):

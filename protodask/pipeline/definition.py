@@ -139,6 +139,9 @@ def _notify(document: Document, variables: Mapping[str, Variable], path: str) ->
     values = _fill(content, variables, at(None))
     if isinstance(values, Mapping) and values.get("url") in ("", None) and "url" in values:
         return None  # a variable that is left empty: nobody is told
+    if isinstance(values, Mapping) and not isinstance(values.get("url", ""), str):
+        # Before the usual message about a value of the wrong type: it would show the address, which is a secret.
+        raise InputError(f"{at('url')}: url is no text.", "Give one address, in quotation marks if need be.")
     notify = parse_record(Notify, values, at)
     try:
         check_notify(notify)

@@ -246,15 +246,18 @@ class _Run:
             self.checked = True
         self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
         began = time.monotonic()
+        own = all(_is_own(place, found) for place in plan.writes if not plan.grows)
         try:
-            result = self.perform(self._prepared(plan, found, state))
+            result = self.perform(self._prepared(plan, found, state, own))
         except ProtodaskError as error:
             told = self._at_step(plan, error)
+            self._note_failure(plan, found, state, own)
             self.listen(StepFailed(step, time.monotonic() - began, told))
             raise told from error
         except Exception as error:
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
             failure = ProtodaskError(said, "Repeat the run with --debug to see where.")
+            self._note_failure(plan, found, state, own)
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
             raise
         seconds = time.monotonic() - began
@@ -283,14 +286,19 @@ class _Run:
             self.listen(GateRefused(step, refused, stops))
         return refused
 
-    def _prepared(self, plan: Planned, found: Look, state: State) -> Step:
+    def _prepared(self, plan: Planned, found: Look, state: State, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
-        own = all(_is_own(place, found) for place in plan.writes if not plan.grows)
         if own or plan.overwrites:
             state.begin(plan.record, Begun(found.key))
         if found.begun is not None and found.begun.key != found.key:
             _remove_unfinished(plan.step)
         return plan.overwriting() if own else plan.step
+
+    def _note_failure(self, plan: Planned, found: Look, state: State, own: bool) -> None:
+        """Note what a step that failed left: what others put in its place before the next run is theirs."""
+        if own:
+            with suppress(ProtodaskError):
+                state.begin(plan.record, Begun(found.key, {place: identity(place) for place in plan.writes}))
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
@@ -321,10 +329,14 @@ def _refused(result: Result) -> tuple[str, ...] | None:
 
 def _is_own(place: str, found: Look) -> bool:
     """Whether a step may write to a place: nothing is there, or what it put there itself and nobody changed."""
+    last = found.begun or found.record
+    if isinstance(last, Begun) and not last.outputs:
+        return True  # it was killed, and nobody looked at what it left
+    where = locate(place)
+    if last is None and not is_url(where) and os.path.lexists(where):
+        return False  # without a look at all that lies there, which may be somebody's home
     now = identity(place)
-    if now is None or found.begun is not None:
-        return True
-    return found.record is not None and found.record.outputs.get(place) == now
+    return now is None or (last is not None and last.outputs.get(place) == now)
 
 
 def _remove_unfinished(step: Step) -> None:

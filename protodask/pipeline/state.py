@@ -61,6 +61,7 @@ class Begun:
 
     key: str
     outputs: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place as the step left it when it failed; empty where it was killed, or is under way."""
 
 
 def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any], occurrence: int) -> str:

@@ -84,6 +84,13 @@ def test_source_files__of_nothing(tmp_path: Path) -> None:
         source_files(str(tmp_path / "absent.csv"))
 
 
+@pytest.mark.parametrize("settle", [float("nan"), float("inf"), -1.0])
+def test_source_files__that_never_settle(settle: float, tmp_path: Path) -> None:
+    put(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="Give a number of seconds"):
+        source_files(str(tmp_path), settle)
+
+
 def test_source_files__of_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
     with pytest.raises(InputError, match="not pipes"):

@@ -239,6 +239,56 @@ def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
     assert (tmp_path / "b").read_text() == "mine"
 
 
+def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+
+    def fail(moment: str) -> None:
+        raise InputError("A line is damaged.", "Mend it.")
+
+    work.kill = fail
+    with pytest.raises(InputError, match="Mend it"):
+        work.run(pipeline)
+    (tmp_path / "b").write_text("mine")
+    work.kill = lambda moment: None
+    for _ in range(2):
+        with pytest.raises(OutputExistsError, match=r"step 1 \(evaluate\)"):
+            work.run(pipeline)
+    assert (tmp_path / "b").read_text() == "mine"
+
+
+def test_run__what_a_failed_step_left_is_its_own(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+
+    def fail(moment: str) -> None:
+        if moment == "after":
+            raise InputError("It ended badly.", "Try again.")
+
+    work.kill = fail
+    with pytest.raises(InputError, match="Try again"):
+        work.run(pipeline)
+    assert (tmp_path / "b").exists()
+    work.kill = lambda moment: None
+    assert [entry.status for entry in work.run(pipeline).steps] == ["done", "done", "done"]
+
+
+def test_run__does_not_look_through_a_foreign_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "a").write_text("1")
+    pipeline = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "home")))
+    asked: list[str] = []
+
+    def identity_of(place: str) -> str:
+        asked.append(place)
+        return "something"
+
+    monkeypatch.setattr("protodask.pipeline.runner.identity", identity_of)
+    with pytest.raises(OutputExistsError):
+        Copies(tmp_path).run(pipeline)
+    assert not asked
+
+
 def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     work, pipeline = Copies(tmp_path), _chain(tmp_path)
     (tmp_path / "a").write_text("1")
