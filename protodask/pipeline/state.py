@@ -5,7 +5,8 @@
     STATE/steps/NAME.begun.json      a step has begun: what lies at its outputs since then is its own
 
 `NAME` follows from the kind of the step and from its outputs, so that steps may be moved within the file, and the
-variables of the file may lead to other places. A record that is lost or damaged costs doing its step again.
+variables of the file may lead to other places. A record that is lost or damaged costs doing its step again, and that
+somebody takes away what lies at its output, or allows it to be replaced: nothing says any more whose it is.
 """
 
 from __future__ import annotations
@@ -83,15 +84,14 @@ class State:
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
         values = self._read(f"{name}.json")
-        if values is None:
+        if values is None or not isinstance(values.get("refused", []), list):
             return None
         try:
             found = {**values, "refused": tuple(values.get("refused", ()))}
             record = StepRecord(**{key: found[key] for key in found if key in StepRecord.__dataclass_fields__})
         except TypeError:
             return None
-        sound = isinstance(record.inputs, dict) and isinstance(record.outputs, dict) and isinstance(record.key, str)
-        return record if sound and isinstance(record.seconds, int | float) else None
+        return record if _is_sound(record) else None
 
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""
@@ -163,6 +163,16 @@ class State:
         except (OSError, ValueError):
             process = since = ""
         return f"process {process}, since {since}" if process and since else "another process"
+
+
+def _is_sound(record: StepRecord) -> bool:
+    mappings = (record.inputs, record.settings, record.outputs, record.result)
+    texts = (record.key, record.version, record.ended, *record.refused)
+    return (
+        all(isinstance(value, dict) for value in mappings)
+        and all(isinstance(value, str) for value in texts)
+        and isinstance(record.seconds, int | float)
+    )
 
 
 def _lock(handle: int, path: str) -> bool:

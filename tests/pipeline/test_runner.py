@@ -23,7 +23,7 @@ from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
 from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
-from protodask.pipeline.staleness import planned
+from protodask.pipeline.staleness import look, planned
 from protodask.pipeline.state import State
 from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
 
@@ -299,6 +299,34 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
     assert work.run(pipeline).status == "done"
     assert len(work.done) == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"result": None},
+        {"result": [1]},
+        {"settings": None, "key": "other"},
+        {"refused": [1]},
+        {"refused": "no"},
+        {"refused": 5},
+        {"version": 5},
+        {"ended": None},
+        {"outputs": []},
+        {"seconds": "x"},
+    ],
+)
+def test_state__a_record_with_something_else_in_it_is_none(damage: dict[str, Any], tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    work.run(pipeline)
+    state = State(pipeline.state_folder)
+    for plan in planned(pipeline):
+        path = tmp_path / "state" / "steps" / f"{plan.record}.json"
+        assert state.record(plan.record) is not None
+        path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+        assert state.record(plan.record) is None
+        assert look(plan, state).why == "it was never done"
 
 
 def test_run__checks_all_steps_before_the_first(engine: Engine, tmp_path: Path) -> None:
