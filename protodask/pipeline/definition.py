@@ -285,7 +285,9 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Variable]:
     for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator or not name:
-            raise InputError(f"{setting!r} sets no variable.", "Write it like rows=1000.")
+            # An address given by itself may be a secret, as those of notifications are.
+            shown_setting = "An address" if "://" in setting else repr(setting)
+            raise InputError(f"{shown_setting} sets no variable.", "Write it like rows=1000.")
         if name in found:
             raise InputError(f"The variable {name!r} is set twice.", "Set it once.")
         found[name] = read_scalar(text)

@@ -164,6 +164,12 @@ def test_settings__refused(settings: list[str], remedy: str) -> None:
         parse_settings(settings)
 
 
+def test_settings__an_address_that_sets_nothing_is_not_shown() -> None:
+    with pytest.raises(InputError, match="Write it like") as caught:
+        parse_settings(["https://host.example/hidden"])
+    assert "hidden" not in str(caught.value)
+
+
 def test_settings__text_with_equals_signs() -> None:
     assert parse_settings(["where=a=b"]) == {"where": "a=b"}
 

@@ -146,6 +146,15 @@ def test_score__what_cannot_be_read_holds_up_no_other(
     check_rows(table_of(folder), {name: content_of(seed) for seed, name in ((1, "good.csv"), (2, "secret.csv"))})
 
 
+def test_score__a_file_in_place_of_the_folder_is_refused(folder: Path, engine: Engine) -> None:
+    put(folder, "a.csv", content_of(1))
+    (folder / "out.parquet").write_text("mine")
+    assert news_of_predict(step_of(folder)) == "1 new file"
+    with pytest.raises(OutputExistsError, match="Choose another place"):
+        run(folder, engine)
+    assert (folder / "out.parquet").read_text() == "mine"
+
+
 class Killed(BaseException):
     """The process died here."""
 
