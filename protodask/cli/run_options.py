@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from protodask.cli.console import complain, plain
-from protodask.cli.errors import wrong_use
+from protodask.cli.errors import WrongUseError, wrong_use
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter
@@ -167,6 +168,18 @@ class Told:
             log_text(sink, level, text, self._pipeline, self._run)
 
 
+def _check_files(pipeline: str, options: Telling) -> None:
+    """Refuse to write over the pipeline itself, which a forgotten word in a command line is enough for."""
+    taken = {os.path.realpath(pipeline): "the pipeline"}
+    for option, path in (("--log-file", options.log_file), ("--metrics", options.metrics)):
+        if path is None:
+            continue
+        place = os.path.realpath(path)
+        if place in taken:
+            raise WrongUseError(f"{path} of {option} is {taken[place]}.", "Give the name of another file.")
+        taken[place] = f"that of {option}"
+
+
 @contextmanager
 def telling_of(pipeline: str, options: Telling, only_looks: bool) -> Iterator[Told]:
     """What tells of a run to those whom the options name; nobody but the terminal of a command that `only_looks`."""
@@ -175,6 +188,7 @@ def telling_of(pipeline: str, options: Telling, only_looks: bool) -> Iterator[To
     if only_looks:
         yield Told(pipeline, False, ())
         return
+    _check_files(pipeline, options)
     json_only = options.log == "json"
     sinks = (
         *([lines_to_stream(sys.stderr)] if json_only else []),

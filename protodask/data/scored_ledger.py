@@ -127,7 +127,7 @@ def read_ledger(folder: str) -> Ledger:
     ledger = Ledger()
     try:
         file = open_inside(folder, LEDGER)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a file in the folder's place is refused before it is written to
         return ledger
     with file:
         _read_lines(file, ledger, os.path.join(folder, LEDGER))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from protodask.errors import InputError, StorageError
+from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".tsv", ".txt")
@@ -55,6 +55,14 @@ class SourceFile:
     """Another one whenever the file is changed or replaced: size, times and inode, or the ETag of an object."""
 
 
+@dataclass(frozen=True)
+class Unusable:
+    """A file that cannot be looked at, or is none: a pipe, say, or a link to itself."""
+
+    name: str
+    error: ProtodaskError
+
+
 def is_table_path(path: str) -> bool:
     """Whether a path names CSV or Parquet data by its ending."""
     return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
@@ -68,11 +76,13 @@ def find_files(source: str) -> list[str]:
     return found
 
 
-def source_files(source: str, settle: float = 0.0) -> tuple[SourceFile, ...]:
+def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | None = None) -> tuple[SourceFile, ...]:
     """The same files with what is known of each; those that changed within `settle` seconds from now are left out.
 
-    A folder or a glob may have none.
+    A folder or a glob may have none. One that cannot be used is an error, or is added to `unusable`.
     """
+    if not 0 <= settle < float("inf"):  # with a NaN no file would ever be found, and nobody told
+        raise InputError(f"settle is {settle!r}.", "Give a number of seconds from 0.")
     if "://" in source:
         return tuple(_objects(source, settle))
     if not os.path.exists(source) and not glob.has_magic(source):
@@ -80,17 +90,30 @@ def source_files(source: str, settle: float = 0.0) -> tuple[SourceFile, ...]:
     now, files = time.time_ns(), []
     for path, name in _listed(source):
         try:
-            status = os.stat(path)
+            status = _status(path)
         except FileNotFoundError:  # taken away since it was listed
             continue
-        except OSError as error:
-            raise StorageError(f"{path} cannot be looked at ({error}).", "Check that you may read it.") from error
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{path} is not a regular file.", "Give files, not pipes or devices.")
+        except ProtodaskError as error:
+            if unusable is None:
+                raise
+            unusable.append(Unusable(name, error))
+            continue
         # A time in the future is that of a server whose clock is ahead, or no true one; it must not hold forever.
         if abs(now - status.st_mtime_ns) >= settle * 1e9:
             files.append(SourceFile(path, name, status.st_size, status.st_mtime_ns, _version(status)))
     return tuple(files)
+
+
+def _status(path: str) -> os.stat_result:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{path} cannot be looked at ({error}).", "Check that you may read it.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path} is not a regular file.", "Give files, not pipes or devices.")
+    return status
 
 
 def _listed(source: str) -> list[tuple[str, str]]:
@@ -113,7 +136,15 @@ def _listed(source: str) -> list[tuple[str, str]]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    return (os.path.join(inner, name) for inner, _, names in os.walk(folder) for name in names)
+    return (os.path.join(inner, name) for inner, _, names in os.walk(folder, onerror=_refuse) for name in names)
+
+
+def _refuse(error: OSError) -> None:
+    """A folder that nobody may read, or on a disk that is away, is not an empty one."""
+    if not isinstance(error, FileNotFoundError):
+        raise StorageError(
+            f"The folder {error.filename} cannot be read ({error.strerror}).", "Check that you may read it."
+        ) from error
 
 
 def _is_wanted(path: str) -> bool:

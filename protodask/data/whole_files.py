@@ -42,10 +42,17 @@ def check_file_free(path: str, overwrite: bool) -> None:
         )
     check_no_version(place)
     sweep(place)
-    if os.path.isdir(place):
-        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
+    check_replaceable(place, path)
     if os.path.lexists(place) and not overwrite:
         raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+
+
+def check_replaceable(place: str, path: str) -> None:
+    """Refuse what is there and no file: a device that was replaced by a file, such as /dev/null, all would miss."""
+    if os.path.isdir(place):
+        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
+    if os.path.exists(place) and not os.path.isfile(place):
+        raise OutputExistsError(f"{path} is a device or a pipe.", "Give the name of a file.")
 
 
 def replace_file(path: str, content: str | Iterable[bytes]) -> None:
@@ -54,6 +61,7 @@ def replace_file(path: str, content: str | Iterable[bytes]) -> None:
     One writer at a time: another one is refused meanwhile. What killed ones left beside it is removed.
     """
     place = os.path.realpath(locate(path))
+    check_replaceable(place, path)
     parts = [content.encode()] if isinstance(content, str) else content
     with storage_errors(path, "writing"):
         os.makedirs(os.path.dirname(place), exist_ok=True)

@@ -139,6 +139,9 @@ def _notify(document: Document, variables: Mapping[str, Variable], path: str) ->
     values = _fill(content, variables, at(None))
     if isinstance(values, Mapping) and values.get("url") in ("", None) and "url" in values:
         return None  # a variable that is left empty: nobody is told
+    if isinstance(values, Mapping) and not isinstance(values.get("url", ""), str):
+        # Before the usual message about a value of the wrong type: it would show the address, which is a secret.
+        raise InputError(f"{at('url')}: url is no text.", "Give one address, in quotation marks if need be.")
     notify = parse_record(Notify, values, at)
     try:
         check_notify(notify)
@@ -282,7 +285,9 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Variable]:
     for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator or not name:
-            raise InputError(f"{setting!r} sets no variable.", "Write it like rows=1000.")
+            # An address given by itself may be a secret, as those of notifications are.
+            shown_setting = "An address" if "://" in setting else repr(setting)
+            raise InputError(f"{shown_setting} sets no variable.", "Write it like rows=1000.")
         if name in found:
             raise InputError(f"The variable {name!r} is set twice.", "Set it once.")
         found[name] = read_scalar(text)

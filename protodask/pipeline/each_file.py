@@ -25,10 +25,10 @@ from protodask.data.scored_ledger import (
     recover,
 )
 from protodask.data.small_files import is_small
-from protodask.data.source_files import DigestCache, SourceFile, cache_beside, source_files
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, source_files
 from protodask.data.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.engine import Engine, Layout, Reduction, identity
-from protodask.errors import InputError, OutputExistsError, some
+from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.pipeline.file_parts import (
     SOURCE,
     Changed,
@@ -230,17 +230,25 @@ class _Run:
 
     def _new_files(self) -> Iterator[NewFile]:
         """The files whose content is in no part yet, each content once."""
-        files = source_files(self.step.data, self.step.settle)
+        unusable: list[Unusable] = []
+        files = source_files(self.step.data, self.step.settle, unusable)
+        self.failed += [_unusable(one.name, one.error) for one in unusable]
         if self.step.settle:
             settled = {file.path for file in files}
-            self.waiting += [file.name for file in source_files(self.step.data) if file.path not in settled]
+            self.waiting += [file.name for file in source_files(self.step.data, 0, []) if file.path not in settled]
         self._refuse_parts(files)
         cache = DigestCache(cache_beside(self.where))
         found: set[str] = set()
         noted: list[Repeated] = []
         try:
             for file in files:
-                digest = cache.digest_of(file)
+                try:
+                    digest = cache.digest_of(file)
+                except StorageError as error:
+                    if "://" in file.path:
+                        raise
+                    self.failed.append(_unusable(file.name, error))
+                    continue
                 if digest is None:
                     self.waiting.append(file.name)
                     continue
@@ -339,6 +347,11 @@ def _merge(left: list[Outcome], right: list[Outcome]) -> list[Outcome]:
 
 
 _SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _merge, identity)
+
+
+def _unusable(name: str, error: ProtodaskError) -> Failed:
+    """A file that has no digest, as nobody could read it."""
+    return Failed(name, "", error.seen, error.remedy)
 
 
 def _now() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,8 @@ def _judge(content: Any, name: str, limit: Limit) -> GateFigure:
         kind = "more than one value" if isinstance(value, dict | list) else repr(value)[:50]
         said = f", but {_what_there_is(content, name)}" if isinstance(value, dict | list) else ""
         return GateFigure(name, None, limit, f"The figure {name!r} is no number: it is {kind}{said}.")
+    if abs(value) > sys.float_info.max:
+        return GateFigure(name, None, limit, f"The figure {name!r} is no number: it is beyond the range of float64.")
     reason = None
     if limit.least is not None and not value >= limit.least:
         reason = f"The figure {name!r} is {value:.6g}, below its least value {limit.least:.6g}."

@@ -6,7 +6,8 @@ import os
 
 from protodask.data.locations import is_url, locate
 from protodask.data.scored_ledger import Ledger, leftovers, read_ledger
-from protodask.data.source_files import DigestCache, SourceFile, cache_beside, source_files
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, source_files
+from protodask.errors import StorageError
 from protodask.pipeline.steps import PredictStep
 
 
@@ -21,7 +22,9 @@ def news_of_predict(step: PredictStep) -> str | None:
     ledger = read_ledger(folder)
     unfinished = len(leftovers(folder, ledger)[0]) if os.path.isdir(folder) else 0
     cache = DigestCache(cache_beside(folder))
-    new, repeated = _count(source_files(step.data, step.settle), ledger, cache)
+    unusable: list[Unusable] = []
+    new, repeated = _count(source_files(step.data, step.settle, unusable), ledger, cache)
+    new += len(unusable)  # not scored, and to be told of by every run
     cache.save()
     found = (
         (new, "new file"),
@@ -41,7 +44,13 @@ def _count(files: tuple[SourceFile, ...], ledger: Ledger, cache: DigestCache) ->
     new = repeated = 0
     found: set[str] = set()
     for file in files:
-        digest = cache.digest_of(file)
+        try:
+            digest = cache.digest_of(file)
+        except StorageError:
+            if "://" in file.path:
+                raise
+            new += 1
+            continue
         if digest is None:  # it is changing: the next time will do
             continue
         match ledger.repeats(file.name, digest):

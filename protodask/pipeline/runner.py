@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -249,20 +249,24 @@ class _Run:
             self.checked = True
         self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
         began = time.monotonic()
+        own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
         try:
-            result = _appended(plan) if _has_appended(plan, found) else self.perform(self._prepared(plan, found, state))
+            if _has_appended(plan, found):
+                result = _appended(plan)
+            else:
+                result = self.perform(self._prepared(plan, found, state, own))
         except NothingYetError:  # what looked new has no rows, or is being changed
             state.nothing_came(plan.record)
             self.listen(StepFresh(step))
             self._wait(plan, step)
             return None
         except ProtodaskError as error:
-            self._note_failure(plan, state)
+            self._note_failure(plan, state, own)
             told = self._at_step(plan, error)
             self.listen(StepFailed(step, time.monotonic() - began, told, _left_behind(error)))
             raise told from error
         except Exception as error:
-            self._note_failure(plan, state)
+            self._note_failure(plan, state, own)
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
             failure = ProtodaskError(said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
@@ -293,9 +297,8 @@ class _Run:
             self.listen(GateRefused(step, refused, stops))
         return refused
 
-    def _prepared(self, plan: Planned, found: Look, state: State) -> Step:
+    def _prepared(self, plan: Planned, found: Look, state: State, own: bool) -> Step:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
-        own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
         begun = Begun(
             found.key,
             {place: identity(place) for place in inputs(plan.step)} if isinstance(plan.step, TRAINING) else {},
@@ -307,12 +310,20 @@ class _Run:
             state.begin(plan.record, begun)
         return plan.overwriting() if own else plan.step
 
-    def _note_failure(self, plan: Planned, state: State) -> None:
-        """Let an append that failed be done again, whoever else adds to the dataset meanwhile."""
-        begun = state.begun(plan.record) if plan.appends else None
+    def _note_failure(self, plan: Planned, state: State, own: bool) -> None:
+        """Note what a step that failed left: what others put in its place before the next run is theirs.
+
+        An append that failed without a trace may be done again, whoever else adds to the dataset meanwhile.
+        """
         with suppress(ProtodaskError):
-            if begun is not None and all(identity(place) == begun.outputs.get(place) for place in plan.writes):
+            begun = state.begun(plan.record)
+            if begun is None or not (own or plan.appends):
+                return
+            left = {place: identity(place) for place in plan.writes}
+            if plan.appends and left == begun.before:
                 state.nothing_came(plan.record)
+            elif own:
+                state.begin(plan.record, replace(begun, left=left))
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
@@ -349,20 +360,25 @@ def _left_behind(error: ProtodaskError) -> Result | None:
 
 def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
     """Whether a step may write to a place: nothing is there, or what the pipeline put there and nobody changed."""
+    begun = found.begun
+    if begun is not None and not begun.left:
+        return True  # it was killed, and nobody looked at what it left
+    beside = [state.record(name) for name in plan.beside]
+    known = [record.outputs for record in (found.record, *beside) if record is not None]
+    known += [] if begun is None else [begun.left]
+    killed = place in plan.shared and any(state.begun(name) is not None for name in plan.beside)
+    where = locate(place)
+    if not known and not killed and not is_url(where) and os.path.lexists(where):
+        return False  # without a look at all that lies there, which may be somebody's home
     now = identity(place)
-    if now is None or found.begun is not None:
-        return True
-    records = [found.record, *(state.record(name) for name in plan.beside)]
-    if any(record is not None and record.outputs.get(place) == now for record in records):
-        return True
-    return place in plan.shared and any(state.begun(name) is not None for name in plan.beside)  # it was killed
+    return now is None or killed or any(outputs.get(place) == now for outputs in known)
 
 
 def _has_appended(plan: Planned, found: Look) -> bool:
     """Whether an append was killed after its rows were committed, and before that was noted."""
     if not plan.appends or found.begun is None or found.begun.key != found.key:
         return False
-    before = found.begun.outputs
+    before = found.begun.before
     return all(before.get(place) is not None and identity(place) not in (None, before[place]) for place in plan.writes)
 
 

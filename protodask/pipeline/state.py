@@ -5,7 +5,8 @@
     STATE/steps/NAME.begun.json      a step has begun: what lies at its outputs since then is its own
 
 `NAME` follows from the kind of the step and from its outputs, so that steps may be moved within the file, and the
-variables of the file may lead to other places. A record that is lost or damaged costs doing its step again.
+variables of the file may lead to other places. A record that is lost or damaged costs doing its step again, and that
+somebody takes away what lies at its output, or allows it to be replaced: nothing says any more whose it is.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ class Begun:
     key: str
     inputs: Mapping[str, str | None] = field(default_factory=dict)
     """Fingerprint of each place that it was to read, of those, too, that do not count for the key."""
-    outputs: Mapping[str, str | None] = field(default_factory=dict)
-    """Fingerprint of each place that it was to write, before it did."""
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place that it was to add to, before it did."""
+    left: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place as the step left it when it failed; empty where it was killed, or is under way."""
 
 
 def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any], occurrence: int) -> str:
@@ -85,23 +88,24 @@ class State:
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
         values = self._read(f"{name}.json")
-        if values is None:
+        if values is None or not isinstance(values.get("refused", []), list):
             return None
         try:
             found = {**values, "refused": tuple(values.get("refused", ()))}
             record = StepRecord(**{key: found[key] for key in found if key in StepRecord.__dataclass_fields__})
         except TypeError:
             return None
-        sound = isinstance(record.inputs, dict) and isinstance(record.outputs, dict) and isinstance(record.key, str)
-        return record if sound and isinstance(record.seconds, int | float) else None
+        return record if _is_sound(record) else None
 
     def begun(self, name: str) -> Begun | None:
         """What began and has no record since."""
         values = self._read(f"{name}.begun.json")
         if values is None or not isinstance(values.get("key"), str):
             return None
-        read, written = values.get("inputs"), values.get("outputs")
-        return Begun(values["key"], read, written) if isinstance(read, dict) and isinstance(written, dict) else None
+        inputs, before, left = (values.get(name) for name in ("inputs", "before", "left"))
+        if not (isinstance(inputs, dict) and isinstance(before, dict) and isinstance(left, dict)):
+            return None
+        return Begun(values["key"], inputs, before, left)
 
     def begin(self, name: str, begun: Begun) -> None:
         """Note that a step begins: whatever lies at its outputs from now on is its own."""
@@ -173,6 +177,16 @@ class State:
         except (OSError, ValueError):
             process = since = ""
         return f"process {process}, since {since}" if process and since else "another process"
+
+
+def _is_sound(record: StepRecord) -> bool:
+    mappings = (record.inputs, record.settings, record.outputs, record.result)
+    texts = (record.key, record.version, record.ended, *record.refused)
+    return (
+        all(isinstance(value, dict) for value in mappings)
+        and all(isinstance(value, str) for value in texts)
+        and isinstance(record.seconds, int | float)
+    )
 
 
 def _lock(handle: int, path: str) -> bool:

@@ -7,6 +7,7 @@ aliases can stand for more values than there is memory.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ MAX_YAML_SIZE = 2**20
 
 LONGEST_NUMBER = 100
 """Digits: reading numbers in base 60, which YAML has, takes time that grows with the square."""
+
+NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+"""What escapes such as "\\0" and "\\ud800" can put into a text, and no system takes in the name of a file."""
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -132,6 +136,10 @@ def _check_size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
             parts = node.value
         case _:
             parts = []
+            if NO_TEXT.search(node.value):
+                raise yaml.constructor.ConstructorError(
+                    problem="a text has a character that no path and no name can have", problem_mark=node.start_mark
+                )
             if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
                 raise yaml.constructor.ConstructorError(problem="a number is too long", problem_mark=node.start_mark)
     above.add(number)

@@ -150,7 +150,14 @@ def check_scores(found: pd.DataFrame, contents: dict[str, list[str]], model_path
 
 
 def check_kills(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, runs: int, files: int, seed: int, settle: float
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    runs: int,
+    files: int,
+    seed: int,
+    settle: float,
+    operations: int = OPERATIONS,
 ) -> Struck:
     """Score under kills while files arrive, then once without, and compare."""
     monkeypatch.chdir(folder)
@@ -164,8 +171,10 @@ def check_kills(
     arrivals = Arrivals(inbox, seed, in_steps=settle > 0, most=files)
     arrivals.start()
     try:
+        while len(arrivals.contents) < 5:
+            time.sleep(0.02)
         for _ in range(runs):
-            code = run_here(arguments(folder, settle), rng.randrange(OPERATIONS), rng.uniform(0, 2 * PAUSE))
+            code = run_here(arguments(folder, settle), rng.randrange(operations), rng.uniform(0, 2 * PAUSE))
             assert code in (-9, 0)
             struck.runs += 1
             struck.kills += code == -9
@@ -188,7 +197,7 @@ def check_kills(
 
 
 def test_score__killed_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    struck = check_kills(tmp_path, monkeypatch, runs=4, files=200, seed=3, settle=0.0)
+    struck = check_kills(tmp_path, monkeypatch, runs=4, files=200, seed=3, settle=0.0, operations=12)
     assert struck.kills > 1
 
 

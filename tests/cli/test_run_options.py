@@ -119,6 +119,27 @@ def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> No
     assert "Check the path" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--metrics", "p.yaml"),
+        ("--log-file", "p.yaml"),
+        ("--metrics", "link"),
+        ("--log-file", "x", "--metrics", "x"),
+        ("--metrics", "pipe"),
+    ],
+)
+def test_run__never_writes_over_its_pipeline_or_into_a_pipe(options: tuple[str, ...], folder: Path, call: Call) -> None:
+    (folder / "link").symlink_to("p.yaml")
+    os.mkfifo(folder / "pipe")
+    refused = call("run", "p.yaml", *options)
+    assert refused.exit_code in (1, 2)
+    assert "Give the name of a" in refused.stderr
+    assert (folder / "p.yaml").read_text() == PIPELINE
+    assert (folder / "pipe").is_fifo()
+    assert not (folder / "data.zarr").exists()
+
+
 def test_run__notifications_do_not_change_exit_codes(
     folder: Path, call: Call, hook: tuple[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -82,6 +83,32 @@ def test_source_files__of_nothing(tmp_path: Path) -> None:
         find_files(str(tmp_path))
     with pytest.raises(StorageError, match="Check the path"):
         source_files(str(tmp_path / "absent.csv"))
+
+
+@pytest.mark.parametrize("settle", [float("nan"), float("inf"), -1.0])
+def test_source_files__that_never_settle(settle: float, tmp_path: Path) -> None:
+    put(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="Give a number of seconds"):
+        source_files(str(tmp_path), settle)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_source_files__of_a_folder_that_nobody_may_read(
+    inner: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "a.csv")
+    (tmp_path / "inner").mkdir()
+    refused = str(tmp_path / "inner") if inner else str(tmp_path)
+    scan = os.scandir
+
+    def scan_but_one(path: str) -> object:
+        if os.fspath(path) == refused:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_but_one)
+    with pytest.raises(StorageError, match="Check that you may read it"):
+        source_files(str(tmp_path))
 
 
 def test_source_files__of_a_pipe(tmp_path: Path) -> None:

@@ -34,6 +34,20 @@ def test_check_file_free__refuses_other_stores_and_hides_their_secrets() -> None
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_replace_file__never_puts_a_file_in_place_of_a_pipe_or_device(through_a_link: bool, tmp_path: Path) -> None:
+    pipe = place = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if through_a_link:
+        place = tmp_path / "link"
+        place.symlink_to(pipe)
+    with pytest.raises(OutputExistsError, match="Give the name of a file"):
+        check_file_free(str(place), overwrite=True)
+    with pytest.raises(OutputExistsError, match="Give the name of a file"):
+        replace_file(str(place), "text")
+    assert pipe.is_fifo()
+
+
 def test_replace_file__takes_a_file_url_for_the_place_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     replace_file(f"file://{tmp_path}/b/a%20b.json", "new")

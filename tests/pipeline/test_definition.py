@@ -96,6 +96,9 @@ def test_read__set_replaces_defaults_and_what_follows_from_them(tmp_path: Path) 
         ("steps: [\n", "Correct it there."),
         (SAMPLE + SAMPLE, "second time, line 3"),
         ("steps: !!python/object/apply:os.system [ls]", "Correct it there."),
+        ('steps: [{fit: {data: "a\\0", out: b}}]', "no path and no name can have, line 1"),
+        ('steps: [{fit: {data: "a\\ud800", out: b}}]', "no path and no name can have, line 1"),
+        ('"a\\0": 1', "no path and no name can have, line 1"),
     ],
 )
 def test_read__refuses_with_the_file_and_a_remedy(text: str, message: str, tmp_path: Path) -> None:
@@ -104,6 +107,14 @@ def test_read__refuses_with_the_file_and_a_remedy(text: str, message: str, tmp_p
         read_pipeline(path)
     assert message in str(caught.value)
     assert path in caught.value.seen
+
+
+@pytest.mark.parametrize("url", ["[https://host.example/hidden]", "{a: https://host.example/hidden}"])
+def test_notify__never_shows_an_address_that_is_no_text(url: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, f"notify: {{url: {url}}}\n{SAMPLE}")
+    with pytest.raises(InputError, match="Give one address") as caught:
+        read_pipeline(path)
+    assert "hidden" not in str(caught.value)
 
 
 def test_read__names_step_and_key(tmp_path: Path) -> None:
@@ -151,6 +162,12 @@ def test_settings__other_text_stays_text(value: str) -> None:
 def test_settings__refused(settings: list[str], remedy: str) -> None:
     with pytest.raises(InputError, match=remedy):
         parse_settings(settings)
+
+
+def test_settings__an_address_that_sets_nothing_is_not_shown() -> None:
+    with pytest.raises(InputError, match="Write it like") as caught:
+        parse_settings(["https://host.example/hidden"])
+    assert "hidden" not in str(caught.value)
 
 
 def test_settings__text_with_equals_signs() -> None:

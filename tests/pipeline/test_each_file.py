@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodask.data import Column, scored_ledger
+from protodask.data import Column, scored_ledger, source_files
 from protodask.data.bounded import open_to_append
 from protodask.data.local_files import lock_place
 from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
@@ -116,6 +116,44 @@ def put(folder: Path, name: str, content: str) -> Path:
     aside.write_text(content)
     os.replace(aside, path)
     return path
+
+
+def test_score__what_cannot_be_read_holds_up_no_other(
+    folder: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, "good.csv", content_of(1))
+    put(folder, "secret.csv", content_of(2))
+    (folder / "in" / "self.csv").symlink_to("self.csv")
+    os.mkfifo(folder / "in" / "pipe.csv")
+    read = source_files.content_digest
+
+    def read_but_one(path: str) -> str:
+        if path.endswith("secret.csv"):
+            raise StorageError(f"{path} cannot be read (Permission denied).", "Check that you may read it.")
+        return read(path)
+
+    monkeypatch.setattr(source_files, "content_digest", read_but_one)
+    for _ in range(2):
+        assert news_of_predict(step_of(folder)) is not None
+        with pytest.raises(FilesFailedError, match=r"3 files cannot be scored") as caught:
+            run(folder, engine)
+        assert caught.value.result is not None
+        assert sorted(one.file for one in caught.value.result.failed) == ["pipe.csv", "secret.csv", "self.csv"]
+        check_rows(table_of(folder), {"good.csv": content_of(1)})
+    monkeypatch.undo()
+    for name in ("pipe.csv", "self.csv"):
+        (folder / "in" / name).unlink()
+    assert run(folder, engine).rows == 3
+    check_rows(table_of(folder), {name: content_of(seed) for seed, name in ((1, "good.csv"), (2, "secret.csv"))})
+
+
+def test_score__a_file_in_place_of_the_folder_is_refused(folder: Path, engine: Engine) -> None:
+    put(folder, "a.csv", content_of(1))
+    (folder / "out.parquet").write_text("mine")
+    assert news_of_predict(step_of(folder)) == "1 new file"
+    with pytest.raises(OutputExistsError, match="Choose another place"):
+        run(folder, engine)
+    assert (folder / "out.parquet").read_text() == "mine"
 
 
 class Killed(BaseException):

@@ -57,6 +57,14 @@ def test_judge_figures__of_what_is_no_number_says_no(name: str, said: str) -> No
     assert re.search(said, figure.reason), figure.reason
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_judge_figures__of_a_whole_number_that_is_too_large_says_no(value: int) -> None:
+    (figure,) = judge_figures({"a": value}, {"a": Limit(least=-1.0, most=1e300)})
+    assert figure.value is None
+    assert figure.reason is not None
+    assert "beyond the range" in figure.reason
+
+
 @given(st.floats(-5, 5), st.floats(-5, 5) | st.none(), st.floats(-5, 5) | st.none())
 def test_judge_figures__is_within_both_ends(value: float, least: float | None, most: float | None) -> None:
     (figure,) = judge_figures({"x": value}, {"x": Limit(least, most)})

@@ -23,7 +23,7 @@ from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
 from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
-from protodask.pipeline.staleness import planned
+from protodask.pipeline.staleness import look, planned
 from protodask.pipeline.state import State
 from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
 
@@ -239,6 +239,56 @@ def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
     assert (tmp_path / "b").read_text() == "mine"
 
 
+def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+
+    def fail(moment: str) -> None:
+        raise InputError("A line is damaged.", "Mend it.")
+
+    work.kill = fail
+    with pytest.raises(InputError, match="Mend it"):
+        work.run(pipeline)
+    (tmp_path / "b").write_text("mine")
+    work.kill = lambda moment: None
+    for _ in range(2):
+        with pytest.raises(OutputExistsError, match=r"step 1 \(evaluate\)"):
+            work.run(pipeline)
+    assert (tmp_path / "b").read_text() == "mine"
+
+
+def test_run__what_a_failed_step_left_is_its_own(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+
+    def fail(moment: str) -> None:
+        if moment == "after":
+            raise InputError("It ended badly.", "Try again.")
+
+    work.kill = fail
+    with pytest.raises(InputError, match="Try again"):
+        work.run(pipeline)
+    assert (tmp_path / "b").exists()
+    work.kill = lambda moment: None
+    assert [entry.status for entry in work.run(pipeline).steps] == ["done", "done", "done"]
+
+
+def test_run__does_not_look_through_a_foreign_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "a").write_text("1")
+    pipeline = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "home")))
+    asked: list[str] = []
+
+    def identity_of(place: str) -> str:
+        asked.append(place)
+        return "something"
+
+    monkeypatch.setattr("protodask.pipeline.runner.identity", identity_of)
+    with pytest.raises(OutputExistsError):
+        Copies(tmp_path).run(pipeline)
+    assert not asked
+
+
 def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     work, pipeline = Copies(tmp_path), _chain(tmp_path)
     (tmp_path / "a").write_text("1")
@@ -249,6 +299,34 @@ def test_run__records_that_are_damaged_cost_work_alone(tmp_path: Path) -> None:
     pipeline = replace(pipeline, steps=tuple(plan.overwriting() for plan in planned(pipeline)))
     assert work.run(pipeline).status == "done"
     assert len(work.done) == 3
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"result": None},
+        {"result": [1]},
+        {"settings": None, "key": "other"},
+        {"refused": [1]},
+        {"refused": "no"},
+        {"refused": 5},
+        {"version": 5},
+        {"ended": None},
+        {"outputs": []},
+        {"seconds": "x"},
+    ],
+)
+def test_state__a_record_with_something_else_in_it_is_none(damage: dict[str, Any], tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    work.run(pipeline)
+    state = State(pipeline.state_folder)
+    for plan in planned(pipeline):
+        path = tmp_path / "state" / "steps" / f"{plan.record}.json"
+        assert state.record(plan.record) is not None
+        path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+        assert state.record(plan.record) is None
+        assert look(plan, state).why == "it was never done"
 
 
 def test_run__checks_all_steps_before_the_first(engine: Engine, tmp_path: Path) -> None:
