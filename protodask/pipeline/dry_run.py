@@ -65,7 +65,7 @@ Estimate = Callable[[FitStep], "Plan"]
 
 def dry_run(pipeline: Pipeline, part: Part = WHOLE, estimate: Estimate | None = None) -> tuple[StepPlan, ...]:
     """What a run would do with each step, nothing being done; `estimate` plans a fit whose data are there."""
-    state = State(locate(pipeline.state_folder))
+    state = State(locate(pipeline.state_folder), pipeline.path)
     found: list[StepPlan] = []
     changing: list[Planned] = []
     ended = False

@@ -151,7 +151,7 @@ def run_pipeline(
     is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for.
     """
     run = _Run(pipeline, perform, listen, part, check)
-    state = State(locate(pipeline.state_folder))
+    state = State(locate(pipeline.state_folder), pipeline.path)
     if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
         check(pipeline)
     with state.sole_run(pipeline.overlap == "wait", waiting) as alone:

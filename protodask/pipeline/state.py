@@ -1,6 +1,6 @@
 """What runs of a pipeline remember: a folder with a record of each step that was done, and a lock.
 
-    STATE/run.lock                   held while a run is under way; names its process
+    STATE/run-FILE.lock              held while a run of that pipeline file is under way; names its process
     STATE/steps/NAME.json            what was done: key, fingerprints of inputs and outputs, result
     STATE/steps/NAME.begun.json      a step has begun: what lies at its outputs since then is its own
 
@@ -28,7 +28,6 @@ from protodask.errors import StorageError
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
-LOCK = "run.lock"
 
 WAITING_SECONDS = 0.2
 """Between looks whether the other run has ended."""
@@ -81,9 +80,16 @@ def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any]
 
 @dataclass(frozen=True)
 class State:
-    """The folder of what runs of a pipeline remember."""
+    """The folder of what runs of a pipeline remember. Files of one name may share it: it is places that records name."""
 
     folder: str
+    pipeline: str
+    """Path of the pipeline file."""
+
+    @property
+    def _lock_place(self) -> str:
+        file = hashlib.blake2b(os.fsencode(os.path.realpath(self.pipeline)), digest_size=4).hexdigest()
+        return os.path.join(self.folder, f"run-{file}.lock")
 
     def record(self, name: str) -> StepRecord | None:
         """What was done last, or None if nothing is known of it."""
@@ -149,7 +155,7 @@ class State:
         if not CAN_LOCK:
             yield True
             return
-        path = os.path.join(self.folder, LOCK)
+        path = self._lock_place
         with storage_errors(path, "locking"):
             os.makedirs(self.folder, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -172,7 +178,7 @@ class State:
     def other_run(self) -> str:
         """Which run holds the lock, in a few words."""
         try:
-            with open(os.path.join(self.folder, LOCK), encoding="ascii") as file:
+            with open(self._lock_place, encoding="ascii") as file:
                 process, _, since = file.read(100).partition(" ")
         except (OSError, ValueError):
             process = since = ""

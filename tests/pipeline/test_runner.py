@@ -320,7 +320,7 @@ def test_state__a_record_with_something_else_in_it_is_none(damage: dict[str, Any
     work, pipeline = Copies(tmp_path), _chain(tmp_path)
     (tmp_path / "a").write_text("1")
     work.run(pipeline)
-    state = State(pipeline.state_folder)
+    state = State(pipeline.state_folder, pipeline.path)
     for plan in planned(pipeline):
         path = tmp_path / "state" / "steps" / f"{plan.record}.json"
         assert state.record(plan.record) is not None
@@ -482,7 +482,7 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
     waited: list[str] = []
     code = (
         "import sys\nfrom protodask.pipeline.state import State\n"
-        f"with State({str(tmp_path / 'state')!r}).sole_run(False) as alone:\n"
+        f"with State({str(tmp_path / 'state')!r}, {pipeline.path!r}).sole_run(False) as alone:\n"
         "    print(alone, flush=True)\n    sys.stdin.read()\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -517,11 +517,20 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
     assert all(f"process {other.pid}" in text for text in waited)
 
 
+def test_state__files_of_one_name_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "p.yaml")
+    one, other, same = (
+        State(str(tmp_path / "state"), str(tmp_path / name)) for name in ("p.yaml", "a/p.yaml", "link.yaml")
+    )
+    with one.sole_run(False) as first, other.sole_run(False) as second, same.sole_run(False) as third:
+        assert (first, second, third) == (True, True, False)
+
+
 def test_state__the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
-    state = State(str(tmp_path / "state"))
+    state = State(str(tmp_path / "state"), "p.yaml")
     code = (
         "import os, signal\nfrom protodask.pipeline.state import State\n"
-        f"with State({state.folder!r}).sole_run(False):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"with State({state.folder!r}, 'p.yaml').sole_run(False):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, timeout=60, check=False)
