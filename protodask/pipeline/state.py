@@ -80,7 +80,7 @@ def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any]
 
 @dataclass(frozen=True)
 class State:
-    """The folder of what runs of a pipeline remember. Files of one name may share it: it is places that records name."""
+    """The folder of what runs of a pipeline remember. Files of one name may share it: records name places."""
 
     folder: str
     pipeline: str
