@@ -34,6 +34,26 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+IN_ONE_PROCESS = """
+import shlex, sys
+from protodask.cli import app
+for line in sys.argv[1].replace("\\\\\\n", " ").splitlines():
+    if words := shlex.split(line, comments=True):
+        command, *arguments = words
+        assert command == "protodask", line
+        assert not {"|", "||", "&&", ";", ">", "<", "&"} & set(words), line
+        sys.argv[1:] = arguments
+        if code := app(arguments, standalone_mode=False):
+            sys.exit(code)
+"""
+"""Each command as its own process would take a second or two to start; the tour and the cluster do it like that."""
+
+
+def run_commands(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run lines that are commands of the package and nothing else; the first that fails ends it."""
+    return run([sys.executable, "-c", IN_ONE_PROCESS, code], folder)
+
+
 def test_readme__has_examples_of_each_kind() -> None:
     assert len(examples("python")) == 5
     assert len(examples("plots")) == 1
@@ -76,7 +96,7 @@ def test_readme__decisions_in_python_run(tmp_path: Path) -> None:
 
 
 def test_readme__decisions_on_stored_predictions_are_written(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("decide")[0]], tmp_path)
+    done = run_commands(examples("decide")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("selecting probabilities of at least 0.5 would cost") == 2
     assert (tmp_path / "selected.parquet").is_dir()
@@ -104,7 +124,7 @@ def test_readme__planes_for_features_known_roughly_are_found(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     plain, robust = (float(line.split()[2]) for line in done.stdout.splitlines()[:2])
     assert robust < plain, "the expected certified error"
-    done = run(["bash", "-euo", "pipefail", "-c", examples("robustcli")[0]], tmp_path)
+    done = run_commands(examples("robustcli")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "The robust model is right on" in done.stdout
     (error,) = re.findall(r"^expected certified error +([0-9.]+)$", done.stdout, re.MULTILINE)
@@ -129,7 +149,7 @@ def test_readme__pictures_are_drawn(tmp_path: Path) -> None:
 
 
 def test_readme__report_is_written(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("report")[0]], tmp_path)
+    done = run_commands(examples("report")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -139,7 +159,7 @@ def test_readme__policies_are_judged(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     whole, _, counted = done.stdout.splitlines()
     assert counted.split(",")[0] == whole.split(",")[0], "the value is the same to the last bit"
-    done = run(["bash", "-euo", "pipefail", "-c", examples("policycli")[0]], tmp_path)
+    done = run_commands(examples("policycli")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "The policy would earn 0.02986 a record" in done.stdout
     assert '"estimator": "snips"' in done.stdout
@@ -156,7 +176,7 @@ def test_readme__command_line_tour_runs(tmp_path: Path) -> None:
 
 
 def test_readme__searches_run(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("tune")[0]], tmp_path)
+    done = run_commands(examples("tune")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "joint search, chosen by: half a standard error" in done.stdout
     assert "two-stage search, chosen by: half a standard error" in done.stdout
@@ -169,7 +189,7 @@ def test_readme__explanations_of_the_command_line_run(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "iris.csv", index=False)
     dataset = ingest(frame, tmp_path / "iris.zarr", target="species")
     fit(dataset, FitConfig(n_batches=2)).model.save(tmp_path / "iris-model.zarr")
-    done = run(["bash", "-euo", "pipefail", "-c", examples("why")[0]], tmp_path)
+    done = run_commands(examples("why")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "In the training data" in done.stdout
     assert "p-value" in done.stdout
@@ -184,7 +204,7 @@ def test_readme__explanations_in_python_run(tmp_path: Path) -> None:
 
 
 def test_readme__streams_are_watched(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("watch")[0]], tmp_path)
+    done = run_commands(examples("watch")[0], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing changed in 1,000 rows" in done.stdout
     assert done.stdout.count("The gate says yes.") == 2
@@ -192,7 +212,7 @@ def test_readme__streams_are_watched(tmp_path: Path) -> None:
 
 
 def test_readme__models_are_calibrated(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("calibrate")[0]], tmp_path)
+    done = run_commands(examples("calibrate")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "has a calibration of 1 batch, fitted to 5,526 rows" in done.stdout
     assert "The calibrated model is right on" in done.stdout
@@ -209,7 +229,7 @@ def test_readme__a_subsample_is_undone(tmp_path: Path) -> None:
 
 
 def test_readme__subsamples_are_drawn(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("subsample")[0]], tmp_path)
+    done = run_commands(examples("subsample")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("which stand for") == 2
     assert "log-loss" in done.stdout
@@ -217,14 +237,14 @@ def test_readme__subsamples_are_drawn(tmp_path: Path) -> None:
 
 def test_readme__plans_run(tmp_path: Path) -> None:
     sample_data("checker", 2000, tmp_path / "checker.zarr")
-    done = run(["bash", "-euo", "pipefail", "-c", examples("plan")[0]], tmp_path)
+    done = run_commands(examples("plan")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "It fits." in done.stdout
     assert '"fits": true' in done.stdout
 
 
 def test_readme__versions_of_models_are_kept(tmp_path: Path) -> None:
-    done = run(["bash", "-euo", "pipefail", "-c", examples("registry")[0]], tmp_path)
+    done = run_commands(examples("registry")[0], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Version 2 of the registry models is new. It is champion, in place of version 1." in done.stdout
     assert "Versions 1 and 2 are different models." in done.stdout

@@ -115,6 +115,7 @@ def test_fit__whose_driver_is_killed(dataset: Dataset, undisturbed: PrototypeSet
     assert struck.in_training >= 2
 
 
+@pytest.mark.slow
 def test_fit__whose_log_is_torn_by_a_power_failure(dataset: Dataset, undisturbed: PrototypeSet, tmp_path: Path) -> None:
     model, struck = fit_with_kills(dataset, tmp_path, seed=2, kills=2, torn=True)
     assert model_fingerprint(model) == model_fingerprint(undisturbed)

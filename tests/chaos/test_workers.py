@@ -102,6 +102,7 @@ def test_fit__with_fifty_kills_of_workers(dataset: Dataset, undisturbed: Prototy
     assert in_mid_pass >= runs
 
 
+@pytest.mark.slow
 def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     with cluster_of(1) as cluster, engine_of(cluster) as engine:
         threads: list[int] = []
@@ -116,6 +117,7 @@ def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: Proto
     assert model_fingerprint(model) == model_fingerprint(undisturbed)
 
 
+@pytest.mark.slow
 def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     watch = PassWatch()
     stopped: list[bool] = []

@@ -114,7 +114,7 @@ def test_fit__is_the_same_with_a_cache_that_holds_a_part(
         assert_same_bits(fit(dataset, config(precision), engine=engine).model, expected[precision][0])
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_fit__is_the_same_on_a_cluster_cold_and_warm(
     start_cluster: StartCluster, dataset: Dataset, expected: Expected, assert_same_bits: SameBits, workers: int
 ) -> None:
