@@ -1,4 +1,4 @@
-"""Runs of `pipelines/score.yaml` that are killed at any moment while files arrive: every row is scored exactly once."""
+"""After `train.yaml`, runs of `score.yaml` that are killed at any moment while files arrive: each row is scored once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ import pyarrow.parquet
 import pytest
 from chaos.publishing_processes import PRELOADED, write_slowly
 
-from protodask.data import sample_data
 from protodask.data.scored_ledger import LEDGER, leftovers, read_ledger
-from protodask.prototypes import FitConfig, fit, load_model
-from protodask.prototypes.persistence import save_model
+from protodask.prototypes import load_model
 from protodask.prototypes.scoring import predict_features
 
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload([*PRELOADED, "protodask.pipeline.each_file", "pandas", "pyarrow.parquet"])
 
-PIPELINE = Path(__file__).parents[2] / "pipelines" / "score.yaml"
+FOLDER = Path(__file__).parents[2] / "pipelines"
+TRAIN, SCORE = FOLDER / "train.yaml", FOLDER / "score.yaml"
+
+MODEL = "train/models@champion"
 
 PAUSE = 0.004
 """Seconds before each operation on a file, so that a run takes long enough for files to arrive in it."""
@@ -99,9 +100,9 @@ class Struck:
     runs: int = 0
 
 
-def arguments(folder: Path, settle: float) -> list[str]:
-    settings = {"model": folder / "model.zarr", "inbox": "inbox", "out": "out.parquet", "settle": settle}
-    return ["run", str(PIPELINE), "--threads", "2", *(f"--set={name}={value}" for name, value in settings.items())]
+def arguments(settle: float) -> list[str]:
+    settings = {"model": MODEL, "inbox": "inbox", "out": "out.parquet", "settle": settle}
+    return ["run", str(SCORE), "--threads", "2", *(f"--set={name}={value}" for name, value in settings.items())]
 
 
 def run_here(command: list[str], fatal: int | None = None, delay: float = 0.0) -> int:
@@ -121,6 +122,16 @@ def run_here(command: list[str], fatal: int | None = None, delay: float = 0.0) -
     return int(code)
 
 
+def train(history: Path) -> None:
+    """A model of points on a board of 8 x 8 fields, by the colour of the field."""
+    history.mkdir()
+    points = np.random.default_rng(0).uniform(size=(2000, 2))
+    colour = np.floor(points * 8).sum(axis=1).astype(int) % 2
+    table = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "outcome": np.where(colour, "black", "white")})
+    table.to_csv(history / "board.csv", index=False)
+    assert run_here(["run", str(TRAIN), "--threads", "2", "--set=candidates=50", "--set=least_accuracy=0.4"]) == 0
+
+
 def take_away(out: Path, rng: random.Random, taken: list[pd.DataFrame]) -> None:
     """A consumer reads some parts and removes them."""
     for part in sorted(out.glob("*.parquet")):
@@ -129,7 +140,7 @@ def take_away(out: Path, rng: random.Random, taken: list[pd.DataFrame]) -> None:
             part.unlink()
 
 
-def check_scores(found: pd.DataFrame, contents: dict[str, list[str]], model_path: Path) -> None:
+def check_scores(found: pd.DataFrame, contents: dict[str, list[str]]) -> None:
     """Every row of every content exactly once, under a name of it, with what the model says of it."""
     names, rows, values = {}, {}, {}
     for content, files in contents.items():
@@ -140,7 +151,7 @@ def check_scores(found: pd.DataFrame, contents: dict[str, list[str]], model_path
     assert Counter(found["id"]) == dict.fromkeys(values, 1)
     assert [rows[identifier] for identifier in found["id"]] == found["row"].tolist()
     assert all(file in names[identifier] for identifier, file in zip(found["id"], found["source"], strict=True))
-    model = load_model(model_path)
+    model = load_model(MODEL)
     matrix = np.array([values[identifier] for identifier in found["id"]], dtype=model.precision)
     ((probability, familiarity),) = predict_features(matrix, model, [model.n_batches])
     columns = [f"probability_{label}" for label in model.classes]
@@ -161,8 +172,7 @@ def check_kills(
 ) -> Struck:
     """Score under kills while files arrive, then once without, and compare."""
     monkeypatch.chdir(folder)
-    data = sample_data("checker", 2000, folder / "data.zarr")
-    save_model(fit(data, FitConfig(n_candidates=50, tolerance=1e-3)).model, folder / "model.zarr")
+    train(folder / "history")
     inbox, out = folder / "inbox", folder / "out.parquet"
     inbox.mkdir()
     rng = random.Random(seed)
@@ -174,7 +184,7 @@ def check_kills(
         while len(arrivals.contents) < 5:
             time.sleep(0.02)
         for _ in range(runs):
-            code = run_here(arguments(folder, settle), rng.randrange(operations), rng.uniform(0, 2 * PAUSE))
+            code = run_here(arguments(settle), rng.randrange(operations), rng.uniform(0, 2 * PAUSE))
             assert code in (-9, 0)
             struck.runs += 1
             struck.kills += code == -9
@@ -187,10 +197,10 @@ def check_kills(
         arrivals.enough.set()
         arrivals.join()
     time.sleep(settle + 0.1)
-    assert run_here(arguments(folder, settle)) == 0
+    assert run_here(arguments(settle)) == 0
     assert len(arrivals.contents) > runs
     parts = [pyarrow.parquet.read_table(out).to_pandas()] if list(out.glob("*.parquet")) else []
-    check_scores(pd.concat([*parts, *taken]), arrivals.contents, folder / "model.zarr")
+    check_scores(pd.concat([*parts, *taken]), arrivals.contents)
     left = set(os.listdir(out)) - {path.name for path in out.glob("*.parquet")}
     assert left == {"_protodask.json", LEDGER}
     return struck
@@ -204,7 +214,7 @@ def test_score__killed_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_score__killed_fifty_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     struck = check_kills(tmp_path, monkeypatch, runs=50, files=2000, seed=1, settle=2.0)
-    command = [sys.executable, "-m", "protodask", *arguments(tmp_path, 2.0)]
+    command = [sys.executable, "-m", "protodask", *arguments(2.0)]
     again = subprocess.run(command, capture_output=True, text=True, timeout=END_SECONDS, check=False)
     assert (again.returncode, again.stdout.strip()) == (0, "There is nothing to do: everything is up to date.")
     assert struck.kills >= 40
