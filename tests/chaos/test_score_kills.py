@@ -1,4 +1,4 @@
-"""After `train.yaml`, runs of `score.yaml` that are killed at any moment while files arrive: each row is scored once."""
+"""After `train.yaml`, runs of `score.yaml` killed at any moment while files arrive: every row is scored once."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ MODEL = "train/models@champion"
 PAUSE = 0.004
 """Seconds before each operation on a file, so that a run takes long enough for files to arrive in it."""
 
-OPERATIONS = 160
-"""About those of a run over the files that arrived during the one before: most kills strike before it ends."""
+OPERATIONS_A_FILE = 2
+"""About those of a run for each file that waits, so that kills strike anywhere in it."""
+
+FILES_A_RUN = 8
+"""So many have come for each run, however fast the machine is."""
 
 END_SECONDS = 120.0
 """What takes longer hangs."""
@@ -168,7 +171,6 @@ def check_kills(
     files: int,
     seed: int,
     settle: float,
-    operations: int = OPERATIONS,
 ) -> Struck:
     """Score under kills while files arrive, then once without, and compare."""
     monkeypatch.chdir(folder)
@@ -181,10 +183,13 @@ def check_kills(
     arrivals = Arrivals(inbox, seed, in_steps=settle > 0, most=files)
     arrivals.start()
     try:
-        while len(arrivals.contents) < 5:
-            time.sleep(0.02)
-        for _ in range(runs):
-            code = run_here(arguments(settle), rng.randrange(operations), rng.uniform(0, 2 * PAUSE))
+        for number in range(1, runs + 1):
+            while len(arrivals.contents) < number * FILES_A_RUN:
+                time.sleep(0.02)
+            waiting = len(arrivals.contents) - len(read_ledger(str(out)).scored)
+            code = run_here(
+                arguments(settle), rng.randrange(10 + OPERATIONS_A_FILE * waiting), rng.uniform(0, 2 * PAUSE)
+            )
             assert code in (-9, 0)
             struck.runs += 1
             struck.kills += code == -9
@@ -207,7 +212,7 @@ def check_kills(
 
 
 def test_score__killed_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    struck = check_kills(tmp_path, monkeypatch, runs=4, files=200, seed=3, settle=0.0, operations=12)
+    struck = check_kills(tmp_path, monkeypatch, runs=4, files=200, seed=3, settle=0.0)
     assert struck.kills > 1
 
 
