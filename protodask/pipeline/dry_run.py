@@ -70,7 +70,7 @@ def dry_run(pipeline: Pipeline, part: Part = WHOLE, estimate: Estimate | None = 
     changing: list[Planned] = []
     ended = False
     for plan in planned(pipeline):
-        step = StepIdentity(plan.number, plan.name, plan.kind)
+        step = plan.identity
         if ended or not part.has(plan.number):
             found.append(StepPlan(step, "left out", "a gate said no" if ended else "it was not asked for", Cost()))
             continue

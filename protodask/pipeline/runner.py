@@ -32,7 +32,7 @@ from protodask.pipeline.staleness import Look, Planned, look, planned, settings_
 from protodask.pipeline.state import Begun, State, StepRecord
 from protodask.pipeline.step_places import holds, inputs
 from protodask.pipeline.step_words import describe_step
-from protodask.pipeline.steps import BudgetStep, FitStep, GateStep, RobustFitStep, Step, TuneStep
+from protodask.pipeline.steps import BudgetStep, FitStep, RobustFitStep, Step, TuneStep
 from protodask.pipeline.values import suggestion
 
 if TYPE_CHECKING:  # results take long to import, and a run without work has none
@@ -196,8 +196,7 @@ class _Run:
                 refused = self._step(plan, state)
                 if refused is not None:
                     self._leave_out(plans[plan.number :])
-                    stops = isinstance(plan.step, GateStep) and plan.step.if_no == "stop"
-                    return self._end("stopped" if stops else "refused", refused, " ".join(refused))
+                    return self._end("stopped" if plan.stops else "refused", refused, " ".join(refused))
         except ProtodaskError as error:
             self._end("failed", message=str(error))
             raise
@@ -212,23 +211,22 @@ class _Run:
 
     def _step(self, plan: Planned, state: State) -> tuple[str, ...] | None:
         """Do a step if it is stale; the reasons of a gate that says no."""
-        identity_ = StepIdentity(plan.number, plan.name, plan.kind)
+        step = plan.identity
         if not self.part.has(plan.number):
-            self.outcomes.append(StepOutcome(identity_, "not looked at"))
+            self.outcomes.append(StepOutcome(step, "not looked at"))
             return None
         if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
-            self._wait(plan, identity_)
+            self._wait(plan, step)
             return None
         found = look(plan, state)
         if not found.fresh or self.part.forced:
-            return self._do(plan, identity_, found, state)
+            return self._do(plan, step, found, state)
         result = None if found.record is None else found.record.result
-        self.listen(StepFresh(identity_, result))
-        self.outcomes.append(StepOutcome(identity_, "fresh", result))
+        self.listen(StepFresh(step, result))
+        self.outcomes.append(StepOutcome(step, "fresh", result))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
-            stops = isinstance(plan.step, GateStep) and plan.step.if_no == "stop"
-            self.listen(GateRefused(identity_, found.record.refused, stops, repeated=True))
+            self.listen(GateRefused(step, found.record.refused, plan.stops, repeated=True))
             return found.record.refused
         return None
 
@@ -241,7 +239,7 @@ class _Run:
 
     def _leave_out(self, plans: tuple[Planned, ...]) -> None:
         for plan in plans:
-            self.outcomes.append(StepOutcome(StepIdentity(plan.number, plan.name, plan.kind), "left out"))
+            self.outcomes.append(StepOutcome(plan.identity, "left out"))
 
     def _do(self, plan: Planned, step: StepIdentity, found: Look, state: State) -> tuple[str, ...] | None:
         if not self.checked:
@@ -293,8 +291,7 @@ class _Run:
         self._note_absent(plan)
         self.listen(StepDone(step, seconds, result))
         if refused is not None:
-            stops = isinstance(plan.step, GateStep) and plan.step.if_no == "stop"
-            self.listen(GateRefused(step, refused, stops))
+            self.listen(GateRefused(step, refused, plan.stops))
         return refused
 
     def _prepared(self, plan: Planned, found: Look, state: State, own: bool) -> Step:

@@ -19,6 +19,7 @@ from protodask._version import __version__
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
 from protodask.pipeline.new_files import news
+from protodask.pipeline.run_events import StepIdentity
 from protodask.pipeline.state import Begun, State, StepRecord, record_name
 from protodask.pipeline.step_places import holds, inputs, outputs
 from protodask.pipeline.steps import GateStep, IngestStep, PredictStep, PublishStep, Step, step_name
@@ -52,6 +53,11 @@ class Planned:
         return step_name(self.step)
 
     @property
+    def identity(self) -> StepIdentity:
+        """Which step it is, for those who hear of it."""
+        return StepIdentity(self.number, self.name, self.kind)
+
+    @property
     def takes_new(self) -> bool:
         """Whether it takes what is new of its sources, and remembers what it took beside its output."""
         match self.step:
@@ -71,6 +77,11 @@ class Planned:
     def appends(self) -> bool:
         """Whether it adds the same rows once more whenever it is done."""
         return isinstance(self.step, IngestStep) and self.step.append and not self.step.new
+
+    @property
+    def stops(self) -> bool:
+        """Whether it is a gate whose no ends a run without a failure."""
+        return isinstance(self.step, GateStep) and self.step.if_no == "stop"
 
     @property
     def overwrites(self) -> bool:
