@@ -1,6 +1,7 @@
 """Fixtures for all tests: clusters that end with the module that started them, and examples that repeat."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 import psutil
@@ -8,9 +9,17 @@ import pytest
 from distributed import LocalCluster
 from hypothesis import settings
 
+from protodask.engine.threads import available_threads
+
 # Examples derive from the test's source alone, and a slow machine is no failure.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One process more than there are cores: a sixth of the time tests wait, for workers, timeouts and the disk."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else available_threads() + 1
+
 
 StartCluster = Callable[[int], LocalCluster]
 

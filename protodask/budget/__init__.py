@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from protodask.budget.expansions import Choice, FailedExpansionWarning
-from protodask.budget.greedy import build_greedy
-from protodask.budget.greedy_file import load_greedy, save_greedy
-from protodask.budget.greedy_index import GreedyIndex
-from protodask.budget.index import BudgetIndex
-from protodask.budget.index_building import MonotonicityWarning, build_index
-from protodask.budget.index_file import load_index, save_index
+from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
     from protodask.budget.classifier import BudgetedClassifier
     from protodask.budget.classifier_folder import load_budgeted, save_budgeted
     from protodask.budget.column_folder import load_column_budget, save_column_budget
     from protodask.budget.column_index import ColumnBudget, build_column_budget
+    from protodask.budget.expansions import Choice, FailedExpansionWarning
+    from protodask.budget.greedy import build_greedy
+    from protodask.budget.greedy_file import load_greedy, save_greedy
+    from protodask.budget.greedy_index import GreedyIndex
+    from protodask.budget.index import BudgetIndex
+    from protodask.budget.index_building import MonotonicityWarning, build_index
+    from protodask.budget.index_file import load_index, save_index
     from protodask.budget.measuring import MeasuredCosts, measure_costs
     from protodask.budget.prediction import Prediction
 
 _HOMES = {
+    "BudgetIndex": "protodask.budget.index",
     "BudgetedClassifier": "protodask.budget.classifier",
+    "Choice": "protodask.budget.expansions",
     "ColumnBudget": "protodask.budget.column_index",
+    "FailedExpansionWarning": "protodask.budget.expansions",
+    "GreedyIndex": "protodask.budget.greedy_index",
     "MeasuredCosts": "protodask.budget.measuring",
+    "MonotonicityWarning": "protodask.budget.index_building",
     "Prediction": "protodask.budget.prediction",
     "build_column_budget": "protodask.budget.column_index",
+    "build_greedy": "protodask.budget.greedy",
+    "build_index": "protodask.budget.index_building",
     "load_budgeted": "protodask.budget.classifier_folder",
     "load_column_budget": "protodask.budget.column_folder",
+    "load_greedy": "protodask.budget.greedy_file",
+    "load_index": "protodask.budget.index_file",
     "measure_costs": "protodask.budget.measuring",
     "save_budgeted": "protodask.budget.classifier_folder",
     "save_column_budget": "protodask.budget.column_folder",
+    "save_greedy": "protodask.budget.greedy_file",
+    "save_index": "protodask.budget.index_file",
 }
-"""Names imported on first use: an index is built and looked up without scikit-learn."""
 
 __all__ = [
     "BudgetIndex",
@@ -59,8 +69,4 @@ __all__ = [
     "save_index",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

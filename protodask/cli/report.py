@@ -8,8 +8,9 @@ import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, perform_step
 from protodask.cli.errors import reported
+from protodask.cli.evaluate import Inclusion, Target, Weight
 from protodask.cli.options import Debug, Json, Overwrite, grouped
-from protodask.cli.predict import Batches, Model
+from protodask.cli.predict import Batches, Drop, Model, UnseenOption
 from protodask.cli.show import show_result
 
 
@@ -37,6 +38,11 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Headline of the report.")] = None,
     batches: Batches = None,
+    target: Target = None,
+    weight: Weight = None,
+    inclusion: Inclusion = None,
+    unseen: UnseenOption = "error",
+    drop: Drop = None,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
@@ -49,5 +55,19 @@ def report(
     with reported(debug):
         from protodask.pipeline.steps import ReportStep
 
-        step = ReportStep(model, data, out, training, drift, title, batches, overwrite)
+        step = ReportStep(
+            model=model,
+            data=data,
+            out=out,
+            training=training,
+            drift=drift,
+            title=title,
+            batches=batches,
+            target=target,
+            weight=weight,
+            inclusion=inclusion,
+            unseen=unseen,
+            drop=tuple(drop or ()),
+            overwrite=overwrite,
+        )
         show_result(perform_step(step, computing), as_json)

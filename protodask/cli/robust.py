@@ -148,7 +148,15 @@ def predict(
     with reported(debug):
         from protodask.pipeline.steps import RobustPredictStep
 
-        step = RobustPredictStep(model, data, out, formulation, unseen, tuple(drop or ()), overwrite)
+        step = RobustPredictStep(
+            model=model,
+            data=data,
+            out=out,
+            formulation=formulation,
+            unseen=unseen,
+            drop=tuple(drop or ()),
+            overwrite=overwrite,
+        )
         show_result(perform_step(step, computing), as_json)
 
 

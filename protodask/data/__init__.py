@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
     from protodask.data.dataset import Dataset
@@ -34,7 +35,6 @@ _HOMES = {
     "table_source": "protodask.data.ingest_scan",
     "write_dataset": "protodask.data.writer",
 }
-"""Names and their modules, imported on first use: some modules here say what lies at a place without NumPy and Zarr."""
 
 __all__ = [
     "Column",
@@ -55,12 +55,4 @@ __all__ = [
     "write_dataset",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -5,25 +5,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from threadpoolctl import OpenBLASController, ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController, get_cached_controller
 
 _lock = threading.Lock()
 _users = 0
-_limit: Any = None
+_limits: dict[str, Any] = {}
+"""By the file of a library: each is limited once, whenever it comes, and gets back what it had."""
+
+
+@dataclass(frozen=True)
+class _Libraries:
+    """The BLAS libraries of this process."""
+
+    of_process: ThreadpoolController
+    """With one setting for all threads."""
+    of_threads: ThreadpoolController
+    """On OpenMP, with one for each thread."""
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> ThreadpoolController:
-    # Listing the loaded libraries takes milliseconds; NumPy's BLAS is loaded by the time this is first called.
-    return ThreadpoolController()
-
-
-@lru_cache(maxsize=1)
-def _set_by_thread() -> ThreadpoolController:
-    return _libraries().select(threading_layer="openmp")
+def _libraries(listed: ThreadpoolController) -> _Libraries:
+    blas = listed.select(user_api="blas")
+    on_openmp = blas.select(threading_layer="openmp")
+    others = [library.filepath for library in blas.lib_controllers if library not in on_openmp.lib_controllers]
+    return _Libraries(blas.select(filepath=others), on_openmp)
 
 
 @contextmanager
@@ -31,38 +40,40 @@ def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread while any task of this process is inside.
 
     Most libraries have one setting for the process: the first task to come in sets it, the last to leave restores it.
-    Those on OpenMP have one for each thread, set by each task for its own.
+    Those on OpenMP have one for each thread, set by each task for its own. SciPy brings a BLAS of its own, perhaps long
+    after the first pass: libraries are listed again whenever modules were imported, and limited by the next to come in.
     """
-    with _set_by_thread().limit(limits=1):
-        _enter()
+    libraries = _libraries(get_cached_controller())
+    with libraries.of_threads.limit(limits=1):
+        _enter(libraries.of_process)
         try:
             yield
         finally:
             _leave()
 
 
-def _enter() -> None:
-    global _users, _limit
+def _enter(libraries: ThreadpoolController) -> None:
+    global _users
     with _lock:
-        if _users == 0:
-            _take_control()
-            _limit = _libraries().limit(limits=1, user_api="blas")
         _users += 1
+        new = [library.filepath for library in libraries.lib_controllers if library.filepath not in _limits]
+        if new:
+            _take_control()
+            _limits.update((path, libraries.select(filepath=path).limit(limits=1)) for path in new)
 
 
 def _leave() -> None:
-    global _users, _limit
+    global _users
     with _lock:
         _users -= 1
         if _users == 0:
             _take_control()
-            _limit.restore_original_limits()
-            _limit = None
+            for limit in _limits.values():
+                limit.restore_original_limits()
+            _limits.clear()
             _take_control()
 
 
 def _take_control() -> None:
-    """Since threadpoolctl 3.8 only the thread that set OpenBLAS's limit first may change it; others are ignored."""
-    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
-    if clear is not None:
-        clear(force=True)
+    """Only the thread that set OpenBLAS's limit first may change it; others are ignored."""
+    OpenBLASController.clear_controlling_thread(force=True)

@@ -17,9 +17,9 @@ from protodask.engine import Block, EngineLike, Reduction, Source, identity, ope
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
-from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
+from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.given_rows import require, source_of, usable_weights
-from protodask.evaluation.outcomes import PROBABILITY, Outcomes, read_outcomes
+from protodask.evaluation.outcomes import PROBABILITY, read_outcomes
 from protodask.prototypes.splines import Floats, Spline, apply_splines
 
 SCORE = "score"
@@ -168,19 +168,8 @@ def read_plain(block: Block) -> ScoredRows:
 
 
 def read_classes(block: Block) -> ScoredRows:
-    """Probabilities against whether a row is of the class: class 1 of two, else each."""
+    """The probabilities of a block, checked, against whether a row is of the class."""
     return class_rows(read_outcomes(block))
-
-
-def class_rows(outcomes: Outcomes) -> ScoredRows:
-    """The same for outcomes that were checked."""
-    n_classes = outcomes.probability.shape[1]
-    classes = (1,) if n_classes == 2 else range(n_classes)
-    return ScoredRows(
-        tuple(outcomes.probability[:, k] for k in classes),
-        tuple((outcomes.target == k).astype(np.float64) for k in classes),
-        outcomes.weight,
-    )
 
 
 def _as_source(score: Any, outcome: Any, weight: Any) -> Source:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
+from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.score_bins import (
     Cuts,
     ScoreBins,
@@ -74,6 +75,17 @@ class ScoredRows:
     scores: tuple[NDArray[np.floating[Any]], ...]
     outcomes: tuple[Floats, ...]
     weight: Floats
+
+
+def class_rows(outcomes: Outcomes) -> ScoredRows:
+    """Probabilities against whether a row is of the class: class 1 of two, else each."""
+    n_classes = outcomes.probability.shape[1]
+    classes = (1,) if n_classes == 2 else range(n_classes)
+    return ScoredRows(
+        tuple(outcomes.probability[:, k] for k in classes),
+        tuple((outcomes.target == k).astype(np.float64) for k in classes),
+        outcomes.weight,
+    )
 
 
 ReadRows = Callable[..., ScoredRows]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from protodask.data.schema import FEATURES
 from protodask.engine import Block, EngineLike, Source, open_engine
 from protodask.errors import InputError
-from protodask.evaluation.calibrator import class_rows
-from protodask.evaluation.control_points import ScoredRows, SplineSettings, fit_splines
+from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines
 from protodask.evaluation.outcomes import predicted_outcomes
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features

@@ -1,17 +1,47 @@
 """Looking into a model: why it says what it says of a row, how unusual the row is, and all of it as tables."""
 
-from protodask.explain.contributions import Contribution, Explanation, FeatureMatch, explain_rows, explanations
-from protodask.explain.exports import export
-from protodask.explain.familiarity import FamiliarityReference, reference
-from protodask.explain.original_rows import OriginalRow, Prototype, all_prototypes, decode_row, original_rows
-from protodask.explain.tables import (
-    Explained,
-    Table,
-    explanation_table,
-    feature_weight_table,
-    probability_table,
-    prototype_table,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protodask._lazy import lazy_names
+from protodask.explain.original_rows import (
+    OriginalRow,
+    Prototype,
+    all_prototypes,
+    decode_row,
+    original_rows,
+)  # at once: its module has the same name
+
+if TYPE_CHECKING:
+    from protodask.explain.contributions import Contribution, Explanation, FeatureMatch, explain_rows, explanations
+    from protodask.explain.exports import export
+    from protodask.explain.familiarity import FamiliarityReference, reference
+    from protodask.explain.tables import (
+        Explained,
+        Table,
+        explanation_table,
+        feature_weight_table,
+        probability_table,
+        prototype_table,
+    )
+
+_HOMES = {
+    "Contribution": "protodask.explain.contributions",
+    "Explained": "protodask.explain.tables",
+    "Explanation": "protodask.explain.contributions",
+    "FamiliarityReference": "protodask.explain.familiarity",
+    "FeatureMatch": "protodask.explain.contributions",
+    "Table": "protodask.explain.tables",
+    "explain_rows": "protodask.explain.contributions",
+    "explanation_table": "protodask.explain.tables",
+    "explanations": "protodask.explain.contributions",
+    "export": "protodask.explain.exports",
+    "feature_weight_table": "protodask.explain.tables",
+    "probability_table": "protodask.explain.tables",
+    "prototype_table": "protodask.explain.tables",
+    "reference": "protodask.explain.familiarity",
+}
 
 __all__ = [
     "Contribution",
@@ -34,3 +64,5 @@ __all__ = [
     "prototype_table",
     "reference",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from protodask.errors import InputError
 from protodask.pipeline.notify import Notify, check_notify
-from protodask.pipeline.step_places import OUTPUTS
-from protodask.pipeline.steps import STEPS, Step, step_name
+from protodask.pipeline.step_places import settings_of_places
+from protodask.pipeline.steps import STEPS, Place, Step, step_name
 from protodask.pipeline.values import key_of, parse_record, shown, suggestion
 from protodask.pipeline.yaml_file import Document, read_document, read_scalar
 
@@ -214,7 +214,7 @@ def _outputs(named: _Named) -> dict[str, Variable]:
     """What steps below can refer to: `${name}` is what the step writes first, `${name.out}` one by its setting."""
     places = {
         f"{named.name}.{key_of(field)}": getattr(named.step, field)
-        for field in OUTPUTS[type(named.step)]
+        for field in settings_of_places(type(named.step), Place.WRITTEN)
         if getattr(named.step, field) is not None
     }
     return {**({named.name: next(iter(places.values()))} if places else {}), **places}

@@ -19,7 +19,12 @@ from protodask.data.storage import DATASET, is_url, locate, read_attributes, rea
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.budget_places import describe_budget, describe_budget_run, is_budget_run
-from protodask.pipeline.robust_places import describe_robust_predictions, describe_robust_run, is_robust_run
+from protodask.pipeline.robust_places import (
+    describe_robust_predictions,
+    describe_robust_run,
+    describe_terms,
+    is_robust_run,
+)
 from protodask.pipeline.robust_results import describe_robust_model
 from protodask.pipeline.search_runs import describe_search_run, is_search
 from protodask.places import mask
@@ -29,6 +34,7 @@ from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTION
 from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
 from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
 from protodask.prototypes.splines import SplineCalibration
+from protodask.robust.kept_terms import TERMS
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
 from protodask.robust.prediction import ROBUST_PREDICTIONS
 
@@ -63,10 +69,13 @@ def _describe(path: str) -> dict[str, Any]:
             return describe_robust_model(load_robust_model(where), where)
         case str(name) if name == ROBUST_PREDICTIONS.format and isinstance(record, dict):
             return describe_robust_predictions(record, where)
+        case str(name) if name == TERMS.format and isinstance(record, dict):
+            return describe_terms(record, where)
     if read_state(where) is not None:
         raise FormatError(f"{path} is a registry of models.", "Use `protodask registry list`.")
     raise FormatError(
-        f"{path} is no dataset, model, run directory, predictions, decisions or budget of protodask, or it is damaged.",
+        f"{path} is no dataset, model, run directory, predictions, decisions, budget or terms of protodask, "
+        "or it is damaged.",
         "Give the path that --out or --run-dir named.",
     )
 

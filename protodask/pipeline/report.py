@@ -11,7 +11,7 @@ from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.pipeline.results import ReportWritten
-from protodask.pipeline.scoring_data import is_dataset, rows_to_evaluate, rows_to_predict
+from protodask.pipeline.scoring_data import is_dataset, rows_of_step, rows_to_predict
 from protodask.pipeline.steps import ReportStep
 from protodask.places import mask
 from protodask.prototypes.persistence import load_model
@@ -28,7 +28,7 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
     check_file_free(step.out, step.overwrite)
     model = load_model(step.model)
     (count,) = model.batch_counts(step.batches)
-    source, codes = rows_to_evaluate(model, step.data, engine=engine)
+    source, codes = rows_of_step(model, step, engine)
     training = other = None
     if step.training is not None:
         if not is_dataset(step.training):
@@ -38,7 +38,10 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
         # Any features will do to be scored, but these must be the model's; rows_to_predict sees to that.
         training = _rows(rows_to_predict(model, step.training, engine=engine), step.training)
     if step.drift is not None:
-        other = _rows(rows_to_predict(model, step.drift, engine=engine), step.drift)
+        # It may have the columns that are more than features in the other rows.
+        known = [name for name in (step.target, step.weight, step.inclusion) if name is not None]
+        found = rows_to_predict(model, step.drift, engine=engine, unseen=step.unseen, drop=(*step.drop, *known))
+        other = _rows(found, step.drift)
     content = make_content(
         model,
         short_name(step.model),

@@ -1,4 +1,4 @@
-"""What robust predictions and the run directories of robust fits are, as plain values."""
+"""What robust predictions, terms and run directories of robust fits are, as plain values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from protodask.data.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE
+from protodask.robust.kept_terms import RECORD as TERMS_RECORD
 from protodask.robust.prediction import RECORD
 
 PASSES = re.compile(rf"batch-([0-9]{{1,9}})-{STAGE}\.log", re.ASCII)
@@ -31,6 +32,21 @@ def describe_robust_predictions(record: dict[str, Any], path: str) -> dict[str, 
         "classes": list(fields.labels("classes")),
         "formulation": fields.text("formulation"),
         "model": fields.text("model"),
+    }
+
+
+def describe_terms(record: dict[str, Any], path: str) -> dict[str, Any]:
+    """What the terms of robust fits are of."""
+    fields = recognize(record, TERMS_RECORD, path)
+    unseal(fields)
+    return {
+        "kind": "terms of robust fits",
+        "path": mask(path),
+        "rows": fields.integer("rows", 0),
+        "features": fields.integer("features", 0),
+        "dtype": fields.text("dtype"),
+        "formulation": fields.text("formulation"),
+        "data": fields.text("data"),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args
 from protodask.pipeline.definition import NAME, STEP_NAME, Overlap
 from protodask.pipeline.notify import Notify
 from protodask.pipeline.steps import STEPS
-from protodask.pipeline.values import key_of
+from protodask.pipeline.values import is_required, key_of, ordered_fields
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -75,12 +75,8 @@ def _step(kind: str) -> dict[str, Any]:
 
 def _record(record: type[Any]) -> dict[str, Any]:
     hints = typing.get_type_hints(record)
-    fields = dataclasses.fields(record)
-    required = [
-        key_of(field.name)
-        for field in fields
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
+    fields = ordered_fields(record)
+    required = [key_of(field.name) for field in fields if is_required(field)]
     return {
         "type": "object",
         "description": " ".join((inspect.getdoc(record) or "").split()),

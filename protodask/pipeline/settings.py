@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from protodask.data.storage import is_url, locate
 from protodask.errors import InputError
-from protodask.pipeline.steps import FitStep, TuneStep
-from protodask.pipeline.values import key_of, parse_record
+from protodask.pipeline.steps import FitSettings, FitStep, TuneStep
+from protodask.pipeline.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.yaml_file import read_mapping
 from protodask.places import mask
 from protodask.prototypes.config import FitConfig
@@ -24,26 +23,7 @@ CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates"}
 """Settings with a shorter name outside than in `FitConfig`."""
 
 
-@dataclass(frozen=True)
-class FitSettings:
-    """The settings of a fit as files and the command line name them; None is what was not said."""
-
-    batches: int | None = None
-    candidates: int | None = None
-    max_fraction: float | None = None
-    lambda_v: float | None = None
-    lambda_w: float | None = None
-    alpha_v: float | None = None
-    alpha_w: float | None = None
-    standardize: bool | None = None
-    weighted: bool | None = None
-    precision: Literal["float32", "float64"] | None = None
-    tolerance: float | None = None
-    max_iterations: int | None = None
-    seed: int | None = None
-
-
-SETTINGS = tuple(field.name for field in fields(FitSettings))
+SETTINGS = tuple(field.name for field in ordered_fields(FitSettings))
 
 
 def read_settings(path: str) -> FitSettings:

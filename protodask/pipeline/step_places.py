@@ -4,95 +4,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
 
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
-from protodask.pipeline.steps import (
-    BudgetStep,
-    CalibrateStep,
-    DecideStep,
-    EvaluateStep,
-    FitStep,
-    GateStep,
-    IngestStep,
-    MonitorStep,
-    PredictStep,
-    PublishStep,
-    ReportStep,
-    RobustEvaluateStep,
-    RobustFitStep,
-    RobustPredictStep,
-    SampleDataStep,
-    SplitStep,
-    Step,
-    SubsampleStep,
-    TuneStep,
-)
+from protodask.pipeline.steps import Place, Step
 
-OUTPUTS: Mapping[type, tuple[str, ...]] = {
-    SampleDataStep: ("out",),
-    IngestStep: ("out",),
-    SplitStep: ("out", "held_out"),
-    SubsampleStep: ("out",),
-    FitStep: ("out",),
-    TuneStep: ("out", "table"),
-    CalibrateStep: ("out",),
-    PredictStep: ("out",),
-    EvaluateStep: ("out",),
-    DecideStep: ("out",),
-    BudgetStep: ("out", "plot"),
-    RobustFitStep: ("out",),
-    RobustPredictStep: ("out",),
-    RobustEvaluateStep: ("out",),
-    ReportStep: ("out",),
-    PublishStep: ("registry",),
-    GateStep: ("out",),
-    MonitorStep: ("out",),
-}
-"""Settings that name what a step writes, the principal one first. Caches and records of runs are none of these."""
 
-INPUTS: Mapping[type, tuple[str, ...]] = {
-    SampleDataStep: (),
-    IngestStep: ("sources", "unless_in"),
-    SplitStep: ("data",),
-    SubsampleStep: ("data",),
-    FitStep: ("data", "config", "start"),
-    TuneStep: ("data", "config"),
-    CalibrateStep: ("model", "data"),
-    PredictStep: ("model", "data"),
-    EvaluateStep: ("model", "data"),
-    DecideStep: ("predictions",),
-    BudgetStep: ("data", "costs", "config"),
-    RobustFitStep: ("data",),
-    RobustPredictStep: ("model", "data"),
-    RobustEvaluateStep: ("model", "data"),
-    ReportStep: ("model", "data", "training", "drift"),
-    PublishStep: ("model", "metrics", "files"),
-    GateStep: ("results", "model", "champion", "data"),
-    MonitorStep: ("model", "data", "reference"),
-}
-"""Settings that name what a step reads."""
+def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
+    """The settings of a step that name what it reads, or what it writes; of the latter the principal one first."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(field.name for field in fields(kind) if _has(hints[field.name], place))
+
+
+def _has(hint: Any, place: Place) -> bool:
+    return hint is place or any(_has(part, place) for part in get_args(hint))
 
 
 def outputs(step: Step) -> tuple[str, ...]:
     """The places that a step writes, the principal one first: `./model/` is `model`, so that its record is found."""
     return tuple(
-        place.rstrip("/") if is_url(place) else os.path.normpath(place) for place in _places(step, OUTPUTS[type(step)])
+        place.rstrip("/") if is_url(place) else os.path.normpath(place) for place in _places(step, Place.WRITTEN)
     )
 
 
 def inputs(step: Step) -> tuple[str, ...]:
     """The places that a step reads."""
-    return tuple(_places(step, INPUTS[type(step)]))
+    return tuple(_places(step, Place.READ))
 
 
-def _places(step: Step, settings: tuple[str, ...]) -> Iterator[str]:
-    for setting in settings:
+def _places(step: Step, place: Place) -> Iterator[str]:
+    for setting in settings_of_places(type(step), place):
         match getattr(step, setting):
             case None:
                 pass
-            case str() as place:
-                yield place
+            case str() as named:
+                yield named
             case Mapping() as places:
                 yield from places.values()
             case places:

@@ -1,16 +1,72 @@
 """The steps: one for each command that does something, with the command's options as fields.
 
-A field `lambda_v` is the option `--lambda-v` on the command line and the key `lambda-v` in a pipeline file.
+A field `lambda_v` is the option `--lambda-v` on the command line and the key `lambda-v` in a pipeline file. Fields that
+name what a step reads or writes are `Read` or `Written`; caches and records of runs are neither. Steps inherit fields
+that they have in common, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from enum import Enum
+from typing import Annotated, Literal
+
+
+class Place(Enum):
+    """What a step does at a place that a setting names."""
+
+    READ = "read"
+    WRITTEN = "written"
+
+
+Read = Annotated[str, Place.READ]
+Written = Annotated[str, Place.WRITTEN]
 
 Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
 """Those of `protodask.robust`, which takes long to import."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Settings of a training; None is what was not said."""
+
+    lambda_w: float | None = None
+    alpha_v: float | None = None
+    alpha_w: float | None = None
+    candidates: int | None = None
+    max_fraction: float | None = None
+    standardize: bool | None = None
+    weighted: bool | None = None
+    precision: Literal["float32", "float64"] | None = None
+    tolerance: float | None = None
+    max_iterations: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(TrainingSettings):
+    """All settings of a fit as files and the command line name them, also those that every search chooses."""
+
+    batches: int | None = None
+    lambda_v: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenRows:
+    """How raw tables are read for a model: categories that it does not know, and columns to leave out."""
+
+    unseen: Literal["error", "zero"] = "error"
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRows(GivenRows):
+    """How raw tables are read in which more is known of rows than their features: the columns with it."""
+
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
 
 
 @dataclass(frozen=True)
@@ -19,7 +75,7 @@ class SampleDataStep:
 
     kind: Literal["checker", "xor", "digits", "blobs"]
     rows: int
-    out: str
+    out: Written
     seed: int = 0
     features: int | None = None
     classes: int | None = None
@@ -34,8 +90,8 @@ class IngestStep:
     dataset does not have. Files that changed within the last `settle` seconds are left for the next time.
     """
 
-    sources: tuple[str, ...]
-    out: str
+    sources: tuple[Read, ...]
+    out: Written
     target: str | None = None
     categorical: tuple[str, ...] = ()
     ordinal: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -46,7 +102,7 @@ class IngestStep:
     dtype: Literal["float32", "float64"] = "float32"
     append: bool = False
     new: bool = False
-    unless_in: str | None = None
+    unless_in: Read | None = None
     settle: float = 0.0
     overwrite: bool = False
 
@@ -55,9 +111,9 @@ class IngestStep:
 class SplitStep:
     """Divide a dataset's rows into those to train on, `out`, and those held out, by row number or by group."""
 
-    data: str
-    out: str
-    held_out: str
+    data: Read
+    out: Written
+    held_out: Written
     share: float = 0.2
     seed: int = 0
     overwrite: bool = False
@@ -67,8 +123,8 @@ class SplitStep:
 class SubsampleStep:
     """Keep a part of a dataset's rows, drawn by class: at rates by label, or as many as a budget of rows allows."""
 
-    data: str
-    out: str
+    data: Read
+    out: Written
     rate: Mapping[str, float] = field(default_factory=dict)
     budget: int | None = None
     seed: int = 0
@@ -76,40 +132,27 @@ class SubsampleStep:
 
 
 @dataclass(frozen=True)
-class FitStep:
+class FitStep(FitSettings):
     """Train a model on a dataset. Settings that are None are those of the file `config`, or the defaults."""
 
-    data: str
-    out: str
-    batches: int | None = None
-    candidates: int | None = None
-    max_fraction: float | None = None
-    lambda_v: float | None = None
-    lambda_w: float | None = None
-    alpha_v: float | None = None
-    alpha_w: float | None = None
-    standardize: bool | None = None
-    weighted: bool | None = None
-    precision: Literal["float32", "float64"] | None = None
-    tolerance: float | None = None
-    max_iterations: int | None = None
-    seed: int | None = None
-    config: str | None = None
+    data: Read
+    out: Written
+    config: Read | None = None
     run_dir: str | None = None
-    start: str | None = None
+    start: Read | None = None
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class TuneStep:
+class TuneStep(TrainingSettings):
     """Choose penalties and the number of batches by cross-validation, and train a model with them.
 
     Settings of the search that are None are its defaults, those of the training those of the file `config`, or the
     defaults. `lambda_w` is for the joint strategy, which does not search for it.
     """
 
-    data: str
-    out: str
+    data: Read
+    out: Written
     strategy: Literal["joint", "two-stage"] | None = None
     method: Literal["grid", "random"] | None = None
     trials: int | None = None
@@ -122,56 +165,38 @@ class TuneStep:
     rule: Literal["half-a-standard-error", "one-standard-error", "best"] | None = None
     search_tolerance: float | None = None
     draws: int | None = None
-    candidates: int | None = None
-    max_fraction: float | None = None
-    lambda_w: float | None = None
-    alpha_v: float | None = None
-    alpha_w: float | None = None
-    standardize: bool | None = None
-    weighted: bool | None = None
-    precision: Literal["float32", "float64"] | None = None
-    tolerance: float | None = None
-    max_iterations: int | None = None
-    seed: int | None = None
-    config: str | None = None
+    config: Read | None = None
     run_dir: str | None = None
-    table: str | None = None
+    table: Written | None = None
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class CalibrateStep:
+class CalibrateStep(KnownRows):
     """Calibrate a model on rows of known classes. `target`, `weight` and `inclusion` name columns of raw tables."""
 
-    model: str
-    data: str
-    out: str
+    model: Read
+    data: Read
+    out: Written
     bins: int = 20
     monotone: bool = False
     batches: int | None = None
-    target: str | None = None
-    weight: str | None = None
-    inclusion: str | None = None
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class PredictStep:
+class PredictStep(GivenRows):
     """Write a model's predictions for a dataset or for raw tables. Columns to `keep` are written beside them.
 
     With `each_file`, every file of the raw tables is scored once, by whichever run finds it first, into a part of its
     own of the folder `out`. Files that changed within the last `settle` seconds are left for the next time.
     """
 
-    model: str
-    data: str
-    out: str
+    model: Read
+    data: Read
+    out: Written
     batches: int | None = None
     calibrated: bool = False
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     each_file: bool = False
     settle: float = 0.0
@@ -185,11 +210,11 @@ class PublishStep:
     A model that the alias names already is not added again. `retain` is the number of versions that are kept.
     """
 
-    model: str
-    registry: str
+    model: Read
+    registry: Written
     alias: str = "champion"
-    metrics: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    metrics: Read | None = None
+    files: Mapping[str, Read] = field(default_factory=dict)
     note: str | None = None
     retain: int | None = None
 
@@ -203,7 +228,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class GateStep:
+class GateStep(KnownRows):
     """Say yes or no: to the figures of a file of results, or to a model beside the one it would replace.
 
     `limits` are for figures by their path in the file `results`, such as `drift.largest`. A `model` passes if its
@@ -212,67 +237,53 @@ class GateStep:
     here; with `accept`, a no is noted and the run goes on.
     """
 
-    results: str | None = None
+    results: Read | None = None
     limits: Mapping[str, Limit] = field(default_factory=dict)
-    model: str | None = None
-    champion: str | None = None
-    data: str | None = None
+    model: Read | None = None
+    champion: Read | None = None
+    data: Read | None = None
     metric: Literal["log-loss", "error", "brier"] = "log-loss"
     margin: float = 0.0
     confidence: float = 0.95
     draws: int = 1000
     seed: int = 0
     newest: int | None = None
-    target: str | None = None
-    weight: str | None = None
-    inclusion: str | None = None
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
     if_no: Literal["fail", "stop"] = "fail"
     accept: bool = False
-    out: str | None = None
+    out: Written | None = None
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class MonitorStep:
+class MonitorStep(KnownRows):
     """Describe rows as a model sees them, and compare them with an earlier such description, the `reference`.
 
-    Rows need no known classes. A figure of change is the size of a change that chance makes with a probability below
-    `significance` for each kind of figure, and 0 for smaller ones.
+    Rows need no known classes. `target`, `weight` and `inclusion` name columns of raw tables. A figure of change is the
+    size of a change that chance makes with a probability below `significance` for each kind of figure, and 0 for
+    smaller ones.
     """
 
-    model: str
-    data: str
-    out: str
-    reference: str | None = None
+    model: Read
+    data: Read
+    out: Written
+    reference: Read | None = None
     batches: int | None = None
-    target: str | None = None
-    weight: str | None = None
-    inclusion: str | None = None
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
     significance: float = 5e-5
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class EvaluateStep:
+class EvaluateStep(KnownRows):
     """Measure how good a model's predictions are. `target`, `weight` and `inclusion` name columns of raw tables.
 
     With `policy` the data are a log of actions, and what is measured is the value of the model's actions, or of those
     that the column `match` tells of.
     """
 
-    data: str
-    model: str | None = None
+    data: Read
+    model: Read | None = None
     batches: int | None = None
     calibrated: bool = False
-    target: str | None = None
-    weight: str | None = None
-    inclusion: str | None = None
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
     roc_auc: bool = True
     policy: bool = False
     action: str | None = None
@@ -282,7 +293,7 @@ class EvaluateStep:
     estimator: Literal["ips", "snips"] = "ips"
     dropped_zeros: int | None = None
     confidence: float = 0.95
-    out: str | None = None
+    out: Written | None = None
     overwrite: bool = False
 
 
@@ -290,8 +301,8 @@ class EvaluateStep:
 class DecideStep:
     """Select the rows of predictions that make an expected loss the least. `positive` names the class meant."""
 
-    predictions: str
-    out: str
+    predictions: Read
+    out: Written
     loss: str | None = None
     beta: float | None = None
     coefficients: str | None = None
@@ -304,37 +315,24 @@ class DecideStep:
 
 
 @dataclass(frozen=True)
-class BudgetStep:
+class BudgetStep(FitSettings):
     """Find which features of a dataset are worth their cost within any budget, with a model for each choice.
 
     The file `costs` says what features cost. Settings of the training that are None are those of the file `config`, or
     the defaults. With `compare`, greedy sequences are made as well, for the plot.
     """
 
-    data: str
-    costs: str
-    out: str
+    data: Read
+    costs: Read
+    out: Written
     alpha: float = 0.0
     monotone_error: float = 0.0
     diminishing_returns: bool = False
     folds: int = 5
     most_fits: int | None = None
-    plot: str | None = None
+    plot: Written | None = None
     compare: bool = False
-    batches: int | None = None
-    candidates: int | None = None
-    max_fraction: float | None = None
-    lambda_v: float | None = None
-    lambda_w: float | None = None
-    alpha_v: float | None = None
-    alpha_w: float | None = None
-    standardize: bool | None = None
-    weighted: bool | None = None
-    precision: Literal["float32", "float64"] | None = None
-    tolerance: float | None = None
-    max_iterations: int | None = None
-    seed: int | None = None
-    config: str | None = None
+    config: Read | None = None
     run_dir: str | None = None
     overwrite: bool = False
 
@@ -346,8 +344,8 @@ class RobustFitStep:
     `cost` is that of slack, `terms` a place where what follows from the data is kept for further fits.
     """
 
-    data: str
-    out: str
+    data: Read
+    out: Written
     formulation: Formulation = "SBMV"
     eps: float = 0.1
     cost: float = 1.0
@@ -360,44 +358,40 @@ class RobustFitStep:
 
 
 @dataclass(frozen=True)
-class RobustPredictStep:
+class RobustPredictStep(GivenRows):
     """Write a robust model's classes for a dataset or for raw tables, and how sure they are."""
 
-    model: str
-    data: str
-    out: str
+    model: Read
+    data: Read
+    out: Written
     formulation: Formulation | None = None
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class RobustEvaluateStep:
+class RobustEvaluateStep(KnownRows):
     """Measure the errors of a robust model. `target`, `weight` and `inclusion` name columns of raw tables."""
 
-    model: str
-    data: str
+    model: Read
+    data: Read
     formulation: Formulation | None = None
     eps: float | None = None
-    target: str | None = None
-    weight: str | None = None
-    inclusion: str | None = None
-    unseen: Literal["error", "zero"] = "error"
-    drop: tuple[str, ...] = ()
-    out: str | None = None
+    out: Written | None = None
     overwrite: bool = False
 
 
 @dataclass(frozen=True)
-class ReportStep:
-    """Write a report on a model and rows of known classes: one HTML file."""
+class ReportStep(KnownRows):
+    """Write a report on a model and rows of known classes: one HTML file.
 
-    model: str
-    data: str
-    out: str
-    training: str | None = None
-    drift: str | None = None
+    `target`, `weight` and `inclusion` name columns of raw tables.
+    """
+
+    model: Read
+    data: Read
+    out: Written
+    training: Read | None = None
+    drift: Read | None = None
     title: str | None = None
     batches: int | None = None
     overwrite: bool = False

@@ -45,7 +45,7 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
             raise InputError(f"{said(str(key))} has the key {key_of(name)!r} twice.", "Leave one out.")
         found[name] = None if value is None else convert(value, hints[name], f"{said(str(key))}: {key_of(name)}")
     given = {name: value for name, value in found.items() if value is not None}
-    if absent := [name for name, field in fields.items() if _is_required(field) and name not in given]:
+    if absent := [name for name, field in fields.items() if is_required(field) and name not in given]:
         raise InputError(
             f"{said(None)} lacks the key {key_of(absent[0])!r}.", f"Add `{key_of(absent[0])}:` with a value to it."
         )
@@ -63,10 +63,21 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _keys(kind: type[Any]) -> str:
-    return ", ".join(key_of(field.name) for field in dataclasses.fields(kind))
+    return ", ".join(key_of(field.name) for field in ordered_fields(kind))
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
+def ordered_fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """The fields: those that must be given before others, and of these a record's own before inherited ones."""
+    classes = [vars(one).get("__annotations__", {}) for one in kind.__mro__]
+
+    def rank(field: dataclasses.Field[Any]) -> tuple[bool, int]:
+        return not is_required(field), next(place for place, own in enumerate(classes) if field.name in own)
+
+    return sorted(dataclasses.fields(kind), key=rank)
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field has no default."""
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 

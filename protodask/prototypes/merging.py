@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.spatial import KDTree
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -48,6 +45,11 @@ def merge_equivalent(scaled: Floats, classes: Integers, weight: Floats, rows: In
 
 
 def _components(points: Floats) -> tuple[int, Integers]:
+    # Half a second to import, which commands that train nothing do not wait for.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import KDTree
+
     n_points, width = points.shape
     if width == 0:
         return min(n_points, 1), np.zeros(n_points, dtype=np.int64)

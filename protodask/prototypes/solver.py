@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
+
+from protodask.engine import one_blas_thread
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[float, Floats]]
@@ -89,6 +93,8 @@ def solve(
     on_iteration: Callable[[Iteration], None] | None = None,
 ) -> Solution:
     """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`."""
+    from scipy.optimize import minimize  # half a second, which commands that train nothing do not wait for
+
     evaluations = 0
     latest: dict[bytes, tuple[float, Floats]] = {}
 
@@ -114,23 +120,24 @@ def solve(
         norm = projected_norm(theta, known[1]) if known is not None else float("nan")
         on_iteration(Iteration(iterations, evaluations, float(intermediate_result.fun), norm, theta))
 
-    result = minimize(
-        scaled,
-        start * scale,
-        method="L-BFGS-B",
-        jac=True,
-        bounds=[(0.0, None)] * len(start),
-        callback=report,
-        options={
-            "maxcor": MEMORY,
-            "ftol": tolerance,
-            "gtol": GRADIENT_TOLERANCE,
-            "maxiter": max_iterations,
-            # A line search may take several evaluations; the limit that users set is the one on iterations.
-            "maxfun": (LINE_SEARCH_STEPS + 1) * max_iterations,
-            "maxls": LINE_SEARCH_STEPS,
-        },
-    )
+    with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
+        result = minimize(
+            scaled,
+            start * scale,
+            method="L-BFGS-B",
+            jac=True,
+            bounds=[(0.0, None)] * len(start),
+            callback=report,
+            options={
+                "maxcor": MEMORY,
+                "ftol": tolerance,
+                "gtol": GRADIENT_TOLERANCE,
+                "maxiter": max_iterations,
+                # A line search may take several evaluations; the limit that users set is the one on iterations.
+                "maxfun": (LINE_SEARCH_STEPS + 1) * max_iterations,
+                "maxls": LINE_SEARCH_STEPS,
+            },
+        )
     return Solution(
         theta=result.x / scale,
         value=float(result.fun),

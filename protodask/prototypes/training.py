@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-import sklearn.exceptions
 from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, Column, Label, row_weights
 from protodask.data.summary import Summary
-from protodask.engine import Block, Engine, Source, one_blas_thread, zip_sources
+from protodask.engine import Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import check_classes, draw, sampling
 from protodask.prototypes.config import FitConfig
@@ -29,10 +28,6 @@ from protodask.prototypes.solver import Function, Iteration, Solution, solve, so
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-class ConvergenceWarning(sklearn.exceptions.ConvergenceWarning):  # type: ignore[misc]
-    """A batch ended before the solver was satisfied."""
 
 
 class LargeWeightWarning(UserWarning):
@@ -215,6 +210,8 @@ class Training:
 
         solution = self._minimize(source, problem, number, report)
         if solution.status not in ("converged", "stationary"):
+            from protodask.prototypes.convergence import ConvergenceWarning
+
             warnings.warn(
                 f"Batch {number} stopped early ({solution.status}: {solution.message}) after {solution.iterations} "
                 "iterations; raise max_iterations or tolerance.",
@@ -232,8 +229,7 @@ class Training:
         start = np.concatenate([np.full(n_features, 10 / n_features), np.ones(n_candidates)])
         scale = solver_scale(n_features, n_candidates)
         tolerance, most = self.config.tolerance, self.config.max_iterations
-        with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
-            solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
+        solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
         if solution.status != "line search failed" or problem.precision == "float64" or solution.iterations >= most:
             return solution
         # Near the optimum of a small problem the rounding of float32 can hide the last descent from the line search.
@@ -242,8 +238,7 @@ class Training:
         def after(state: Iteration) -> None:
             report(state.after(solution.iterations, solution.evaluations))
 
-        with one_blas_thread():
-            polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
+        polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
         return replace(
             polished,
             iterations=solution.iterations + polished.iterations,

@@ -5,8 +5,9 @@ Light to import: names are looked up in their modules on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
     from protodask.data.references import has_alias, is_reference, reference_fingerprint, resolve
@@ -43,12 +44,4 @@ __all__ = [
     "resolve",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

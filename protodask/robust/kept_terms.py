@@ -70,7 +70,7 @@ def store_terms(data: UncertainSource, form: TermsForm, engine: Engine, place: s
         return ArrayStore(found.place, layout, form.specs, found.key, RECORD.remedy)
     _require_space(where, form.row_bytes * layout.n_rows)
     key = store_key()
-    record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "key": key}
+    record = {"format": TERMS.format, "version": TERMS_VERSION, **wanted, "rows": layout.n_rows, "key": key}
     with published(where, False, TERMS) as aside:
         store = ArrayStore(aside, layout, form.specs, key)
         with storage_errors(where, "writing"):

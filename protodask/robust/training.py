@@ -20,7 +20,7 @@ from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory
 from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.runs import RunDirectory, environment
-from protodask.prototypes.training import ConvergenceWarning, warn_of_large_weights
+from protodask.prototypes.training import warn_of_large_weights
 from protodask.robust.bundle import BundleSolution, Pass, solve_bundle
 from protodask.robust.bundle_run import recorded_passes
 from protodask.robust.config import RobustConfig
@@ -256,6 +256,8 @@ def make_model(found: Sequence[PlaneFit], config: RobustConfig, known: Uncertain
 def warn_if_short(model: RobustModel) -> None:
     """Warn where a gap is larger than was asked for."""
     if not model.converged:
+        from protodask.prototypes.convergence import ConvergenceWarning
+
         warnings.warn(
             f"The gap is {model.gap.max():.1e} after {_passes(max(model.passes))}; {model.config.gap:.1e} was asked "
             "for. Raise max_passes or gap, or bring the features to similar scales.",

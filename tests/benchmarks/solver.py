@@ -27,6 +27,7 @@ from protodask.data.summary import summarize
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scores import MemoryScores
@@ -135,7 +136,7 @@ class Bench:
     def train(self, scaling: str, n_batches: int, start: PrototypeSet | None) -> tuple[PrototypeSet, list[BatchRecord]]:
         training = Training(self.data, replace(self.config, n_batches=n_batches), self.engine, MemoryScores())
         with solver_sees(SCALINGS[scaling]), warnings.catch_warnings():
-            warnings.simplefilter("ignore", training_module.ConvergenceWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             return training.run(start)
 
     def outcomes(self, way: str, scaling: str, model: PrototypeSet, history: list[BatchRecord]) -> list[Outcome]:

@@ -7,23 +7,25 @@ proset     its own select_hyperparameters with its defaults (11 values of lambda
            standardised by the training part.
 xgboost    a randomised search, 30 draws. Eight of ten draws of 30 see the best twentieth of the space, and more of them
            change little. Drawn are what its documentation names against overfitting: learning rate, depth, the weight a
-           leaf needs, shares of rows and columns, and the l2 penalty. The number of trees is not drawn: each fold stops
-           when its held-out log-loss has not fallen for 20 trees, and the refit takes the mean number of the folds.
-           Each fit has one thread, and as many run as there are processors: threads inside a fit so small cost more
-           than they bring.
+           leaf needs, shares of rows and of columns, rounded up to whole columns (of two it would take one else, and
+           learn no board), and the l2 penalty. The number of trees is not drawn: each fold stops when its held-out
+           log-loss has not fallen for 20 trees, and the refit takes the mean number of the folds. Each fit has one
+           thread, and as many run as there are processors: threads inside a fit so small cost more than they bring.
 knn        a grid over the number of neighbours and their weights, on standardised rows, judged by log-loss. Shares of
            neighbours can be zero and are left as they are; scikit-learn's log-loss takes zero as 2e-16, which costs 36
            nats a row, so that the search itself avoids small numbers of neighbours.
 
 Every search runs in a fresh process; its seconds are those of the search and the refit, with everything imported.
 --proset-limit ends the process of proset after so many seconds: its row says "> N" and counts as taking N seconds,
-less than it would have taken. What was done is kept with --resume FILE.jsonl, and not done again.
+less than it would have taken. What was done is kept with --resume FILE.jsonl, and not done again; nor, without a
+limit, are the steps of a search of proset that was stopped, from FILE.jsonl.steps, whose times count as they were.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import threading
@@ -31,6 +33,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -50,10 +53,12 @@ from protodask.selection.estimator import PrototypeSetSearchCV
 if TYPE_CHECKING:
     from benchmarks import _common as common
     from benchmarks import _datasets as datasets
+    from benchmarks._proset_steps import KeptSteps
     from benchmarks._quality import OURS, PROSET, XGBOOST, mean_known, score, size_of_proset
 else:
     import _common as common
     import _datasets as datasets
+    from _proset_steps import KeptSteps
     from _quality import OURS, PROSET, XGBOOST, mean_known, score, size_of_proset
 
 NEIGHBOURS = "knn"
@@ -153,6 +158,8 @@ def tune_xgboost(split: datasets.Split, seed: int) -> Found:
     features, target = split.train_features, split.train_target
     folds = list(inner_folds(seed).split(features, target))
     draws: list[dict[str, Any]] = list(ParameterSampler(XGBOOST_SPACE, XGBOOST_DRAWS, random_state=seed))
+    for drawn in draws:
+        drawn["colsample_bytree"] = rounded_up(drawn["colsample_bytree"], features.shape[1])
 
     def fit_fold(drawn: dict[str, Any], kept: Rows, held: Rows) -> tuple[float, int]:
         model = xgboost.XGBClassifier(
@@ -170,6 +177,11 @@ def tune_xgboost(split: datasets.Split, seed: int) -> Found:
     model = xgboost.XGBClassifier(n_estimators=n_trees, random_state=seed, n_jobs=1, **best).fit(features, target)
     chosen = {name: _plain(value) for name, value in best.items()}
     return Found(model.predict_proba, len(model.get_booster().get_score()), None, {"trees": n_trees, **chosen})
+
+
+def rounded_up(share: float, n_features: int) -> float:
+    """The share of columns that is the next whole number of them: XGBoost rounds down, and of two would take one."""
+    return min(1.0, (math.ceil(share * n_features) + 0.5) / n_features)
 
 
 def tune_neighbours(split: datasets.Split, seed: int) -> Found:
@@ -206,18 +218,21 @@ METHODS = {
 }
 
 
-def measure(connection: Connection, dataset: str, method: str, seed: int) -> None:
-    """What a fresh process does: say that it begins, tune, and send a `Tuned`."""
+def measure(connection: Connection, dataset: str, method: str, seed: int, steps_folder: str | None) -> None:
+    """What a fresh process does: say that it begins, tune, and send a `Tuned`; `steps_folder` keeps proset's steps."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     one = METHODS[method]
     common.peer(one.library)
     split = datasets.split(*datasets.DATASETS[dataset](), seed)
+    steps = None if steps_folder is None else KeptSteps(steps_folder, f"{dataset}-{seed}")
     connection.send(None)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), nullcontext() if steps is None else steps.used_by_proset():
         warnings.simplefilter("ignore")  # the peers use what their dependencies deprecate
         began, worked = time.perf_counter(), time.process_time()
         found = one.tune(split, seed)
         seconds, processor = time.perf_counter() - began, time.process_time() - worked
+        if steps is not None:
+            seconds, processor = seconds + steps.seconds, processor + steps.processor
         judged = score(split, found.predict(split.test_features))
     connection.send(
         Tuned(
@@ -243,11 +258,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def in_fresh_process(dataset: str, method: str, seed: int, limit: float | None) -> Tuned:
+def in_fresh_process(dataset: str, method: str, seed: int, *, limit: float | None, steps_folder: str | None) -> Tuned:
     """Run `measure` in a new process, which is ended `limit` seconds after it began to tune."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(there, dataset, method, seed))
+    process = context.Process(target=measure, args=(there, dataset, method, seed, steps_folder))
     process.start()
     there.close()  # or a process that failed would be waited for
     try:
@@ -283,6 +298,11 @@ class Journal:
         for line in whole.splitlines():
             row = Tuned(**json.loads(line))
             self._done[row.dataset, row.method, row.seed] = row
+
+    @property
+    def steps_folder(self) -> str | None:
+        """Where the parts of a row are kept that are not done."""
+        return None if self._path is None else f"{self._path}.steps"
 
     def find(self, dataset: str, method: str, seed: int, limit: float | None) -> Tuned | None:
         """A row that is done; one that was ended counts unless it would be allowed longer now."""
@@ -339,7 +359,8 @@ def one_dataset(name: str, settings: argparse.Namespace, journal: Journal) -> li
             limit = settings.proset_limit if method == PROSET else None
             row = journal.find(name, method, seed, limit)
             if row is None:
-                row = in_fresh_process(name, method, seed, limit)
+                steps_folder = journal.steps_folder if method == PROSET and limit is None else None
+                row = in_fresh_process(name, method, seed, limit=limit, steps_folder=steps_folder)
                 journal.add(row)
             show(table, f"{name}, seed {seed}", row)
             found.append(row)

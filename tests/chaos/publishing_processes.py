@@ -36,6 +36,9 @@ PRELOADED = [
     "protodask.cli",
     "protodask.pipeline.runner",
     "protodask.pipeline.describe",
+    "protodask.pipeline.perform",
+    "scipy.optimize",
+    "scipy.spatial",
 ]
 
 BLOCK_ROWS = 64

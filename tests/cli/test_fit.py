@@ -82,7 +82,7 @@ def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("candidats: 30\n", "The keys are batches, candidates, max-fraction"),
+        ("candidats: 30\n", "The keys are batches, lambda-v, lambda-w"),
         ("candidates: many\n", "Give a whole number."),
         ("candidates: 2.5\n", "Give a whole number."),
         ("standardize: 1\n", "Give true or false."),

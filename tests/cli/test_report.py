@@ -49,6 +49,32 @@ def test_report__of_raw_tables_measures_drift_from_the_training_data(
     assert "have no classes" in out.read_text(encoding="utf-8")
 
 
+def test_report__of_raw_tables_with_weights_and_columns_of_other_names(
+    call: Call, example: Any, write_table: Callable[..., Path], tmp_path: Path
+) -> None:
+    out, tables = tmp_path / "report.html", [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for seed, table in enumerate(tables):
+        header, *lines = write_table(table, 200, seed=seed + 5).read_text().splitlines()
+        rows = [f"{line},{position % 3 + 1},{0.5 if position % 2 else 1},x" for position, line in enumerate(lines)]
+        table.write_text("\n".join([f"{header.replace('outcome', 'was')},times,kept,note", *rows]) + "\n")
+    roles = ("--target", "was", "--weight", "times", "--inclusion", "kept", "--drop", "note")
+    done = call("report", example.model, tables[0], *roles, "--drift", tables[1], "--out", out, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    evaluated = json.loads(call("evaluate", example.model, tables[0], *roles, "--json").stdout)
+    plain = json.loads(
+        call(
+            "evaluate", example.model, tables[0], *roles[:2], *roles[6:], "--drop", "times", "--drop", "kept", "--json"
+        ).stdout
+    )
+    assert found["log_loss"] == pytest.approx(evaluated["log_loss"], rel=1e-6)
+    assert found["log_loss"] != pytest.approx(plain["log_loss"], rel=1e-6)
+    assert found["drifted_features"] == 0
+    refused = call("report", example.model, example.data, "--weight", "times", "--out", out, "--overwrite")
+    assert refused.exit_code == 1
+    assert "they are for raw tables" in refused.stderr
+
+
 def test_report__keeps_what_is_there_unless_told_otherwise(call: Call, example: Any, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     out.write_text("mine")

@@ -396,6 +396,12 @@ def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, t
     before = (terms / "zarr.json").stat().st_mtime_ns
     assert call(*arguments, "--out", tmp_path / "2", "--eps", 0.3).exit_code == 0
     assert (terms / "zarr.json").stat().st_mtime_ns == before
+    found = json.loads(call("info", terms, "--json").stdout)
+    data = Dataset.open(measured.data)
+    assert (found["kind"], found["rows"], found["formulation"]) == ("terms of robust fits", data.n_rows, "SBMV")
+    assert found["data"] == data.key
+    assert found["features"] == len(measured.rows.mean_low[0])
+    assert "formulation" in call("info", terms).stdout
     refused = call(*arguments, "--out", tmp_path / "3", "--formulation", "SBM")
     assert refused.exit_code == 1
     assert "differ in formulation" in refused.stderr

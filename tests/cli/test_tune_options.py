@@ -87,7 +87,7 @@ def test_tune__wrong_use(options: tuple[str, ...], message: str, call: Call, exa
         ("lambda-v: 1e-3\n", (), "sets lambda-v, which the search chooses"),
         ("n_batches: 2\n", (), "sets batches, which the search chooses"),
         ("lambda-w: 1e-3\n", ("--strategy", "two-stage"), "sets lambda-w, which the search chooses"),
-        ("folds: 3\n", (), "The keys are batches, candidates"),
+        ("folds: 3\n", (), "The keys are batches, lambda-v"),
     ],
 )
 def test_tune__config_may_not_fix_what_is_searched_for(

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,10 +15,8 @@ from protodask.engine.blas import one_blas_thread
 
 
 def blas_threads() -> set[int]:
-    """Threads of NumPy's BLAS; other packages may have brought their own, loaded later."""
-    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
-    own = [library for library in libraries if "numpy" in library["filepath"]]
-    return {library["num_threads"] for library in own or libraries}
+    """Threads of all BLAS libraries: NumPy and SciPy have one each."""
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +105,75 @@ def test_engine__computes_with_one_blas_thread_whatever_the_caller_set() -> None
     with threadpool_limits(limits=2, user_api="blas"), thread_engine(2) as engine:
         assert engine.reduce(array_source({"x": np.zeros(64)}, 8), OBSERVE) == {1}
         assert blas_threads() == {2}
+
+
+LATE = """
+import sys
+import numpy
+from threadpoolctl import threadpool_info
+from protodask.engine.blas import one_blas_thread
+
+def threads():
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+with one_blas_thread():
+    pass
+assert "scipy" not in sys.modules
+outside = threads()
+with one_blas_thread():
+    import scipy.linalg
+    with one_blas_thread():
+        assert threads() == {1}, threads()
+    assert threads() == {1}, threads()
+assert threads() == outside, threads()
+with one_blas_thread():
+    assert threads() == {1}, threads()
+assert threads() == outside, threads()
+"""
+
+
+MEANWHILE = """
+import sys, threading
+import numpy
+from threadpoolctl import threadpool_info
+from protodask.engine.blas import one_blas_thread
+
+def threads():
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+def enter_often():
+    while not done.is_set():
+        with one_blas_thread():
+            seen.set()
+    with one_blas_thread():
+        everybody.wait(30)
+        inside.append(threads())
+        everybody.wait(30)
+
+outside, inside = threads(), []
+done, seen, everybody = threading.Event(), threading.Event(), threading.Barrier(3)
+workers = [threading.Thread(target=enter_often, daemon=True) for _ in range(3)]
+for worker in workers:
+    worker.start()
+assert seen.wait(30)
+assert "scipy" not in sys.modules
+import scipy.optimize, scipy.spatial
+done.set()
+for worker in workers:
+    worker.join(30)
+assert inside == [{1}] * 3, inside
+assert threads() == outside, threads()
+"""
+
+
+@pytest.mark.parametrize("program", [LATE, MEANWHILE], ids=["later", "meanwhile"])
+def test_one_blas_thread__holds_for_libraries_that_are_loaded(program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert done.returncode == 0, done.stderr

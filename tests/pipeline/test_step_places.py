@@ -7,14 +7,24 @@ from urllib.parse import quote
 
 import pytest
 
-from protodask.pipeline.step_places import INPUTS, OUTPUTS, holds, inputs, outputs
-from protodask.pipeline.steps import STEPS, FitStep, PublishStep, Step
+from protodask.pipeline.step_places import holds, inputs, outputs, settings_of_places
+from protodask.pipeline.steps import STEPS, FitStep, Place, PublishStep, Step
+
+READ = {
+    "data", "model", "config", "start", "sources", "unless_in", "results", "champion", "reference", "predictions",
+    "costs", "training", "drift", "metrics", "files",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", STEPS.values(), ids=STEPS)
-def test_places__are_settings_of_the_step(kind: type[Step]) -> None:
-    assert {*INPUTS[kind], *OUTPUTS[kind]} <= {field.name for field in fields(kind)}
-    assert not {*INPUTS[kind]} & {*OUTPUTS[kind]}
+def test_places__of_every_step(kind: type[Step]) -> None:
+    read, written = settings_of_places(kind, Place.READ), settings_of_places(kind, Place.WRITTEN)
+    assert written[0] == ("registry" if kind is PublishStep else "out")
+    assert not {*read} & {*written}
+    settings = {field.name for field in fields(kind)}
+    assert READ & settings == {*read}
+    assert {"out", "held_out", "registry", "table", "plot"} & settings == {*written}
+    assert not {"run_dir", "terms"} & {*read, *written}, "what belongs to a run is neither"
 
 
 def test_places__of_a_step() -> None:

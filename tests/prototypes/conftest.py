@@ -32,8 +32,8 @@ BATCH_FIELDS = (
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    """Two threads."""
-    with thread_engine(2, 2**28) as opened:
+    """Two threads, with room to keep what they read."""
+    with thread_engine(2, 2**30) as opened:
         yield opened
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source, open_engine, thread_engine
+from protodask.engine.memory import cache_budget
 from protodask.engine.threads import ThreadScheduler
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.history import BatchRecord, FitEvent
@@ -60,7 +62,7 @@ def write(rows: Arrays, path: Path, block_rows: int = BLOCK_ROWS) -> Dataset:
 
 @pytest.fixture(scope="module")
 def expected(dataset: Dataset) -> Expected:
-    """The models of one thread, in float32 and float64."""
+    """The models of one thread that keeps nothing of what it reads, in float32 and float64."""
     found: Expected = {}
     with thread_engine(1, 2**28) as engine:
         for precision in PRECISIONS:
@@ -109,9 +111,15 @@ def assert_same_history(found: list[BatchRecord], expected: list[BatchRecord]) -
 def test_fit__is_the_same_with_a_cache_that_holds_a_part(
     dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision
 ) -> None:
-    block_bytes = dataset.read(0).nbytes
-    with thread_engine(2, 10 * block_bytes) as engine:
+    scheduler = KeepingScheduler(2, memory_for_cache(dataset.read(0).nbytes * dataset.layout.n_blocks // 2, 2))
+    with Engine(scheduler) as engine:
         assert_same_bits(fit(dataset, config(precision), engine=engine).model, expected[precision][0])
+        assert 0 < scheduler.blocks_held(dataset) < dataset.layout.n_blocks
+
+
+def memory_for_cache(cache_bytes: int, threads: int) -> int:
+    """The smallest memory limit that leaves so much for cached blocks."""
+    return bisect_left(range(2**32), cache_bytes, key=lambda limit: cache_budget(limit, threads))
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.slow)])
@@ -213,7 +221,7 @@ def test_fit__resumed_after_interruptions_is_the_same(
 def finished(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a whole run in float64."""
     folder = tmp_path_factory.mktemp("run") / "run"
-    with thread_engine(1, 2**28) as engine:
+    with thread_engine(1, 2**30) as engine:
         fit(dataset, config("float64"), run_dir=folder, engine=engine)
     return folder
 
@@ -264,7 +272,7 @@ def test_fit__that_has_ended_evaluates_nothing_again(
     dataset: Dataset, expected: Expected, assert_same_bits: SameBits, finished: Path
 ) -> None:
     labels: list[str] = []
-    with thread_engine(1, 2**28) as engine:
+    with thread_engine(1, 2**30) as engine:
         watched = engine.with_progress(lambda event: labels.append(event.label))
         run = fit(dataset, config("float64"), run_dir=finished, engine=watched)
     assert_same_bits(run.model, expected["float64"][0])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from protodask.engine import Engine
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.kernel import Candidates, Standardization
 from protodask.prototypes.objective import Objective, Penalty, make_problem
 from protodask.prototypes.scores import MemoryScores
@@ -23,7 +24,7 @@ from protodask.prototypes.solver import (
     solve,
     solver_scale,
 )
-from protodask.prototypes.training import ConvergenceWarning, Training
+from protodask.prototypes.training import Training
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], tuple[float, Floats]]

@@ -35,7 +35,7 @@ would grow until their paths part."""
 
 @pytest.fixture(scope="module")
 def serial() -> Iterator[Engine]:
-    with thread_engine(1, 2**28) as opened:
+    with thread_engine(1, 2**30) as opened:
         yield opened
 
 

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 
 from protodask.errors import InputError
 from protodask.pipeline.describe import describe_place
-from protodask.prototypes.training import ConvergenceWarning
+from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.persistence import load_robust_model

@@ -12,7 +12,7 @@ from reference.uncertain_tables import dataset_of, drawn_columns
 
 from protodask.engine import Engine, open_engine, thread_engine
 from protodask.errors import FormatError, InputError
-from protodask.prototypes.training import ConvergenceWarning
+from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust import RobustClassifier, training
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import FORMULATIONS

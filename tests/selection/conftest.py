@@ -58,7 +58,7 @@ def dataset(rows: Arrays, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    with thread_engine(2, 2**28) as opened:
+    with thread_engine(2, 2**30) as opened:  # room to keep what they read
         yield opened
 
 

@@ -41,6 +41,15 @@ def evaluations_on_record(run_dir: Path) -> int:
 
 
 @pytest.fixture(scope="module")
+def finished(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a search that has ended."""
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    with thread_engine(1) as engine:
+        tune(dataset, CONFIG, SEARCH, run_dir, engine)
+    return run_dir
+
+
+@pytest.fixture(scope="module")
 def expected(dataset: Dataset) -> TuneRun:
     with thread_engine(1) as engine:
         return tune(dataset, CONFIG, SEARCH, engine=engine)
@@ -107,7 +116,7 @@ def test_tune__goes_on_where_it_was_interrupted(
     total = evaluations_on_record(run_dir)
     assert total > before
     # Once more: all that is asked for is on record.
-    scheduler = CountingScheduler(2, 2**28)
+    scheduler = CountingScheduler(2, 2**30)
     again = tune(dataset, CONFIG, SEARCH, run_dir, Engine(scheduler))
     assert again.search == expected.search
     assert evaluations_on_record(run_dir) == total
@@ -150,14 +159,6 @@ def exchange_records(run_dir: Path) -> None:
 def leave_scores(run_dir: Path) -> None:
     for fit_folder in (run_dir / "fits").iterdir():
         (fit_folder / "scores-0123456789abcdef.zarr").mkdir()
-
-
-@pytest.fixture(scope="module")
-def finished(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run_dir = tmp_path_factory.mktemp("finished") / "run"
-    with thread_engine(1) as engine:
-        tune(dataset, CONFIG, SEARCH, run_dir, engine)
-    return run_dir
 
 
 @pytest.mark.parametrize("damage", [damage_logs, lose_candidates, lose_a_fit, exchange_records, leave_scores])
@@ -241,10 +242,13 @@ def test_require_reach__refuses_a_folder_that_is_not_there(engine: Engine, tmp_p
         require_reach(engine, str(tmp_path / "elsewhere"))
 
 
-def test_tune__refuses_a_run_directory_of_other_settings(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
-    tune(dataset, CONFIG, SEARCH, tmp_path / "run", engine)
+def test_tune__refuses_a_run_directory_of_other_settings(
+    dataset: Dataset, engine: Engine, tmp_path: Path, finished: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(finished, run_dir)
     with pytest.raises(InputError, match="choose another run directory"):
-        tune(dataset, CONFIG, replace(SEARCH, n_folds=4), tmp_path / "run", engine)
+        tune(dataset, CONFIG, replace(SEARCH, n_folds=4), run_dir, engine)
 
 
 def test_tune__refuses_folds_that_a_class_is_too_rare_for(
@@ -278,13 +282,13 @@ def test_tune__keeps_the_draw_that_fits_all_rows_best(
     assert draws[0].seed == CONFIG.seed
     features, target = rows["features"], rows["target"]
     weight = rows["weight"] / rows["inclusion"]
+    models = {}
     for draw in draws:
         config = replace(CONFIG, lambda_v=1e-2, n_batches=run.model.n_batches, seed=draw.seed)
-        model = fit(dataset, config, engine=engine).model
+        model = models[draw.seed] = fit(dataset, config, engine=engine).model
         loss = log_loss(probabilities(model.scores(features, [model.n_batches])[0]), target, weight=weight)
         assert draw.log_loss == pytest.approx(loss, rel=1e-9)
-    config = replace(CONFIG, lambda_v=1e-2, n_batches=run.model.n_batches, seed=run.search.seed or 0)
-    final = fit(dataset, config, engine=engine).model
+    final = models[run.search.seed or 0]
     assert np.array_equal(final.batches[0].row, run.model.batches[0].row)
     assert np.array_equal(final.batches[0].prototype_weight, run.model.batches[0].prototype_weight)
     assert run.search.seed == min(draws, key=lambda draw: draw.log_loss).seed
