@@ -5,8 +5,6 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 
 from __future__ import annotations
 
-import signal
-import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +13,7 @@ from protodask.cli.budget import app as budget
 from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
 from protodask.cli.decide import decide
+from protodask.cli.ending import end_on_signals
 from protodask.cli.evaluate import evaluate
 from protodask.cli.example import example
 from protodask.cli.explain import explain
@@ -35,9 +34,6 @@ from protodask.cli.sample_data import sample_data
 from protodask.cli.split import split
 from protodask.cli.subsample import subsample
 from protodask.cli.tune import tune
-
-TERMINATED = 143
-"""Exit code after SIGTERM, as shells have it."""
 
 app = typer.Typer(
     name="protodask",
@@ -93,6 +89,5 @@ app.add_typer(cluster)
 
 def main() -> None:
     """Run the command line of this process."""
-    # What job queues and containers end a program with: leave nothing half-written, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    end_on_signals()  # SIGTERM is what job queues and containers end a program with
     app()

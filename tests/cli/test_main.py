@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from protodask._version import __version__
-from protodask.cli import TERMINATED, errors
+from protodask.cli import errors
 from protodask.cli.cluster import PROBLEMS_FOUND
+from protodask.cli.ending import TERMINATED
 from protodask.cli.plan import DOES_NOT_FIT
 
 COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run", "cluster")

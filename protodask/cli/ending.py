@@ -1,0 +1,48 @@
+"""How a command is ended from outside: by SIGTERM, or by Ctrl-C.
+
+Both raise an exception wherever the program happens to be, so that everything on the way out is tidied up. In a few
+places Python only reports an exception and goes on: in finalizers, and in callbacks of weak references, which every
+import runs. One of a hundred signals that came during imports was lost there, and the command went on to its end.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+TERMINATED = 143
+"""Exit code after SIGTERM, as shells have it."""
+
+AGAIN_AFTER = 0.01
+"""Seconds from an exception that was lost to the next try."""
+
+
+def end_on_signals() -> None:
+    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "setitimer"):
+        sys.unraisablehook = _try_again
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(TERMINATED)
+
+
+def _try_again(lost: UnraisableHookArgs) -> None:
+    """Raise once more, a moment later, what was meant to end the process; report what else could not be raised."""
+    error = lost.exc_type
+    if error not in (SystemExit, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        sys.__unraisablehook__(lost)
+        return
+
+    def end(_signal: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(TERMINATED) if error is SystemExit else KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_AFTER)
