@@ -42,7 +42,8 @@ def describe_terms(record: dict[str, Any], path: str) -> dict[str, Any]:
     return {
         "kind": "terms of robust fits",
         "path": mask(path),
-        "rows": fields.integer("rows", 0),
+        # Terms that were stored before do not say it, and fits take them as ever.
+        **({"rows": fields.integer("rows", 0)} if "rows" in fields.record else {}),
         "features": fields.integer("features", 0),
         "dtype": fields.text("dtype"),
         "formulation": fields.text("formulation"),

@@ -21,6 +21,7 @@ from protodask.cli.progress import LogReporter
 from protodask.cli.robust_progress import RobustTally
 from protodask.cli.show_robust import KNOWS
 from protodask.data import Dataset
+from protodask.data.records import CHECKSUM, seal
 from protodask.pipeline import robust as robust_module
 from protodask.pipeline.steps import Formulation, RobustFitStep
 from protodask.robust import (
@@ -402,9 +403,20 @@ def test_fit__keeps_its_terms_for_further_fits(call: Call, measured: Measured, t
     assert found["data"] == data.key
     assert found["features"] == len(measured.rows.mean_low[0])
     assert "formulation" in call("info", terms).stdout
+    _forget_rows(terms)
+    older = json.loads(call("info", terms, "--json").stdout)
+    assert older == {name: value for name, value in found.items() if name != "rows"}
     refused = call(*arguments, "--out", tmp_path / "3", "--formulation", "SBM")
     assert refused.exit_code == 1
     assert "differ in formulation" in refused.stderr
+
+
+def _forget_rows(terms: Path) -> None:
+    """As terms were stored at first."""
+    group = zarr.open_group(terms, mode="r+")
+    record = {name: value for name, value in group.attrs.asdict().items() if name not in ("rows", CHECKSUM)}
+    group.attrs.clear()
+    group.attrs.update(seal(record, "terms"))
 
 
 @pytest.mark.parametrize(
