@@ -224,7 +224,8 @@ def _assigned(client: Client) -> Mapping[str, Collection[str]]:
 
 
 def lost_scheduler(reason: object) -> ClusterError:
-    """The error for a scheduler that is gone."""
+    """The error for a scheduler that is gone, in one line whatever Dask says."""
+    said = " ".join(str(reason).split()).rstrip(".")
     return ClusterError(
-        f"The connection to the scheduler was lost ({reason}).", "Check that the scheduler still runs, and repeat."
+        f"The connection to the scheduler was lost ({said}).", "Check that the scheduler still runs, and repeat."
     )

@@ -17,7 +17,7 @@ import pytest
 from reference.passes import LOOKUP, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Reduction, identity, open_engine, submission, thread_engine
-from protodask.engine.submission import WORKER_SECONDS_SETTING
+from protodask.engine.submission import WORKER_SECONDS_SETTING, lost_scheduler
 from protodask.errors import ClusterError
 
 StartCluster = Callable[[int], Any]
@@ -128,6 +128,14 @@ def test_reduce__whose_scheduler_dies_says_so(tmp_path: Path) -> None:
             pytest.raises(ClusterError, match="connection to the scheduler was lost.*scheduler still runs"),
         ):
             engine.reduce(SOURCE, SLOW_SUM, "noise", 0.5)
+
+
+def test_lost_scheduler__is_told_in_one_line() -> None:
+    told = lost_scheduler("a task was cancelled: lost.\nThe client lost the scheduler. Repeat your work.")
+    assert told.seen == (
+        "The connection to the scheduler was lost "
+        "(a task was cancelled: lost. The client lost the scheduler. Repeat your work)."
+    )
 
 
 def test_reduce__after_the_scheduler_died_between_two_passes_says_so(tmp_path: Path) -> None:
