@@ -174,6 +174,33 @@ def test_evaluate__is_exact_to_rounding_of_the_terms_where_they_cancel(precision
     assert_agrees(case.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], case.term_norms())
 
 
+def flagging_matmul(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """A product by a BLAS that leaves the flag of an invalid operation where it is that of a matrix and a vector."""
+    multiplied: NDArray[Any] = matmul(left, right, out=out)
+    if left.shape[-2] > 1 and right.shape[-1] == 1:
+        np.subtract(np.inf, np.inf)
+    return multiplied
+
+
+matmul = np.matmul
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_kernels__do_not_warn_of_what_the_blas_flags(precision: Precision) -> None:
+    case = make_case(0, n_candidates=1, zeros=0.0)
+    columns = case.standardized[case.rows]
+    scored = ScoreKernel(
+        columns, case.target[case.rows], case.w, case.v, np.arange(3), case.standardization, case.n_classes, precision
+    )
+    found, expected = np.zeros((2, len(case.raw), case.n_classes))
+    scored.add(case.raw.astype(precision), expected)
+    with mock.patch.object(np, "matmul", flagging_matmul):
+        scored.add(case.raw.astype(precision), found)
+        likelihood = case.evaluate(precision)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_equal(vars(likelihood), vars(case.evaluate(precision)))
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("n_features", [1, 2, 4, 30])
 @pytest.mark.parametrize("seed", [0, 1])
