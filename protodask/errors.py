@@ -1,27 +1,85 @@
-"""The errors users see: one sentence on what was seen, one on what to do."""
+"""The errors users see: what kind of problem it is, one sentence on what was seen, one on what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from protodask.places import mask_text
+
+Code = Literal[
+    # What was asked for.
+    "bad-setting",  # a setting has a value that it cannot have
+    "setting-missing",  # something has to be said that was not
+    "settings-conflict",  # what was asked for contradicts itself
+    "unknown-name",  # a name that is none of those there are: of a choice, a class, a version, a step
+    "unknown-key",  # a file or a mapping has a key that nothing reads
+    "unsupported",  # what is not done here, and what is done in its place
+    "over-limit",  # more than a stated limit: rows, features, bytes, seconds
+    "over-memory",  # more than the memory that may be used
+    # What was given.
+    "wrong-type",  # an object, an array or a column of a kind that is of no use here
+    "wrong-shape",  # arrays that do not go together, or with other dimensions than expected
+    "bad-value",  # a value in the data that is missing, infinite or out of its range
+    "overflow",  # values too large to be added up
+    "no-rows",  # nothing to work on, or nothing of positive weight
+    "too-few",  # fewer rows, groups or prototypes than it takes
+    "one-class",  # all rows are of one class, where there have to be two
+    "column-missing",  # a column that has to be there is not
+    "named-twice",  # two things of one name
+    "columns-differ",  # other columns, features or classes than those it is to go with
+    "user-code",  # a function or an object of the caller failed
+    "not-fitted",  # what has to be there first: a model, a calibration
+    # What is stored.
+    "not-found",  # nothing is there
+    "nothing-yet",  # nothing is there so far
+    "exists",  # the place to write to is taken
+    "wrong-kind",  # something else is there
+    "newer-format",  # written by a later version
+    "unreadable",  # it is there, and reading failed
+    "unwritable",  # writing failed
+    "disk-full",  # no space is left
+    "damaged",  # not what was once written
+    "unfinished",  # writing never ended
+    "changed-meanwhile",  # replaced or removed while it was read
+    "written-by-another",  # someone else writes to it
+    "other-run",  # it belongs to a run or a fit with other settings or data
+    "not-local",  # a URL where a folder of this machine is needed, or a place that cannot be used as one
+    "places-overlap",  # one place to read or to write lies in another one, or is it
+    "unsafe",  # reading it could do harm, unless it is allowed
+    "package-missing",  # a library that is not installed
+    # The cluster.
+    "no-answer",  # nothing answers at the address
+    "not-secure",  # without the encryption or the certificates it takes
+    "refused",  # a certificate or a handshake was refused
+    "no-workers",  # nobody takes the work
+    "connection-lost",  # the scheduler went away
+    "task-lost",  # workers died with a task
+    "engine-closed",  # the engine was closed
+    # The rest.
+    "todo",  # TO BE REPLACED
+    "no-convergence",  # a solver found no solution that is good enough
+    "gate",  # a check whose answer is no
+]
+"""The kind of a problem in a short name. It stays when wording changes: test for this, never for a sentence."""
 
 
 class ProtodaskError(Exception):
     """Base of every error this package raises on purpose.
 
-    `seen` says what was found, `remedy` what to do about it; both are full sentences. URLs in them lose their secrets:
-    errors are shown, logged and sent from process to process.
+    `code` is the kind of problem, `seen` says what was found, `remedy` what to do about it; the last two are full
+    sentences. URLs in them lose their secrets: errors are shown, logged and sent from process to process.
     """
 
-    def __init__(self, seen: str, remedy: str) -> None:
+    def __init__(self, code: Code, seen: str, remedy: str) -> None:
+        self.code: Code = code
         self.seen = mask_text(seen)
         self.remedy = mask_text(remedy)
         super().__init__(f"{self.seen} {self.remedy}")
 
-    def __reduce__(self) -> tuple[type[ProtodaskError], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[ProtodaskError], tuple[Code, str, str]]:
         # Exceptions pickle by `args`, which holds the joined text: workers send errors back by pickle.
-        return type(self), (self.seen, self.remedy)
+        return type(self), (self.code, self.seen, self.remedy)
 
 
 class InputError(ProtodaskError, ValueError):

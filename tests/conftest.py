@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import shutil
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -11,9 +14,27 @@ from hypothesis import settings
 
 from protodask.engine.threads import available_threads
 
-# Examples derive from the test's source alone, and a slow machine is no failure.
+# A slow machine is no failure. By default examples derive from the test's source alone; `--hypothesis-profile=explore`
+# draws new ones, which `--hypothesis-seed` repeats.
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, derandomize=False, database=None, print_blob=True)
 settings.load_profile("repeatable")
+
+# Whoever started the tests may have had signals ignored, as `nohup` and shells do for what runs in the background.
+# Processes inherit that, and then those that the tests interrupt would go on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+MEMORY_FOLDER = Path("/dev/shm")
+MEMORY_NEEDED = 4 * 2**30
+"""Bytes that have to be free in memory for what the tests write: several times what they were seen to take."""
+
+
+def pytest_configure() -> None:
+    """Temporary folders are in memory where there is enough of it: a run makes fifty thousand files."""
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and MEMORY_FOLDER.is_dir():
+        room = shutil.disk_usage(MEMORY_FOLDER).free
+        if os.access(MEMORY_FOLDER, os.W_OK) and min(room, psutil.virtual_memory().available) >= MEMORY_NEEDED:
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY_FOLDER)
 
 
 def pytest_xdist_auto_num_workers() -> int | None:

@@ -21,10 +21,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from typer.testing import CliRunner, Result
+from support.commands import run_command
+from typer.testing import Result
 
 from protodask import Dataset, PrototypeSetClassifier, ingest, load_model
-from protodask.cli import app
 from protodask.data import storage, writer
 from protodask.engine import thread_engine
 from protodask.errors import InputError, ProtodaskError
@@ -35,11 +35,7 @@ ROWS = 60
 QUICK = ("--candidates", 10, "--max-iterations", 5)
 
 
-def _call(*arguments: object) -> Result:
-    # Wide, so that no message is broken over lines.
-    return CliRunner(env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).invoke(app, list(map(str, arguments)))
-
-
+# Wide, so that no message is broken over lines.
 def _failed(done: Result, code: int, *words: str) -> None:
     """The command said what was wrong, in so many words, without a traceback."""
     assert done.exit_code == code, done.output
@@ -84,14 +80,14 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
     found = Example(folder / "table.csv", folder / "data.zarr", folder / "model.zarr", folder / "predictions.zarr")
     _frame().to_csv(found.table, index=False)
     assert _ingest(found.table, found.data, "--categorical", "colour").exit_code == 0
-    fitted = _call("fit", found.data, "--out", found.model, *QUICK)
+    fitted = run_command("fit", found.data, "--out", found.model, *QUICK)
     assert fitted.exit_code == 0, fitted.output
-    assert _call("predict", found.model, found.data, "--out", found.predictions).exit_code == 0
+    assert run_command("predict", found.model, found.data, "--out", found.predictions).exit_code == 0
     return found
 
 
 def _ingest(table: Path, out: Path, *options: object) -> Result:
-    return _call("ingest", table, "--target", "outcome", "--out", out, *options)
+    return run_command("ingest", table, "--target", "outcome", "--out", out, *options)
 
 
 def _write(folder: Path, frame: pd.DataFrame, name: str = "table.csv") -> Path:
@@ -194,7 +190,7 @@ def test_estimator__names_column_and_first_row_of_a_value_that_is_no_number(
 def test_predict__names_column_and_first_row_of_a_missing_value(example: Example, tmp_path: Path) -> None:
     frame = _frame()
     frame.loc[[23, 50], "size"] = np.nan
-    done = _call("predict", example.model, _write(tmp_path, frame), "--out", tmp_path / "predictions.zarr")
+    done = run_command("predict", example.model, _write(tmp_path, frame), "--out", tmp_path / "predictions.zarr")
     _failed(done, FAILED, "Column 'size' has a missing or infinite value in row 23", "Fill in or remove such rows")
     assert _names(tmp_path) == {"table.csv"}
 
@@ -265,7 +261,7 @@ def test_ingest__keeps_constant_columns_with_a_note(tmp_path: Path) -> None:
     done = _ingest(_write(tmp_path, frame), tmp_path / "data.zarr")
     assert done.exit_code == 0
     assert "Constant features, kept with scale 1: constant." in done.output
-    fitted = _call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
+    fitted = run_command("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
     assert fitted.exit_code == 0, fitted.output
     assert load_model(tmp_path / "model.zarr").feature_names == ("age", "size", "constant")
     summary = Dataset.open(tmp_path / "data.zarr").summary
@@ -279,9 +275,9 @@ def test_whole_way__with_names_of_every_kind(tmp_path: Path) -> None:
     frame["outcome class"] = np.where(frame.iloc[:, 0] > 5, "ja/nein é", "familiarity")
     table = _write(tmp_path, frame)
     data, model, out = (tmp_path / name for name in ("data.zarr", "model.zarr", "predictions.parquet"))
-    assert _call("ingest", table, "--target", "outcome class", "--out", data).exit_code == 0
-    assert _call("fit", data, "--out", model, *QUICK).exit_code == 0
-    assert _call("predict", model, table, "--out", out).exit_code == 0
+    assert run_command("ingest", table, "--target", "outcome class", "--out", data).exit_code == 0
+    assert run_command("fit", data, "--out", model, *QUICK).exit_code == 0
+    assert run_command("predict", model, table, "--out", out).exit_code == 0
     assert load_model(model).feature_names == tuple(frame.columns[:2])
     found = pd.read_parquet(out)
     assert set(found.columns) == {
@@ -298,10 +294,12 @@ def test_predict__unseen_category_is_an_error_by_default_and_all_zero_on_request
     frame = _frame()
     frame.loc[12, "colour"] = "mauve"
     table = _write(tmp_path, frame)
-    done = _call("predict", example.model, table, "--out", tmp_path / "error.zarr")
+    done = run_command("predict", example.model, table, "--out", tmp_path / "error.zarr")
     _failed(done, FAILED, "Column 'colour' has the category 'mauve'", "in row 12")
     assert _names(tmp_path) == {"table.csv"}
-    assert _call("predict", example.model, table, "--out", tmp_path / "zero.zarr", "--unseen", "zero").exit_code == 0
+    assert (
+        run_command("predict", example.model, table, "--out", tmp_path / "zero.zarr", "--unseen", "zero").exit_code == 0
+    )
     model = load_model(example.model)
     row = {"age": frame["age"][12], "size": frame["size"][12], "colour=green": 0.0, "colour=red": 0.0}
     (batch,) = model.batches
@@ -333,11 +331,11 @@ def test_later_tables__of_other_columns(
     before = _contents(tmp_path)
     match command:
         case "predict":
-            done = _call("predict", example.model, table, "--out", tmp_path / "predictions.zarr")
+            done = run_command("predict", example.model, table, "--out", tmp_path / "predictions.zarr")
         case "evaluate":
-            done = _call("evaluate", example.model, table, "--out", tmp_path / "scores.json")
+            done = run_command("evaluate", example.model, table, "--out", tmp_path / "scores.json")
         case _:
-            done = _call("ingest", table, "--out", tmp_path / "data.zarr", "--append")
+            done = run_command("ingest", table, "--out", tmp_path / "data.zarr", "--append")
     _failed(done, FAILED, *words)
     assert _contents(tmp_path) == before
 
@@ -345,7 +343,7 @@ def test_later_tables__of_other_columns(
 @pytest.mark.parametrize("weight", [-1.0, 0.0, np.nan])
 def test_evaluate__with_weights_that_cannot_be(weight: float, example: Example, tmp_path: Path) -> None:
     table = _write(tmp_path, _frame().assign(w=weight))
-    done = _call("evaluate", example.model, table, "--weight", "w", "--out", tmp_path / "scores.json")
+    done = run_command("evaluate", example.model, table, "--weight", "w", "--out", tmp_path / "scores.json")
     _failed(done, FAILED, "weight" if weight <= 0 else "'w' has a missing or infinite value in row 0")
     assert _names(tmp_path) == {"table.csv"}
 
@@ -379,10 +377,10 @@ def test_fit__refuses_settings_before_anything_is_done(
     match place:
         case "option":
             file.touch()
-            done = _call("fit", example.data, "--out", out, f"--{option}", value)
+            done = run_command("fit", example.data, "--out", out, f"--{option}", value)
         case "config":
             file.write_text(f"{option}: {text}\n")
-            done = _call("fit", example.data, "--out", out, "--config", file)
+            done = run_command("fit", example.data, "--out", out, "--config", file)
         case _:
             made = tmp_path / "made.zarr"
             steps = [
@@ -390,7 +388,7 @@ def test_fit__refuses_settings_before_anything_is_done(
                 f"- fit: {{data: '{made}', out: '{out}', {option}: {text}}}",
             ]
             file.write_text("\n".join(["steps:", *steps]))
-            done = _call("run", file)
+            done = run_command("run", file)
     _failed(done, WRONG_USE, option.replace("-", "_").replace("candidates", "n_candidates"), remedy)
     assert _names(tmp_path) == {"settings.yaml"}
 
@@ -439,7 +437,7 @@ def test_fit__refuses_settings_before_anything_is_done(
 def test_run__of_a_pipeline_that_makes_no_sense(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "loop.yaml"
     file.write_text(text.replace("MARK", str(tmp_path / "mark")))
-    _failed(_call("run", file), WRONG_USE, *words)
+    _failed(run_command("run", file), WRONG_USE, *words)
     assert _names(tmp_path) == {"loop.yaml"}
 
 
@@ -447,7 +445,7 @@ def test_run__of_a_pipeline_that_makes_no_sense(text: str, words: tuple[str, ...
 def test_fit__of_a_class_too_rare_names_it_and_leaves_nothing(
     max_fraction: str, example: Example, tmp_path: Path
 ) -> None:
-    done = _call("fit", example.data, "--out", tmp_path / "model.zarr", "--max-fraction", max_fraction)
+    done = run_command("fit", example.data, "--out", tmp_path / "model.zarr", "--max-fraction", max_fraction)
     least = {"0.001": 999, "0.999": 1001}[max_fraction]
     _failed(done, FAILED, "class 'high' (", "'low' (", f"at least {least} rows")
     assert _names(tmp_path) == set()
@@ -457,17 +455,17 @@ def test_fit__can_be_repeated_with_other_settings_after_it_was_refused(tmp_path:
     data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
     frame = _with(outcome=["rare" if row < 3 else "common" for row in range(ROWS)])
     assert _ingest(_write(tmp_path, frame), data).exit_code == 0
-    refused = _call("fit", data, "--out", model, "--max-fraction", 0.1, *QUICK)
+    refused = run_command("fit", data, "--out", model, "--max-fraction", 0.1, *QUICK)
     _failed(refused, FAILED, "class 'rare' (3 rows)", "at least 9 rows")
     assert _names(tmp_path) == {"table.csv", "data.zarr"}
-    assert _call("fit", data, "--out", model, *QUICK).exit_code == 0
+    assert run_command("fit", data, "--out", model, *QUICK).exit_code == 0
 
 
 def test_fit__counts_rows_of_positive_weight_for_rare_classes(tmp_path: Path) -> None:
     high = np.flatnonzero(_frame()["outcome"] == "high")
     weight = np.where(np.isin(np.arange(ROWS), high[2:]), 0, 1)
     assert _ingest(_write(tmp_path, _with(w=weight)), tmp_path / "data.zarr", "--weight", "w").exit_code == 0
-    done = _call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
+    done = run_command("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK)
     _failed(done, FAILED, "class 'high' (2 rows)", "at least 3 rows of positive weight")
 
 
@@ -489,7 +487,7 @@ def test_fit__whose_weights_all_vanish_gives_the_marginals(
 ) -> None:
     model, out = tmp_path / "model.zarr", tmp_path / "predictions.zarr"
     options = [text for name in names for text in (f"--{name}", penalty)]
-    done = _call("fit", example.data, "--out", model, "--candidates", 10, *options)
+    done = run_command("fit", example.data, "--out", model, "--candidates", 10, *options)
     assert "Something unexpected" not in done.output
     if done.exit_code != 0:
         # A penalty beyond all sense is refused, in plain words, and with nothing left.
@@ -497,7 +495,7 @@ def test_fit__whose_weights_all_vanish_gives_the_marginals(
         assert float(penalty) > 1e12
         assert _names(tmp_path) == set()
         return
-    assert _call("predict", model, example.table, "--out", out).exit_code == 0
+    assert run_command("predict", model, example.table, "--out", out).exit_code == 0
     found: Any = zarr.open_group(out, mode="r")
     marginals = load_model(model).marginals
     if "lambda-w" in names:
@@ -507,16 +505,16 @@ def test_fit__whose_weights_all_vanish_gives_the_marginals(
 
 @pytest.mark.parametrize("candidates", [1, 10**6, 10**30])
 def test_fit__takes_as_many_candidates_as_there_can_be(candidates: int, example: Example, tmp_path: Path) -> None:
-    done = _call(
+    done = run_command(
         "fit", example.data, "--out", tmp_path / "model.zarr", "--max-iterations", 2, "--candidates", candidates
     )
     assert done.exit_code == 0, done.output
-    assert _call("evaluate", tmp_path / "model.zarr", example.data).exit_code == 0
+    assert run_command("evaluate", tmp_path / "model.zarr", example.data).exit_code == 0
 
 
 def test_fit__without_batches_is_the_marginals(example: Example, tmp_path: Path) -> None:
-    assert _call("fit", example.data, "--out", tmp_path / "model.zarr", "--batches", 0).exit_code == 0
-    scored = _call("evaluate", tmp_path / "model.zarr", example.data, "--json")
+    assert run_command("fit", example.data, "--out", tmp_path / "model.zarr", "--batches", 0).exit_code == 0
+    scored = run_command("evaluate", tmp_path / "model.zarr", example.data, "--json")
     scores = json.loads(scored.stdout)
     assert scores["log_loss"] == pytest.approx(scores["marginal_log_loss"], rel=1e-12)
 
@@ -533,7 +531,7 @@ def test_scheduler__that_cannot_be_reached(
         "evaluate": (example.model, example.data),
         "ingest": (example.table, "--target", "outcome", "--categorical", "colour", *out),
     }
-    done = _call(command, *arguments[command], "--scheduler", "localhost:1")
+    done = run_command(command, *arguments[command], "--scheduler", "localhost:1")
     _failed(done, FAILED, "No Dask scheduler answered at localhost:1", "Check that it runs")
     assert _names(tmp_path) == set()
 
@@ -557,18 +555,18 @@ def test_output__that_exists_needs_overwrite_and_to_be_of_its_kind(
     }
     name = command.removesuffix("-parquet")
     line = (name, *arguments[name], "--out", out)
-    assert _call(*line).exit_code == 0
+    assert run_command(*line).exit_code == 0
     before = _contents(tmp_path) if out.is_dir() else {"scores.json": out.read_bytes()}
-    _failed(_call(*line), FAILED, f"{out.name} exists already", "--overwrite")
+    _failed(run_command(*line), FAILED, f"{out.name} exists already", "--overwrite")
     assert _contents(tmp_path) == before
     if overwrite:
-        assert _call(*line, "--overwrite").exit_code == 0
+        assert run_command(*line, "--overwrite").exit_code == 0
         assert _names(tmp_path) == {out.name}
         if command != "evaluate":
             shutil.rmtree(out)
             out.mkdir()
             (out / "thesis.txt").write_text("years of work")
-            _failed(_call(*line, "--overwrite"), FAILED, "is not overwritten", "remove it yourself")
+            _failed(run_command(*line, "--overwrite"), FAILED, "is not overwritten", "remove it yourself")
             assert _contents(tmp_path) == {f"{out.name}/thesis.txt": b"years of work"}
 
 
@@ -607,7 +605,7 @@ def test_fit__of_a_damaged_dataset_leaves_nothing(damage: str, example: Example,
     shutil.copytree(example.data, tmp_path / "data.zarr")
     break_it, remedy = DATA_DAMAGE[damage]
     break_it(tmp_path / "data.zarr")
-    _failed(_call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK), FAILED, remedy)
+    _failed(run_command("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", *QUICK), FAILED, remedy)
     assert _names(tmp_path) == {"data.zarr"}
 
 
@@ -627,7 +625,7 @@ def test_predict__by_a_damaged_model_leaves_nothing(damage: str, suffix: str, ex
     shutil.copytree(example.model, tmp_path / "model.zarr")
     break_it, remedy = MODEL_DAMAGE[damage]
     break_it(tmp_path / "model.zarr")
-    done = _call("predict", tmp_path / "model.zarr", example.data, "--out", tmp_path / f"out.{suffix}")
+    done = run_command("predict", tmp_path / "model.zarr", example.data, "--out", tmp_path / f"out.{suffix}")
     _failed(done, FAILED, remedy)
     assert _names(tmp_path) == {"model.zarr"}
 
@@ -682,9 +680,9 @@ def test_full_disk__leaves_nothing_and_can_be_repeated(
     line = _write_command(command, example, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        _failed(_call(*line), FAILED, "The disk was full while writing", "Free some space")
+        _failed(run_command(*line), FAILED, "The disk was full while writing", "Free some space")
     assert _names(tmp_path) <= {"run"}
-    assert _call(*line).exit_code == 0
+    assert run_command(*line).exit_code == 0
 
 
 @contextmanager
@@ -704,9 +702,9 @@ def test_failed_write__in_the_middle_leaves_nothing_and_can_be_repeated(
 ) -> None:
     line = _write_command(command, example, tmp_path)
     with _small_files_only(200):
-        _failed(_call(*line), FAILED, "Check that the place exists")
+        _failed(run_command(*line), FAILED, "Check that the place exists")
     assert _names(tmp_path) <= {"run"}
-    repeated = _call(*line)
+    repeated = run_command(*line)
     assert repeated.exit_code == 0, repeated.output
 
 
@@ -715,12 +713,12 @@ def test_failed_append__leaves_the_dataset_as_it_was(example: Example, tmp_path:
     shutil.copytree(example.data, data)
     before = _contents(data)
     with _small_files_only(200):
-        _failed(_call("ingest", example.table, "--out", data, "--append"), FAILED, "Check that")
+        _failed(run_command("ingest", example.table, "--out", data, "--append"), FAILED, "Check that")
     assert Dataset.open(data).n_rows == ROWS
     assert {name: _contents(data)[name] for name in before if "zarr.json" not in name} == {
         name: content for name, content in before.items() if "zarr.json" not in name
     }
-    assert _call("ingest", example.table, "--out", data, "--append").exit_code == 0
+    assert run_command("ingest", example.table, "--out", data, "--append").exit_code == 0
     assert Dataset.open(data).n_rows == 2 * ROWS
 
 
@@ -734,11 +732,11 @@ def test_interrupt__leaves_nothing_half_written(
     line = _write_command(command, example, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(storage, "make_durable", stop)
-        done = _call(*line)
+        done = run_command(*line)
     assert done.exit_code == STOPPED
     assert "nothing is left half-written" in done.stderr
     assert _names(tmp_path) <= {"run"}
-    assert _call(*line).exit_code == 0
+    assert run_command(*line).exit_code == 0
 
 
 def test_append__of_two_at_a_time_loses_nothing(
@@ -786,7 +784,7 @@ def test_output__inside_of_what_is_read_is_refused(command: str, example: Exampl
     for read in line[1:3]:
         if isinstance(read, Path) and read.is_dir():
             before = _contents(read)
-            _failed(_call(*line, read / str(out)), FAILED, "which is read", "Choose a place outside of it")
+            _failed(run_command(*line, read / str(out)), FAILED, "which is read", "Choose a place outside of it")
             assert _contents(read) == before
 
 
@@ -803,7 +801,7 @@ def test_output__inside_of_what_is_read_is_refused(command: str, example: Exampl
 def test_decide__refuses_what_it_cannot_do(
     line: tuple[str, ...], words: tuple[str, ...], example: Example, tmp_path: Path
 ) -> None:
-    done = _call("decide", example.predictions, "--out", tmp_path / "out", *line)
+    done = run_command("decide", example.predictions, "--out", tmp_path / "out", *line)
     _failed(done, done.exit_code, *words)
     assert done.exit_code in (FAILED, WRONG_USE)
     assert _names(tmp_path) == set()
@@ -811,12 +809,14 @@ def test_decide__refuses_what_it_cannot_do(
 
 @pytest.mark.parametrize("wrong", ["table", "data", "model"])
 def test_decide__of_what_is_not_predictions(wrong: str, example: Example, tmp_path: Path) -> None:
-    _failed(_call("decide", getattr(example, wrong), "--out", tmp_path / "out"), FAILED, "Parquet files", "redictions")
+    _failed(
+        run_command("decide", getattr(example, wrong), "--out", tmp_path / "out"), FAILED, "Parquet files", "redictions"
+    )
 
 
 def test_subsample__of_a_budget_beyond_all_numbers(example: Example, tmp_path: Path) -> None:
     line = ("subsample", example.data, "--budget", 10**400, "--out", tmp_path / "out")
-    _failed(_call(*line), WRONG_USE, "Give a number of rows above 0")
+    _failed(run_command(*line), WRONG_USE, "Give a number of rows above 0")
 
 
 # The estimator

@@ -23,25 +23,25 @@ BUILT_IN = {
 
 @pytest.mark.parametrize("kind", list(BUILT_IN))
 def test_error__says_what_was_seen_and_what_to_do(kind: type[ProtodaskError]) -> None:
-    error = kind("Column x is empty.", "Drop it.")
+    error = kind("no-rows", "Column x is empty.", "Drop it.")
     assert str(error) == "Column x is empty. Drop it."
-    assert (error.seen, error.remedy) == ("Column x is empty.", "Drop it.")
+    assert (error.code, error.seen, error.remedy) == ("no-rows", "Column x is empty.", "Drop it.")
     assert isinstance(error, BUILT_IN[kind])
 
 
 @pytest.mark.parametrize("kind", list(BUILT_IN))
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_error__survives_pickling(kind: type[ProtodaskError], protocol: int) -> None:
-    error = kind("Column x is empty.", "Drop it.")
+    error = kind("no-rows", "Column x is empty.", "Drop it.")
     copy = pickle.loads(pickle.dumps(error, protocol))
     assert type(copy) is kind
-    assert (copy.seen, copy.remedy, str(copy)) == (error.seen, error.remedy, str(error))
+    assert (copy.code, copy.seen, copy.remedy, str(copy)) == (error.code, error.seen, error.remedy, str(error))
 
 
 def test_error__that_is_an_os_error_has_no_wrong_number() -> None:
     # OSError reads two arguments as a number and a text, and would show "[Errno ...]".
     for kind in (StorageError, OutputExistsError):
-        error = kind("The disk is full.", "Free some space.")
+        error = kind("disk-full", "The disk is full.", "Free some space.")
         assert "Errno" not in str(error)
         assert error.errno is None
 

@@ -188,14 +188,18 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_items(X)
         if labels.ndim != 1 or len(labels) != len(X):
             raise InputError(
-                f"There are {len(X)} items and labels of shape {labels.shape}.", "Give a label for each item."
+                "wrong-shape",
+                f"There are {len(X)} items and labels of shape {labels.shape}.",
+                "Give a label for each item.",
             )
         try:
             classes, codes = np.unique(labels, return_inverse=True)
         except TypeError as error:
-            raise InputError(f"Labels cannot be put in order ({error}).", "Give labels of one kind.") from error
+            raise InputError("todo", f"Labels cannot be put in order ({error}).", "Give labels of one kind.") from error
         if len(classes) < 2:
-            raise InputError(f"The items are of {len(classes)} class.", "Give items of at least two classes.")
+            raise InputError(
+                "one-class", f"The items are of {len(classes)} class.", "Give items of at least two classes."
+            )
         folds = make_folds(codes, self.folds, self.random_state, groups, classes.tolist())
         size = item_size if self.size is None else self.size
         sizes = sizes_of(X, size)
@@ -274,7 +278,9 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         _check_items(X)
         if len(X) == 0 or labels.shape != (len(X),):
             raise InputError(
-                f"There are {len(X)} items and labels of shape {labels.shape}.", "Give items, and a label for each."
+                "wrong-shape",
+                f"There are {len(X)} items and labels of shape {labels.shape}.",
+                "Give items, and a label for each.",
             )
         said = np.array([prediction.label for prediction in self.predict_many(X, budgets)])
         return float((said == labels).mean())
@@ -282,18 +288,23 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check(self, extractors: Mapping[str, Extractor]) -> None:
         check_extractors(extractors)
         if self.method not in METHODS:
-            raise InputError(f"method is {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
+            raise InputError("bad-setting", f"method is {self.method!r}.", f"Choose one of {', '.join(METHODS)}.")
         check_measuring(self.cost_repeats, self.cost_quantile, self.cost_degree, self.headroom)
         if self.method == "index":
             check_exploration(len(extractors), self.alpha, self.monotone_error, self.most_fits)
         if not 0 < self.overhead_quantile <= 1:
             raise InputError(
-                f"overhead_quantile is {self.overhead_quantile}.", "Give a share above 0, and 1 for the worst case."
+                "bad-setting",
+                f"overhead_quantile is {self.overhead_quantile}.",
+                "Give a share above 0, and 1 for the worst case.",
             )
         if not self.timed and self.costs is None:
-            raise InputError("Budgets are not time, and no costs are given.", "Give `costs` in the unit of budgets.")
+            raise InputError(
+                "todo", "Budgets are not time, and no costs are given.", "Give `costs` in the unit of budgets."
+            )
         if not hasattr(self._estimator(), "predict_proba"):
             raise InputError(
+                "todo",
                 f"{type(self.estimator).__name__} does not predict probabilities.",
                 "Choose a classifier that does, or calibrate it with scikit-learn's CalibratedClassifierCV.",
             )
@@ -360,7 +371,9 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _check_items(items: object) -> None:
     if not isinstance(items, Sized):
-        raise InputError(f"The items are a {type(items).__name__}.", "Give a list of items, or another sequence.")
+        raise InputError(
+            "todo", f"The items are a {type(items).__name__}.", "Give a list of items, or another sequence."
+        )
 
 
 def _key(box: MatrixModels) -> str:

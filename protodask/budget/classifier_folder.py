@@ -92,7 +92,7 @@ def load_budgeted(
     """
     where = local_place(path, "budgeted classifiers")
     if not os.path.lexists(where):
-        raise StorageError(f"There is nothing at {where}.", "Check the path.")
+        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
     fields = recognize(read_marker(where), RECORD, where)
     unseal(fields)
     names = fields.texts("feature_names")
@@ -100,6 +100,7 @@ def load_budgeted(
     if fields.record.get("own_size") is not (size is not None):
         had = "a `size` function of its own" if size is None else "no `size` function"
         raise InputError(
+            "todo",
             f"The classifier {where} was fitted with {had}.",
             "Give the same function to load it." if size is None else "Leave `size` out.",
         )
@@ -137,7 +138,9 @@ def load_budgeted(
         return classifier.serve(predictor)
     except Exception as error:
         raise FormatError(
-            f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).", RECORD.remedy
+            "todo",
+            f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).",
+            RECORD.remedy,
         ) from error
 
 
@@ -145,7 +148,9 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
     classes = [plain_label(label) for label in predictor.classes]
     if odd := [label for label in classes if not isinstance(label, str | int | bool)]:
         raise InputError(
-            f"The classes have the label {odd[0]!r}, of a kind that is not stored.", "Use text or whole numbers."
+            "todo",
+            f"The classes have the label {odd[0]!r}, of a kind that is not stored.",
+            "Use text or whole numbers.",
         )
     costs = classifier.costs_
     measured = {} if not isinstance(costs, MeasuredCosts) else _describe_costs(costs)
@@ -189,6 +194,7 @@ def _save_model(model: Model, place: str, number: int) -> dict[str, str]:
         joblib.dump(model, content)
     except Exception as error:
         raise InputError(
+            "todo",
             f"A {type(model).__name__} cannot be saved ({type(error).__name__}: {error}).",
             "Use an estimator that can be pickled.",
         ) from error
@@ -207,11 +213,13 @@ def _functions(extractors: Mapping[str, Extractor], names: tuple[str, ...]) -> t
     check_extractors(extractors)
     if missing := [name for name in names if name not in extractors]:
         raise InputError(
-            f"There are no extractors for {some(missing)}.", "Give those that the classifier was fitted with."
+            "todo", f"There are no extractors for {some(missing)}.", "Give those that the classifier was fitted with."
         )
     if foreign := [name for name in extractors if name not in names]:
         raise InputError(
-            f"The classifier has no features {some(foreign)}.", "Give the extractors it was fitted with, and no others."
+            "todo",
+            f"The classifier has no features {some(foreign)}.",
+            "Give the extractors it was fitted with, and no others.",
         )
     return tuple(extractors[name] for name in names)
 
@@ -225,6 +233,7 @@ def _load_models(
         fields.damaged("a model is of an unknown kind")
     if "pickle" in kinds and not trusted:
         raise InputError(
+            "todo",
             f"The models of {where} are pickles, which can run any code when they are read.",
             "If you know who wrote them, load them with trusted=True; prototype set classifiers need no pickles.",
         )
@@ -246,9 +255,9 @@ def _read_prototypes(where: str, number: int, digest: str) -> Model:
     try:
         model = load_model(place)
     except StorageError as error:
-        raise FormatError(f"The model {place} is missing.", RECORD.remedy) from error
+        raise FormatError("damaged", f"The model {place} is missing.", RECORD.remedy) from error
     if model_fingerprint(model) != digest:
-        raise FormatError(f"The model {place} is not the one that was saved there.", RECORD.remedy)
+        raise FormatError("damaged", f"The model {place} is not the one that was saved there.", RECORD.remedy)
     return model
 
 
@@ -259,7 +268,7 @@ def _read_pickle(where: str, number: int, digest: str) -> Model:
     with storage_errors(where, "reading"), open_inside(where, name) as file:
         content = read_bounded(file, MOST_PICKLE_BYTES, f"{where}/{name}")
     if _digest(content) != digest:
-        raise FormatError(f"The model {where}/{name} is not the one that was saved there.", RECORD.remedy)
+        raise FormatError("damaged", f"The model {where}/{name} is not the one that was saved there.", RECORD.remedy)
     return joblib.load(io.BytesIO(content))
 
 

@@ -72,9 +72,9 @@ class BudgetFolder:
         try:
             model = load_model(place)
         except StorageError as error:
-            raise FormatError(f"The budget {self.path} lacks the model {number}.", RECORD.remedy) from error
+            raise FormatError("damaged", f"The budget {self.path} lacks the model {number}.", RECORD.remedy) from error
         if model_fingerprint(model) != self.models[number]:
-            raise FormatError(f"The model {place} is not the one that was saved there.", RECORD.remedy)
+            raise FormatError("damaged", f"The model {place} is not the one that was saved there.", RECORD.remedy)
         return model
 
 
@@ -118,7 +118,7 @@ def load_column_budget(path: str | os.PathLike[str]) -> BudgetFolder:
     """Read an index; its models are read when they are asked for."""
     where = local_place(path, "budgets")
     if not os.path.lexists(where):
-        raise StorageError(f"There is nothing at {where}.", "Check the path.")
+        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
     fields = recognize(read_marker(where), RECORD, where)
     unseal(fields)
     features = fields.objects("features")

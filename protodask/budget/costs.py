@@ -40,29 +40,36 @@ class CostCurves:
             coefficients = np.array(costs, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(
+                "todo",
                 f"The costs are no table of numbers ({error}).",
                 "Give a row of coefficients for each feature, constant first, all rows of the same length.",
             ) from error
         if coefficients.ndim != 2 or 0 in coefficients.shape:
             raise InputError(
+                "wrong-shape",
                 f"The costs have the shape {coefficients.shape}.",
                 "Give a row of coefficients for each feature, constant first: (features, degree + 1).",
             )
         if not np.isfinite(coefficients).all():
-            raise InputError("A cost has a coefficient that is not a finite number.", "Give numbers.")
+            raise InputError("bad-value", "A cost has a coefficient that is not a finite number.", "Give numbers.")
         if coefficients.shape[1] > MOST_COEFFICIENTS:
             raise InputError(
+                "todo",
                 f"A cost has {coefficients.shape[1]} coefficients.",
                 f"Give at most {MOST_COEFFICIENTS}; the fewest that describe the costs serve best.",
             )
         low, high = _range(sizes)
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
-                f"The sizes of items range from {low:g} to {high:g}.", "Give a smallest and a largest size, 0 or more."
+                "todo",
+                f"The sizes of items range from {low:g} to {high:g}.",
+                "Give a smallest and a largest size, 0 or more.",
             )
         largest = float(np.abs(coefficients).max())
         if largest > LARGEST_COEFFICIENT:
-            raise InputError(f"A cost has the coefficient {largest:g}.", "Use a larger unit for costs or for sizes.")
+            raise InputError(
+                "todo", f"A cost has the coefficient {largest:g}.", "Use a larger unit for costs or for sizes."
+            )
         curves = CostCurves(coefficients, abs(low), high)
         curves._check_signs()
         return curves
@@ -75,6 +82,7 @@ class CostCurves:
             if found is not None:
                 upward = "up" if found[1] == sys.float_info.max else f"to {found[1]:.6g}"
                 raise InputError(
+                    "bad-value",
                     f"The cost of feature {feature} is negative for items of sizes from {found[0]:.6g} {upward}.",
                     "Give costs that are 0 or more for all items, or the sizes from which to which items really are.",
                 )
@@ -86,6 +94,7 @@ class CostCurves:
         names = tuple(map(str, feature_names))
         if len(names) != self.n_features or len(set(names)) != len(names):
             raise InputError(
+                "todo",
                 f"There are {len(set(names))} different names for {self.n_features} features.",
                 "Give each feature a name of its own.",
             )
@@ -118,5 +127,7 @@ def _range(sizes: object) -> tuple[float, float]:
     try:
         low, high = map(float, sizes)  # type: ignore[call-overload]
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest).") from error
+        raise InputError(
+            "bad-setting", f"The sizes of items are {sizes!r}.", "Give two numbers: (smallest, largest)."
+        ) from error
     return low, high

@@ -37,13 +37,16 @@ def check_extractors(extractors: object) -> None:
     """Refuse what cannot be run."""
     if not isinstance(extractors, Mapping) or not extractors:
         raise InputError(
+            "bad-setting",
             f"extractors is {type(extractors).__name__ if extractors else 'empty'}.",
             "Give a mapping from the name of each feature to a function of an item.",
         )
     for name, function in extractors.items():
         if not isinstance(name, str) or not callable(function):
             raise InputError(
-                f"The extractor {name!r} is a {type(function).__name__}.", "Give functions of an item, by text names."
+                "wrong-type",
+                f"The extractor {name!r} is a {type(function).__name__}.",
+                "Give functions of an item, by text names.",
             )
 
 
@@ -66,6 +69,7 @@ def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: 
                     seconds[row, number, repeat] = clock() - start
                     if len(value) != widths[row]:
                         raise InputError(
+                            "todo",
                             f"The extractor {name!r} gave {len(value)} numbers for item {number}, and "
                             f"{widths[row]} for item 0.",
                             "Have it give as many for every item.",
@@ -99,6 +103,7 @@ def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:
         found = function(item)
     except Exception as error:
         raise InputError(
+            "todo",
             f"The extractor {name!r} failed on item {number} ({type(error).__name__}: {error}).",
             "Mend it, or leave that item out.",
         ) from error
@@ -106,6 +111,7 @@ def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:
         return vector(found)
     except ValueError as error:
         raise InputError(
+            "todo",
             f"The extractor {name!r} gave {error} for item {number}.",
             "Have it give a finite number, or a one-dimensional array of a fixed number of them.",
         ) from error

@@ -50,29 +50,35 @@ def feature_columns(
     Every column belongs to one feature, or is left out by being named in `without`.
     """
     if not features:
-        raise InputError("No feature has a cost.", "Give each feature its columns and its cost.")
+        raise InputError("todo", "No feature has a cost.", "Give each feature its columns and its cost.")
     known = [column.name for column in columns]
     owner: dict[str, str] = {}
     for name, (own, _) in features.items():
         if not own:
-            raise InputError(f"The feature {name!r} has no columns.", "Name at least one for it.")
+            raise InputError("column-missing", f"The feature {name!r} has no columns.", "Name at least one for it.")
         for column in own:
             if column in owner:
                 raise InputError(
+                    "todo",
                     f"The column {column!r} belongs to the feature {owner[column]!r} and to {name!r}.",
                     "Let each column belong to one feature.",
                 )
             owner[column] = name
     if both := [column for column in without if column in owner]:
         raise InputError(
-            f"The column {both[0]!r} has a cost and is to be left out.", "Take it out of `without`, or its cost away."
+            "todo",
+            f"The column {both[0]!r} has a cost and is to be left out.",
+            "Take it out of `without`, or its cost away.",
         )
     if unknown := [column for column in (*owner, *without) if column not in known]:
         raise InputError(
-            f"The dataset has no column {', '.join(map(repr, unknown[:5]))}.", f"Its columns are {some(known, 20)}."
+            "column-missing",
+            f"The dataset has no column {', '.join(map(repr, unknown[:5]))}.",
+            f"Its columns are {some(known, 20)}.",
         )
     if costless := [column for column in known if column not in owner and column not in without]:
         raise InputError(
+            "todo",
             f"Columns of the dataset have no cost: {some(costless, 20)}.",
             "Give each a cost, 0 where it is free, or leave it out by listing it under `without`.",
         )
@@ -80,11 +86,14 @@ def feature_columns(
     coefficients = [[float(value) for value in cost] for _, cost in features.values()]
     for name, cost in zip(features, coefficients, strict=True):
         if not cost:
-            raise InputError(f"The feature {name!r} has no cost.", "Give a list of coefficients, constant first.")
+            raise InputError(
+                "todo", f"The feature {name!r} has no cost.", "Give a list of coefficients, constant first."
+            )
         try:
             CostCurves.of([cost], sizes)
         except InputError as error:
             raise InputError(
+                "todo",
                 f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:g} to {sizes[1]:g}.",
                 error.remedy,
             ) from error

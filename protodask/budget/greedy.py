@@ -65,7 +65,9 @@ def build_greedy(
     if size is None:
         if math.isinf(curves.high):
             raise InputError(
-                "The largest size of items is unknown, and no median size is given.", "Give the median as `size`."
+                "todo",
+                "The largest size of items is unknown, and no median size is given.",
+                "Give the median as `size`.",
             )
         size = (curves.low + curves.high) / 2
     names = curves.check_names(feature_names)
@@ -105,11 +107,12 @@ def make_greedy(
     """
     if not (math.isfinite(size) and curves.low <= size <= curves.high):
         raise InputError(
+            "bad-setting",
             f"The size that greedy sequences are made for is {size:g}.",
             f"Give a number from {curves.low:g} to {curves.high:g}, such as the median size of the items.",
         )
     if most_fits is not None and most_fits < 1:
-        raise InputError(f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
+        raise InputError("bad-setting", f"most_fits is {most_fits}.", "Allow at least one fit, or leave it out.")
     names = curves.check_names(feature_names)
     given = None if trade_offs is None else _numbers(trade_offs)
     known = _Known(expand, most_fits, listen)
@@ -133,7 +136,9 @@ def make_greedy(
 def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
     if isinstance(trade_offs, str) or len(trade_offs) == 0:
         raise InputError(
-            f"The trade-offs are {trade_offs!r}.", 'Give a list with at least one, such as ["accuracy", 0.1, "cost"].'
+            "todo",
+            f"The trade-offs are {trade_offs!r}.",
+            'Give a list with at least one, such as ["accuracy", 0.1, "cost"].',
         )
     found: list[float] = []
     for trade_off in trade_offs:
@@ -143,6 +148,7 @@ def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
             found.append(math.nan)
         if not found[-1] >= 0:
             raise InputError(
+                "todo",
                 f"A trade-off is {trade_off!r}.",
                 'Give accuracy per unit of cost as a number of 0 or more, "accuracy" or "cost".',
             )

@@ -117,7 +117,9 @@ def explore(
     n_features, alpha, error, left = check_exploration(n_features, alpha, monotone_error, most_fits)
     if costs is not None and costs.n_features != n_features:
         raise InputError(
-            f"There are {n_features} features and costs of {costs.n_features}.", "Give the costs of each feature."
+            "todo",
+            f"There are {n_features} features and costs of {costs.n_features}.",
+            "Give the costs of each feature.",
         )
     order = None if costs is None else CostOrder(costs)
     search = _Search(n_features, Bounds(n_features, error, diminishing_returns, order), order, expand, listen)
@@ -254,9 +256,10 @@ def check_exploration(
 
 def _features(n_features: object) -> int:
     if not _is_integer(n_features) or n_features < 1:
-        raise InputError(f"The number of features is {n_features!r}.", "Give at least one feature.")
+        raise InputError("bad-setting", f"The number of features is {n_features!r}.", "Give at least one feature.")
     if n_features > MOST_FEATURES:
         raise InputError(
+            "todo",
             f"{n_features} features have 2^{n_features} sets, and at most {MOST_FEATURES} features can be explored.",
             "Group features that are computed together, choose some of them first, or use greedy sequences.",
         )
@@ -269,7 +272,7 @@ def _not_negative(name: str, value: object) -> float:
             number = float(value)
             if 0 <= number < math.inf:
                 return number
-    raise InputError(f"{name} is {value!r}.", "Give a difference of accuracies, a number from 0 up.")
+    raise InputError("bad-setting", f"{name} is {value!r}.", "Give a difference of accuracies, a number from 0 up.")
 
 
 def _fits(most_fits: object) -> int:
@@ -277,7 +280,9 @@ def _fits(most_fits: object) -> int:
         return sys.maxsize
     if _is_integer(most_fits) and most_fits >= 1:
         return int(most_fits)
-    raise InputError(f"most_fits is {most_fits!r}.", "Give the number of expansions there is time for, at least 1.")
+    raise InputError(
+        "bad-setting", f"most_fits is {most_fits!r}.", "Give the number of expansions there is time for, at least 1."
+    )
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

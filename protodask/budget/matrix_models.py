@@ -64,6 +64,7 @@ class MatrixModels:
             return as_served(fit_model(self.estimator, self.columns(features), self.codes))
         except Exception as error:
             raise InputError(
+                "todo",
                 f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all "
                 f"items ({type(error).__name__}: {error}).",
                 "Choose an estimator that bears all items.",
@@ -120,11 +121,12 @@ def fit_all(box: MatrixModels, sets: Sequence[FeatureSet], engine: Engine) -> di
 def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: Sequence[Any]) -> Any:
     """Folds stratified by class, with groups kept together where there are any."""
     if not isinstance(n_folds, int) or n_folds < 2:
-        raise InputError(f"folds is {n_folds!r}.", "Give at least two.")
+        raise InputError("bad-setting", f"folds is {n_folds!r}.", "Give at least two.")
     counts = Counter(codes.tolist())
     rarest = min(counts, key=lambda code: (counts[code], code))
     if counts[rarest] < n_folds:
         raise InputError(
+            "todo",
             f"The class {classes[rarest]!r} has {counts[rarest]} items, and there are {n_folds} folds.",
             "Give at least as many items of each class, or fewer folds.",
         )
@@ -135,15 +137,17 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
         own = np.asarray(groups)
         if own.shape != codes.shape:
             raise InputError(
+                "wrong-shape",
                 f"There are groups of shape {own.shape} and {len(codes)} items.",
                 "Say of each item which group it is in.",
             )
         try:
             n_groups = len(np.unique(own))
         except TypeError as error:
-            raise InputError(f"Groups cannot be put in order ({error}).", "Give groups of one kind.") from error
+            raise InputError("todo", f"Groups cannot be put in order ({error}).", "Give groups of one kind.") from error
         if n_groups < n_folds:
             raise InputError(
+                "todo",
                 f"The items are in {n_groups} groups, and there are {n_folds} folds.",
                 "Give at least as many groups, or fewer folds.",
             )
@@ -152,6 +156,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     for train, _ in folds:
         if missing := set(counts) - set(codes[train].tolist()):
             raise InputError(
+                "todo",
                 f"The class {classes[min(missing)]!r} is in the groups of one fold only.",
                 "Give more groups with items of that class, or fewer folds.",
             )

@@ -275,7 +275,9 @@ def checked_budget(budget: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not found >= 0:
-        raise InputError(f"The budget is {budget!r}.", "Give a number of 0 or more, or infinity for no limit.")
+        raise InputError(
+            "bad-setting", f"The budget is {budget!r}.", "Give a number of 0 or more, or infinity for no limit."
+        )
     return found
 
 
@@ -285,14 +287,19 @@ def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tup
     try:
         found = np.asarray(budgets, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"The budgets are no numbers ({error}).", "Give one budget, or one for each item.") from error
+        raise InputError(
+            "bad-value", f"The budgets are no numbers ({error}).", "Give one budget, or one for each item."
+        ) from error
     if found.shape not in {(), sizes.shape}:
         raise InputError(
+            "wrong-shape",
             f"There are budgets of shape {found.shape} and {len(sizes)} items.",
             "Give one budget, or one for each item.",
         )
     if not (found >= 0).all():
-        raise InputError("A budget is negative or not a number.", "Give numbers of 0 or more, or infinity.")
+        raise InputError(
+            "bad-value", "A budget is negative or not a number.", "Give numbers of 0 or more, or infinity."
+        )
     each = np.broadcast_to(found, sizes.shape)
     left = each - predictor.overhead
     numbers = np.where(left >= 0, predictor.index.choose(sizes, np.maximum(left, 0.0)), -1)

@@ -33,9 +33,13 @@ UPWARD = 1 + 1e-9
 def check_curve(quantile: object, degree: object) -> None:
     """Refuse what no curve can be laid with."""
     if not (_is_number(quantile) and 0 < quantile <= 1):
-        raise InputError(f"The quantile is {quantile!r}.", "Give a share above 0, and 1 for the worst case.")
+        raise InputError(
+            "bad-setting", f"The quantile is {quantile!r}.", "Give a share above 0, and 1 for the worst case."
+        )
     if not (_is_number(degree) and degree in range(11)):
-        raise InputError(f"The degree is {degree!r}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors.")
+        raise InputError(
+            "bad-setting", f"The degree is {degree!r}.", "Give a degree from 0 to 10; 1 to 3 suit most extractors."
+        )
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -52,7 +56,9 @@ def fit_quantile(sizes: ArrayLike, values: ArrayLike, quantile: float, degree: i
     n = np.repeat(np.asarray(sizes, dtype=np.float64), taken.shape[1])
     t = taken.ravel()
     if not (np.isfinite(t).all() and np.isfinite(n).all() and (t >= 0).all() and (n >= 0).all()):
-        raise InputError("A size or a timing is negative or no finite number.", "Time items of sizes of 0 or more.")
+        raise InputError(
+            "bad-value", "A size or a timing is negative or no finite number.", "Time items of sizes of 0 or more."
+        )
     largest, slowest = float(n.max(initial=0.0)) or 1.0, float(t.max(initial=0.0))
     if slowest == 0:
         return np.zeros(degree + 1)
@@ -123,6 +129,8 @@ def _solve_near(powers: Floats, values: Floats, quantile: float, near: Flags, ab
 def _checked(found: Any) -> Floats:
     if found.status != 0:
         raise InputError(
-            f"No cost curve could be laid over the timings ({found.message}).", "Time more items, or lower the degree."
+            "todo",
+            f"No cost curve could be laid over the timings ({found.message}).",
+            "Time more items, or lower the degree.",
         )
     return np.asarray(found.x, dtype=np.float64)

@@ -25,6 +25,7 @@ def local_place(path: str | os.PathLike[str], what: str) -> str:
     where = locate(path)
     if is_url(where):
         raise InputError(
+            "todo",
             f"{mask(where)} is no place on this machine, and {what} are kept in local folders only.",
             "Use a local path, and copy what is elsewhere.",
         )
@@ -57,7 +58,7 @@ def parse_sealed(content: bytes, kind: RecordKind, where: str) -> Fields:
     try:
         record = parse_json(content)
     except ValueError as error:
-        raise FormatError(f"{where} is damaged, or no {kind.name} ({error}).", kind.remedy) from error
+        raise FormatError("damaged", f"{where} is damaged, or no {kind.name} ({error}).", kind.remedy) from error
     fields = recognize(record, kind, where)
     unseal(fields)
     return fields

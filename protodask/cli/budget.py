@@ -151,15 +151,19 @@ def query(
 
         if queries is not None:
             if size is not None or budget is not None:
-                raise WrongUseError("Both --queries and a single item are given.", "Choose one of them.")
+                raise WrongUseError(
+                    "settings-conflict", "Both --queries and a single item are given.", "Choose one of them."
+                )
             if out is None:
-                raise WrongUseError("There is no place for the answers.", "Name a file with --out.")
+                raise WrongUseError("todo", "There is no place for the answers.", "Name a file with --out.")
             show_answers(answer_table(index, queries, out, overwrite), as_json)
             return
         if size is None or budget is None:
             raise WrongUseError(
-                "The size of an item or the budget is missing.", "Give --size and --budget, or --queries and --out."
+                "todo",
+                "The size of an item or the budget is missing.",
+                "Give --size and --budget, or --queries and --out.",
             )
         if out is not None:
-            raise WrongUseError("--out is given for a single item.", "Leave it out, or use --json.")
+            raise WrongUseError("todo", "--out is given for a single item.", "Leave it out, or use --json.")
         show_answer(answer_query(index, size, budget), as_json)

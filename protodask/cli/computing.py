@@ -31,15 +31,19 @@ class Computing:
         """Refuse options that contradict each other."""
         if self.scheduler is not None and self.workers is not None:
             raise WrongUseError(
-                "Both --scheduler and --workers are given.", "Choose a running cluster or new worker processes."
+                "settings-conflict",
+                "Both --scheduler and --workers are given.",
+                "Choose a running cluster or new worker processes.",
             )
         if self.threads is not None and (self.scheduler is not None or self.workers is not None):
             raise WrongUseError(
+                "settings-conflict",
                 "--threads is given together with --scheduler or --workers.",
                 "Leave it out: it is for computing in this process, and workers have threads of their own.",
             )
         if self.memory_limit is not None and self.scheduler is not None:
             raise WrongUseError(
+                "settings-conflict",
                 "--memory-limit is given together with --scheduler.",
                 "Leave it out: the workers of a running cluster were given their limits when they were started.",
             )
@@ -47,6 +51,7 @@ class Computing:
             check_connection(self.scheduler, self.connection)
         elif self.connection != NOTHING_SAID:
             raise WrongUseError(
+                "todo",
                 "Options on the connection to a scheduler are given, and no scheduler.",
                 "Add --scheduler with its address, or leave out --tls-ca, --tls-cert, --tls-key and --insecure.",
             )
@@ -56,6 +61,7 @@ class Computing:
 
             if self.memory_limit < INTERPRETER_BYTES:
                 raise WrongUseError(
+                    "todo",
                     f"The memory limit is {self.memory_limit / 2**20:.0f} MiB; Python with its libraries takes more.",
                     f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 160 MiB more for each thread.",
                 )

@@ -31,9 +31,9 @@ def say(text: str = "") -> None:
     typer.echo(plain(text))
 
 
-def complain(seen: str, remedy: str) -> None:
-    """What went wrong and what to do about it."""
-    typer.echo(plain(mask_text(f"Error: {seen}\n{remedy}")), err=True)
+def complain(seen: str, remedy: str, code: str) -> None:
+    """What went wrong, of what kind it is, and what to do about it."""
+    typer.echo(plain(mask_text(f"Error: {seen} [{code}]\n{remedy}")), err=True)
 
 
 def say_pairs(pairs: Sequence[tuple[str, str]]) -> None:

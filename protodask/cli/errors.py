@@ -22,6 +22,9 @@ WRONG_USE = 2
 ANSWER_IS_NO = 3
 INTERRUPTED = 130
 
+UNEXPECTED = "unexpected"
+"""The code of what went wrong for a reason that nobody foresaw."""
+
 
 class WrongUseError(InputError):
     """Options that do not go together, or that cannot work whatever the data."""
@@ -33,12 +36,12 @@ def wrong_use() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise WrongUseError(error.seen, error.remedy) from error
+        raise WrongUseError(error.code, error.seen, error.remedy) from error
 
 
 @contextmanager
 def reported(
-    debug: bool, complain: Callable[[str, str], None] = complain, stopped: Callable[[str], None] | None = None
+    debug: bool, complain: Callable[[str, str, str], None] = complain, stopped: Callable[[str], None] | None = None
 ) -> Iterator[None]:
     """Turn whatever goes wrong inside into a message in plain words, told to `complain`, and an exit code.
 
@@ -53,7 +56,7 @@ def reported(
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
-        complain(error.seen, error.remedy)
+        complain(error.seen, error.remedy, error.code)
         raise typer.Exit(WRONG_USE if isinstance(error, WrongUseError) else FAILED) from error
     except Exception as error:
         # The reader of the output went away, as `head` does; the framework knows how to end quietly.
@@ -62,7 +65,7 @@ def reported(
         _show_traceback(debug)
         said = f": {error}" if str(error) else ""
         advice = "The lines above say where it happened." if debug else "Repeat the command with --debug to see where."
-        complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice)
+        complain(f"Something unexpected happened ({type(error).__name__}{said}).", advice, UNEXPECTED)
         raise typer.Exit(FAILED) from error
 
 

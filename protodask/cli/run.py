@@ -99,7 +99,11 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
 
     if only is not None:
         if first is not None or last is not None:
-            raise WrongUseError(f"Both {'--to' if first is None else '--from'} and --only are given.", "Choose one.")
+            raise WrongUseError(
+                "settings-conflict",
+                f"Both {'--to' if first is None else '--from'} and --only are given.",
+                "Choose one.",
+            )
         number = step_number(definition, only)
         return Part(number, number)
     if first is None and last is None:
@@ -107,7 +111,7 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
     begin = 1 if first is None else step_number(definition, first)
     end = None if last is None else step_number(definition, last)
     if end is not None and end < begin:
-        raise WrongUseError(f"The step {last} of --to comes before {first} of --from.", "Exchange them.")
+        raise WrongUseError("todo", f"The step {last} of --to comes before {first} of --from.", "Exchange them.")
     return Part(begin, end, forced=first is not None)
 
 

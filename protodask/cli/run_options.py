@@ -140,7 +140,7 @@ class Told:
         if not self._json_only:
             self.line(f"Warning: {text}")
 
-    def complain(self, seen: str, remedy: str) -> None:
+    def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
         from protodask.pipeline.run_events import RunEnded
 
@@ -151,7 +151,7 @@ class Told:
         elif self._ended != "failed":  # what came of the run could not be shown
             self._write("error", f"{seen} {remedy}")
         if not self._json_only:
-            complain(seen, remedy)
+            complain(seen, remedy, code)
 
     def _pass_on(self, event: RunEvent) -> None:
         for listen in self._listeners:
@@ -176,7 +176,7 @@ def _check_files(pipeline: str, options: Telling) -> None:
             continue
         place = os.path.realpath(path)
         if place in taken:
-            raise WrongUseError(f"{path} of {option} is {taken[place]}.", "Give the name of another file.")
+            raise WrongUseError("todo", f"{path} of {option} is {taken[place]}.", "Give the name of another file.")
         taken[place] = f"that of {option}"
 
 

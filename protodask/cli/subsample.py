@@ -59,8 +59,8 @@ def parse_rates(values: Sequence[str]) -> dict[str, float]:
         except ValueError:
             separator = ""
         if not separator or not label:
-            raise WrongUseError(f"--rate {value} is no rate of a class.", "Write it like no=0.01.")
+            raise WrongUseError("bad-setting", f"--rate {value} is no rate of a class.", "Write it like no=0.01.")
         if label in rates:
-            raise WrongUseError(f"The class {label!r} has two rates.", "Give one.")
+            raise WrongUseError("named-twice", f"The class {label!r} has two rates.", "Give one.")
         rates[label] = rate
     return rates

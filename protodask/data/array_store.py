@@ -104,7 +104,9 @@ class ArrayStore:
 
     def _damaged(self, spec: ArraySpec, number: int) -> FormatError:
         return FormatError(
-            f"The array {spec.name!r} in {self.path} is damaged or incomplete in block {number}.", self.remedy
+            "damaged",
+            f"The array {spec.name!r} in {self.path} is damaged or incomplete in block {number}.",
+            self.remedy,
         )
 
 

@@ -45,11 +45,12 @@ def file_status(root: str, name: str) -> os.stat_result:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             raise FormatError(
+                "todo",
                 f"{path} is a symbolic link.",
                 "Put the file itself in its place: links inside a store are not followed.",
             )
     if not stat.S_ISREG(status.st_mode):
-        raise FormatError(f"{path} is not a regular file.", RESTORE)
+        raise FormatError("wrong-kind", f"{path} is not a regular file.", RESTORE)
     return status
 
 
@@ -81,7 +82,7 @@ def open_named(path: str) -> BinaryIO:
     if not stat.S_ISREG(os.stat(path).st_mode):
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path} is a folder")
-        raise FormatError(f"{path} is not a regular file.", "Give a file, not a pipe or a device.")
+        raise FormatError("wrong-kind", f"{path} is not a regular file.", "Give a file, not a pipe or a device.")
     return _open(path, os.O_RDONLY | _SAFELY)
 
 
@@ -93,7 +94,7 @@ def _as_regular(handle: int, path: str, mode: Literal["rb", "wb", "ab"]) -> Bina
     # Looked at again: what was a file a moment ago may be something else now.
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise FormatError(f"{path} is not a regular file.", RESTORE)
+        raise FormatError("wrong-kind", f"{path} is not a regular file.", RESTORE)
     return os.fdopen(handle, mode)
 
 
@@ -103,7 +104,7 @@ def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:
     while len(content) <= most and (piece := file.read(min(PIECE_BYTES, most + 1 - len(content)))):
         content += piece
     if len(content) > most:
-        raise FormatError(f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}")
+        raise FormatError("todo", f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}")
     return bytes(content)
 
 
@@ -144,7 +145,9 @@ def _read_remote(root: str, name: str) -> bytes | None:
     if content is None:
         return None
     if len(content) > MAX_JSON_BYTES:
-        raise FormatError(f"{root}/{name} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}")
+        raise FormatError(
+            "todo", f"{root}/{name} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}"
+        )
     return bytes(content.to_bytes())
 
 

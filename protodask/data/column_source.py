@@ -47,16 +47,21 @@ def column_source(columns: Mapping[str, Any], block_rows: int | None = None, *, 
     """
     for name, column in columns.items():
         if np.ma.is_masked(column):
-            raise InputError(f"Some values of the {name} are masked.", "Fill them in, or leave those rows out.")
+            raise InputError(
+                "bad-value", f"Some values of the {name} are masked.", "Fill them in, or leave those rows out."
+            )
     found = {name: row_array(_as_array(column)) for name, column in columns.items()}
     first, *others = found
     if len(found[first].shape) != (2 if first in tables else 1):
         values = "a row of values" if first in tables else "one value"
-        raise InputError(f"The {first} has the shape {found[first].shape}.", f"Give {values} for each row.")
+        raise InputError(
+            "wrong-shape", f"The {first} has the shape {found[first].shape}.", f"Give {values} for each row."
+        )
     for name in others:
         expected = found[first].shape[:1]
         if found[name].shape[: 1 if name in tables else None] != expected:
             raise InputError(
+                "wrong-shape",
                 f"The {name} has the shape {found[name].shape}, and the {first} {found[first].shape}.",
                 "Give one value of each for each row.",
             )

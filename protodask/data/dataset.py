@@ -198,7 +198,9 @@ class Dataset:
             # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
             if check_of(block_digest(block)) != self.metadata.block_check(number):
                 raise FormatError(
-                    f"Block {number} of the dataset {self.path} holds other rows than were written there.", INGEST_AGAIN
+                    "damaged",
+                    f"Block {number} of the dataset {self.path} holds other rows than were written there.",
+                    INGEST_AGAIN,
                 )
             opened.verified.add(number)
         return block
@@ -232,6 +234,7 @@ class Dataset:
         except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
             if isinstance(error, OSError) or is_remote(error):
                 raise StorageError(
+                    "unreadable",
                     f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
                     "Check the storage and repeat.",
                 ) from error
@@ -239,6 +242,7 @@ class Dataset:
 
     def _damaged(self, variable: Variable, number: int, reason: str) -> FormatError:
         return FormatError(
+            "damaged",
             f"The array {variable.name!r} of the dataset {self.path} is damaged in block {number} ({reason}).",
             INGEST_AGAIN,
         )
@@ -328,6 +332,7 @@ def _require_unreplaced(path: str, place: str, identity: str, failed: bool = Fal
 
 def _replaced(path: str) -> StorageError:
     return StorageError(
+        "changed-meanwhile",
         f"The dataset {mask(path)} was replaced or removed while it was being read.",
         "Repeat what you did, with the dataset that is there now.",
     )
@@ -365,18 +370,21 @@ def _load_arrays(dataset: Dataset) -> _Opened:
             raise
         except PermissionError as error:
             raise StorageError(
-                f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+                "unreadable",
+                f"{mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                "Check that you may read it.",
             ) from error
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise FormatError(f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
+            raise FormatError("todo", f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
         except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
             if is_remote(error) or isinstance(error, OSError):
                 raise StorageError(
+                    "unreadable",
                     f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
                     f"Check the {'network and the credentials' if is_remote(error) else 'storage'}, and repeat.",
                 ) from error
             raise FormatError(
-                f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
+                "todo", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
             ) from error
         forms[variable.name] = form
     return _Opened(forms, arrays, set())

@@ -65,7 +65,9 @@ class Problem:
         return replace(self, row=self.row + rows)
 
     def error(self) -> InputError:
-        return InputError(f"Column {self.column!r} {self.seen} in row {self.row} (counted from 0).", self.remedy)
+        return InputError(
+            "todo", f"Column {self.column!r} {self.seen} in row {self.row} (counted from 0).", self.remedy
+        )
 
 
 def first_problem(problems: Iterable[Problem | None]) -> Problem | None:
@@ -428,6 +430,7 @@ def check_column_names(
     said = [f"lacks {some(list(map(repr, missing)))}"] if missing else []
     said += [f"has {some(list(map(repr, extra)))} besides"] if extra else []
     raise InputError(
+        "todo",
         f"{where} has other columns than expected: it {' and '.join(said)}.",
         "Give tables with the columns of the ingest; leave further ones out with --drop.",
     )

@@ -39,16 +39,17 @@ def open_foreign_array(path: str, name: str = "") -> zarr.Array[Any]:
         array = zarr.open_array(open_store(path, read_only=True), path=name, mode="r")
         codecs = sorted(set(_codec_names(array)))
     except FileNotFoundError as error:
-        raise StorageError(f"There is no Zarr array at {where}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is no Zarr array at {where}.", "Check the path.") from error
     except PermissionError as error:
-        raise StorageError(f"{where} cannot be read ({error}).", "Check that you may read it.") from error
+        raise StorageError("unreadable", f"{where} cannot be read ({error}).", "Check that you may read it.") from error
     except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
-        raise InputError(f"{where} is not a readable Zarr array ({error}).", "Check the path.") from error
+        raise InputError("unreadable", f"{where} is not a readable Zarr array ({error}).", "Check the path.") from error
     if unknown := [codec for codec in codecs if codec.removeprefix("numcodecs.") not in CODECS]:
-        raise InputError(f"{where} is encoded by {', '.join(unknown)}, which is not read here.", WRITE_AGAIN)
+        raise InputError("todo", f"{where} is encoded by {', '.join(unknown)}, which is not read here.", WRITE_AGAIN)
     size = max(array.dtype.itemsize, 1) * math.prod(array.shards or array.chunks)
     if size > MAX_CHUNK_BYTES:
         raise InputError(
+            "todo",
             f"A chunk of {where} has {size} bytes, and a chunk is read whole.",
             f"Write the array again in chunks of at most {MAX_CHUNK_BYTES} bytes.",
         )
@@ -65,7 +66,9 @@ def check_metadata_files(path: str, name: str = "") -> None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         if size > MAX_JSON_BYTES:
-            raise FormatError(f"{path}/{name}/{file} has {size} bytes.", f"No file of its kind is so large. {RESTORE}")
+            raise FormatError(
+                "todo", f"{path}/{name}/{file} has {size} bytes.", f"No file of its kind is so large. {RESTORE}"
+            )
 
 
 def check_group_files(path: str) -> None:

@@ -112,6 +112,7 @@ def _root(form: str, generation: str, replaced: str | None) -> bytes:
 def _require(place: str, path: str) -> None:
     if read_object(place, ROOT) is None:
         raise StorageError(
+            "written-by-another",
             f"Someone else began to write to {mask(path)}, and what was written so far was removed.",
             "Write to it one at a time: wait for the other one, and repeat.",
         )

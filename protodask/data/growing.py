@@ -35,6 +35,7 @@ def require_writer(place: str, token: str) -> None:
         raise gone(place)
     if json.loads(content)["attributes"].get("writer") != token:
         raise StorageError(
+            "written-by-another",
             f"Someone else has begun to write to {mask(place)}.",
             "Write to it one at a time: wait for the other one, and repeat.",
         )

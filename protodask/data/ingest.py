@@ -61,13 +61,15 @@ def ingest(
     change meanwhile. If nothing is new, what lies at `out` stays as it is.
     """
     if append and overwrite:
-        raise InputError("Both append and overwrite are asked for.", "Choose one.")
+        raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_new(new, unless_in, settle, append, overwrite, out)
     roles = Roles(target, weight, inclusion, group)
     wanted = Wanted(roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype)
     if new or unless_in is not None:
         if feature_names is not None:
-            raise InputError("Feature names are given, which only a matrix needs.", "Leave them out with new sources.")
+            raise InputError(
+                "todo", "Feature names are given, which only a matrix needs.", "Leave them out with new sources."
+            )
         return ingest_news(
             sources,
             out,
@@ -81,10 +83,12 @@ def ingest(
         ).dataset
     where = locate(out)
     if dtype not in FEATURES.dtypes:
-        raise InputError(f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("wrong-type", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
     if append:
         if categorical or ordinal:
-            raise InputError("An append encodes its rows like the dataset.", "Leave out categorical and ordinal.")
+            raise InputError(
+                "todo", "An append encodes its rows like the dataset.", "Leave out categorical and ordinal."
+            )
         return _ingest_more(sources, Dataset.open(where), roles, drop, engine)
     check_free(where, overwrite)
     check_wanted(wanted)

@@ -40,6 +40,7 @@ def dask_frames() -> Any:
         import dask.dataframe
     except ImportError as error:
         raise InputError(
+            "package-missing",
             f"Reading tables needs pandas, pyarrow and dask.dataframe ({error}).",
             "Install them with `pip install 'protodask[tabular]'`.",
         ) from error
@@ -136,17 +137,21 @@ class FrameTable:
         except ProtodaskError:
             raise
         except OSError as error:
-            raise StorageError(f"A table could not be read ({error}).", "Check the files and repeat.") from error
+            raise StorageError(
+                "unreadable", f"A table could not be read ({error}).", "Check the files and repeat."
+            ) from error
         except ValueError as error:
             if self.as_text is None:
-                raise InputError(f"A table could not be read ({error}).", "Check the file.") from error
+                raise InputError("unreadable", f"A table could not be read ({error}).", "Check the file.") from error
         try:
             return self._columns(_compute_partition(self.as_text, partition))
         except ProtodaskError:
             raise
         except ValueError as error:
             raise InputError(
-                f"A CSV file could not be read ({error}).", "Check that all its lines have the columns of its first."
+                "unreadable",
+                f"A CSV file could not be read ({error}).",
+                "Check that all its lines have the columns of its first.",
             ) from error
 
     def _columns(self, frame: Any) -> Table:
@@ -192,7 +197,7 @@ def _named(frame: Any, dropped: Iterable[str]) -> Any:
     left_out = frozenset(dropped)
     names = [str(name) for name in frame.columns]
     if len(set(names)) != len(names):
-        raise InputError("Several columns of a data frame have one name.", "Rename them.")
+        raise InputError("named-twice", "Several columns of a data frame have one name.", "Rename them.")
     if names != list(frame.columns):
         frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
     return frame[[name for name in names if name not in left_out]]
@@ -283,9 +288,9 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
             **({"dtype_backend": "pyarrow"} if handed_on.names else {}),
         )
     except FileNotFoundError as error:
-        raise StorageError(f"A Parquet file is missing ({error}).", "Check the path.") from error
+        raise StorageError("todo", f"A Parquet file is missing ({error}).", "Check the path.") from error
     except (ValueError, OSError, ArrowInvalid) as error:
-        raise InputError(f"The Parquet files cannot be read ({error}).", "Check the files.") from error
+        raise InputError("unreadable", f"The Parquet files cannot be read ({error}).", "Check the files.") from error
     return dask_table(frame, dropped, handed_on)
 
 
@@ -313,11 +318,11 @@ def _first_line(path: str) -> bytes:
         with fsspec.open(path, "rb", compression="infer") as file:
             line = _read_line(file)
     except FileNotFoundError as error:
-        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error}).", "Check the file.") from error
+        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
     if not line.strip():
-        raise InputError(f"{path} has no header line.", "Put the names of the columns into its first line.")
+        raise InputError("todo", f"{path} has no header line.", "Put the names of the columns into its first line.")
     return line
 
 
@@ -380,15 +385,15 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
         head = pandas.read_csv(first, sep=separator, nrows=HEAD_ROWS)
         header = pandas.read_csv(again, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
-        raise InputError(f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
+        raise InputError("unreadable", f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
     except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error}).", "Check the file.") from error
+        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
     given = [str(name) for name in header.iloc[0]]
     if twice := [name for name in given if name and given.count(name) > 1]:
-        raise InputError(f"{path} has several columns called {twice[0]!r}.", "Rename them.")
+        raise InputError("named-twice", f"{path} has several columns called {twice[0]!r}.", "Rename them.")
     names = [str(name) for name in head.columns if str(name) not in dropped]
     if not names:
-        raise InputError(f"All columns of {path} are dropped.", "Keep some.")
+        raise InputError("todo", f"All columns of {path} are dropped.", "Keep some.")
     types: dict[str, str] = {}
     for name in names:
         kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"

@@ -101,6 +101,7 @@ def _places(sources: Any) -> list[str]:
     several = list(sources) if isinstance(sources, (list, tuple)) else [sources]
     if not several or not all(isinstance(source, (str, os.PathLike)) for source in several):
         raise InputError(
+            "todo",
             "What is new among arrays and data frames cannot be told.",
             "Give paths of files or datasets, or leave out new and unless_in.",
         )
@@ -111,6 +112,7 @@ def _unchanged(where: str, places: Sequence[str], opened: _Opened) -> Dataset:
     dataset = opened.at(where)
     if dataset is None:
         raise NothingYetError(
+            "nothing-yet",
             f"There is nothing new in {some([mask(place) for place in places])}, and no dataset at {where} yet.",
             "Repeat once there are files with rows.",
         )
@@ -206,7 +208,7 @@ def _attempt(
         changed = [item.file.path for item in items if isinstance(item, NewFile) and not _is_same(item, work)]
         if changed:
             left.extend(changed)
-            raise StorageError(f"Files changed while they were read: {some(changed)}.", "Repeat.")
+            raise StorageError("changed-meanwhile", f"Files changed while they were read: {some(changed)}.", "Repeat.")
 
     parts = joined_ranges(ranges)
     if not parts or encoder is None:
@@ -244,7 +246,9 @@ def _read_files(
     """The rows of some files, and how many each has; without an encoder, what the columns become is found out first."""
     files = [item.file for item in items]
     if arrays := [file.path for file in files if file.path.endswith((".npy", ".npz"))]:
-        raise InputError(f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays.")
+        raise InputError(
+            "todo", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
+        )
     if encoder is None:
         table, partitions = tables_by_file(files, work.wanted.labels, dropped)
         found, learnt = encode_anew(table, work.wanted, work.engine, work.block_rows)

@@ -129,7 +129,7 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
     """Look at all partitions of a table; what cannot be used is an error."""
     numbers = BlockNumbers(Layout(scan.table.n_partitions, 1))
     if scan.table.n_partitions == 0:
-        raise InputError("There are no rows.", "Give a table with rows.")
+        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if scan.table.resident and not isinstance(engine.scheduler, ThreadScheduler):
         # The table is in this process; a cluster would have to be sent all of it to count its labels.
         with thread_engine() as local:
@@ -139,13 +139,14 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
     if found.crowded:
         name = min(found.crowded)
         raise InputError(
+            "todo",
             f"Column {name!r} has more than {MAX_LABELS} different values.",
             "Such a column is no class or category: drop it, make it coarser, or leave it a number.",
         )
     if found.problem is not None:
         raise found.problem.error()
     if sum(found.rows) == 0 and not may_be_empty:
-        raise InputError("There are no rows.", "Give a table with rows.")
+        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if len(found.kept) > 1:
         one, other, *_ = sorted(found.kept)
         name, first, second = next((a[0], a[1], b[1]) for a, b in zip(one, other, strict=True) if a != b)
@@ -161,7 +162,7 @@ def encoded_source(
     row_bytes = encoder.row_bytes + KEPT_COPIES * kept_bytes // max(edges[-1], 1)
     wanted = choose_block_rows(edges[-1], row_bytes) if block_rows is None else block_rows
     if wanted < 1 or wanted & (wanted - 1):
-        raise InputError(f"block_rows is {wanted}.", "Give a power of two, or leave it out.")
+        raise InputError("bad-setting", f"block_rows is {wanted}.", "Give a power of two, or leave it out.")
     return TableSource(table, encoder, edges, Layout(edges[-1], wanted))
 
 
@@ -190,7 +191,7 @@ def table_source(
     `keep`, which may be any of these or others, are handed on as they are, in the array `KEPT` (see `kept_columns`).
     """
     if unseen not in ("error", "zero"):
-        raise InputError(f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
+        raise InputError("bad-setting", f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
     labels = [column.name for column in columns if column.kind != "numeric"]
     names = [column.name for column in columns]
     texts = [name for name in (target_name, group_name) if name is not None]
@@ -224,7 +225,7 @@ def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequenc
     if not keep:
         return NOTHING_KEPT
     if twice := sorted({name for name in keep if list(keep).count(name) > 1}):
-        raise InputError(f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
+        raise InputError("named-twice", f"Column {twice[0]!r} is to be kept twice.", "Name it once.")
     require_pyarrow()
     numeric = {column.name for column in columns if column.kind == "numeric"}
     used = {column.name for column in columns} | set(others)

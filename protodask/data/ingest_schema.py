@@ -65,9 +65,9 @@ def orders_of(ordinal: Mapping[str, Sequence[Label]] | None) -> Orders:
 def check_wanted(wanted: Wanted) -> None:
     """Refuse what cannot be, whatever the table."""
     if wanted.dtype not in FEATURES.dtypes:
-        raise InputError(f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("wrong-type", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
     if both := sorted(set(wanted.categorical) & set(wanted.orders)):
-        raise InputError(f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one.")
+        raise InputError("todo", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one.")
     _check_orders(wanted.orders)
 
 
@@ -77,7 +77,7 @@ def check_roles(given: Roles, known: Metadata) -> None:
     for (what, name), (_, kept) in zip(given.items, before.items, strict=True):
         if name is not None and name != kept:
             raise InputError(
-                f"The {what} of the dataset is {kept!r}, not {name!r}.", "Leave it out: an append keeps it."
+                "todo", f"The {what} of the dataset is {kept!r}, not {name!r}.", "Leave it out: an append keeps it."
             )
 
 
@@ -93,6 +93,7 @@ def check_columns(wanted: Wanted, known: Metadata) -> None:
             same = same and list(map(str, found.categories)) == list(map(str, wanted.orders[name]))
         if not same:
             raise InputError(
+                "todo",
                 f"Column {name!r} is not {'categorical' if kind == 'nominal' else 'ordinal in this order'} in the "
                 "dataset that is there.",
                 "Encode it as the dataset does, or make another dataset.",
@@ -133,7 +134,7 @@ def encode_anew(
     names = set(table.names)
     target = roles.target or ("target" if "target" in names else None)
     if target is None:
-        raise InputError("It is not said which column is the target.", "Name it with --target.")
+        raise InputError("todo", "It is not said which column is the target.", "Name it with --target.")
     roles = replace(roles, target=target)
     features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
     columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
@@ -148,7 +149,9 @@ def encode_anew(
     _refuse_measurements(classes, target, table.untyped)
     if len(classes) < 2:
         raise InputError(
-            f"The target {target!r} has one class only ({classes[0]!r}).", "Give data of two or more classes."
+            "one-class",
+            f"The target {target!r} has one class only ({classes[0]!r}).",
+            "Give data of two or more classes.",
         )
     columns = tuple(
         replace(column, categories=settle_labels(found.labels[column.name], table.untyped))
@@ -186,22 +189,31 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
     names = set(table.names)
     for what, name in roles.items():
         if name is not None and name not in names:
-            raise InputError(f"There is no column {name!r} for the {what}.", f"The columns are {some(table.names)}.")
+            raise InputError(
+                "column-missing",
+                f"There is no column {name!r} for the {what}.",
+                f"The columns are {some(table.names)}.",
+            )
     if absent := [name for name in declared if name not in names]:
-        raise InputError(f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}.")
+        raise InputError(
+            "column-missing", f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}."
+        )
     taken = [name for name in roles.values() if name is not None]
     if len(set(taken)) != len(taken):
         raise InputError(
-            "One column has two of the roles target, weight, inclusion and group.", "Name different columns."
+            "named-twice",
+            "One column has two of the roles target, weight, inclusion and group.",
+            "Name different columns.",
         )
     features = [name for name in table.names if name not in taken]
     if not features:
-        raise InputError("There are no feature columns.", "Give a table with columns besides the target.")
+        raise InputError("todo", "There are no feature columns.", "Give a table with columns besides the target.")
     wrong = [name for name in features if name in table.text and name not in declared]
     if wrong and not any(table_rows(table.read(partition)) for partition in range(table.n_partitions)):
-        raise InputError("There are no rows.", "Give a table with rows.")
+        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if wrong:
         raise InputError(
+            "todo",
             f"These columns are not numbers: {some(wrong)}.",
             f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
         )
@@ -216,6 +228,7 @@ def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -
     broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
     if broken and all(number is not None for number in numbers):
         raise InputError(
+            "one-class",
             f"Column {target!r} has the value {broken[0]}, which is no class.",
             "A target holds classes: text, whole numbers or truth values.",
         )
@@ -238,5 +251,7 @@ def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
     for name, order in orders.items():
         if len(order) < 2 or len(set(map(str, order))) != len(order):
             raise InputError(
-                f"The order of {name!r} has too few or repeated categories.", "Give each category once, lowest first."
+                "todo",
+                f"The order of {name!r} has too few or repeated categories.",
+                "Give each category once, lowest first.",
             )

@@ -44,7 +44,7 @@ def open_table(
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
-        raise InputError("There is nothing to read.", "Give a file, a table or arrays.")
+        raise InputError("todo", "There is nothing to read.", "Give a file, a table or arrays.")
     left_out, called = list(dropped), target or TARGET.name
     files: list[str] = []
     tables: list[Partitions] = []
@@ -85,7 +85,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
     if isinstance(source, tuple):
         if len(source) != 2:
             raise InputError(
-                f"A tuple of {len(source)} is no source.", "Give pairs (X, y), and several sources as a list."
+                "todo", f"A tuple of {len(source)} is no source.", "Give pairs (X, y), and several sources as a list."
             )
         return _pair(source[0], source[1], dropped, names)
     if isinstance(source, Mapping):
@@ -94,7 +94,9 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
         return _frame_table(source, dropped, names.kept)
     if hasattr(source, "shape") and len(source.shape) == 2:
         return _arrays({FEATURES.name: source}, names)
-    raise InputError(f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y).")
+    raise InputError(
+        "todo", f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y)."
+    )
 
 
 def _is_frame(source: Any) -> bool:
@@ -109,12 +111,13 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
     if _is_frame(left):
         if names.target in left.columns:
             raise InputError(
-                f"The features have a column {names.target!r} themselves.", "Call the target something else."
+                "todo", f"The features have a column {names.target!r} themselves.", "Call the target something else."
             )
         if not hasattr(left, "npartitions"):
             values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
             if len(values) != len(left):
                 raise InputError(
+                    "todo",
                     f"There are {len(left)} rows of features and {len(values)} targets.",
                     "Give one target for each row.",
                 )
@@ -133,9 +136,9 @@ def _stored_arrays(path: str, names: _Names) -> Partitions:
     try:
         node = zarr.open(where, mode="r")
     except FileNotFoundError as error:
-        raise StorageError(f"There is nothing at {where}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.") from error
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
+        raise InputError("unreadable", f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
     if isinstance(node, zarr.Array):
         return _arrays({FEATURES.name: node}, names)
     return _arrays(dict(node.arrays()), names)
@@ -146,10 +149,10 @@ def _load_npz(path: str) -> dict[str, NDArray[Any]]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except FileNotFoundError as error:
-        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise InputError(
-            f"{path} is not a readable .npz file ({error}).", "Write it again with numpy.savez."
+            "unreadable", f"{path} is not a readable .npz file ({error}).", "Write it again with numpy.savez."
         ) from error
 
 
@@ -157,7 +160,9 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
     if matrix is None:
         raise InputError(
-            f"Among the arrays {sorted(arrays)} are no features.", f"Call them {' or '.join(FEATURE_NAMES[:2])}."
+            "todo",
+            f"Among the arrays {sorted(arrays)} are no features.",
+            f"Call them {' or '.join(FEATURE_NAMES[:2])}.",
         )
     rows = row_array(matrix)
     others: dict[str, RowArray] = {}
@@ -173,5 +178,5 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     width = rows.shape[1] if len(rows.shape) == 2 else 0
     names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
     if len(rows.shape) == 2 and len(names) != width:
-        raise InputError(f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest.")
+        raise InputError("todo", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest.")
     return ArraysTable(names, rows, others, called.kept)

@@ -47,7 +47,9 @@ def require_pyarrow() -> None:
         import pyarrow  # noqa: F401 - asked for before any work is done
     except ImportError as error:
         raise InputError(
-            "Keeping columns needs pyarrow, which is not installed.", "Install protodask[tabular], or keep none."
+            "package-missing",
+            "Keeping columns needs pyarrow, which is not installed.",
+            "Install protodask[tabular], or keep none.",
         ) from error
 
 
@@ -56,7 +58,9 @@ def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:
     import pyarrow
 
     if absent := [name for name in kept.names if name not in frame.columns]:
-        raise InputError(f"The table lacks {absent[0]!r}, a column to keep.", "Keep columns that all tables have.")
+        raise InputError(
+            "column-missing", f"The table lacks {absent[0]!r}, a column to keep.", "Keep columns that all tables have."
+        )
     columns: dict[str, Any] = {}
     for name in kept.names:
         if untyped:
@@ -82,6 +86,7 @@ def _column(values: Any, name: str, wanted: Any) -> Any:
         found = pyarrow.array(values, type=wanted, from_pandas=True)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError) as error:
         raise InputError(
+            "todo",
             f"Column {name!r} cannot be kept: its values are of no one type ({str(error).splitlines()[0]}).",
             "Give it values of one type, or keep another column.",
         ) from error
@@ -132,6 +137,7 @@ def _joined(tables: Sequence[Any]) -> Any:
 def different_types(name: str, one: object, other: object) -> InputError:
     """The error of a column to be kept that has two types."""
     return InputError(
+        "wrong-type",
         f"Column {name!r}, which is to be kept, holds values of type {one} in one table and {other} in another.",
         "Give tables whose columns are of the same types, or predict for them one by one.",
     )

@@ -40,6 +40,7 @@ def inside(path: str, name: str) -> str:
 def gone(path: str) -> StorageError:
     """The error of who finds nothing where something is being written: it was given up, or never was within reach."""
     return StorageError(
+        "changed-meanwhile",
         f"{mask(path)} is gone while it was being written, or was never there for this process.",
         "Look for the error before this one; if there is none, choose a place that all workers reach.",
     )
@@ -56,17 +57,22 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
         said, path = mask_text(str(error), path), mask(path)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
-                f"The disk was full while {action} {path}.", "Free some space, or choose a place with more, and repeat."
+                "disk-full",
+                f"The disk was full while {action} {path}.",
+                "Free some space, or choose a place with more, and repeat.",
             ) from error
         if is_remote(error):
             raise StorageError(
+                "todo",
                 f"{action.capitalize()} {path} failed ({said}).",
                 "Check the address, the network, and the credentials in the environment.",
             ) from error
         if not isinstance(error, OSError):
             raise
         raise StorageError(
-            f"{action.capitalize()} {path} failed ({said}).", "Check that the place exists and that you may use it."
+            "todo",
+            f"{action.capitalize()} {path} failed ({said}).",
+            "Check that the place exists and that you may use it.",
         ) from error
 
 
@@ -89,11 +95,13 @@ def open_store(path: str, read_only: bool = False) -> Any:
         return FsspecStore.from_url(path, storage_options={"use_listings_cache": False}, read_only=read_only)
     except ImportError as error:
         raise InputError(
+            "package-missing",
             f"{mask(path)} needs a package that is not installed ({mask_text(str(error), path)}).",
             "Install protodask[remote], or the fsspec package for this kind of store.",
         ) from error
     except ValueError as error:
         raise InputError(
+            "todo",
             f"{mask(path)} is in no known kind of store ({mask_text(str(error), path)}).",
             "Check the beginning of the URL.",
         ) from error

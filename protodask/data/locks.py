@@ -45,6 +45,7 @@ def sole_writer(path: str) -> Iterator[None]:
             if error.errno not in NOT_WRITABLE:
                 raise
             raise StorageError(
+                "todo",
                 f"Locking {path} failed ({error}).",
                 f"Make the folder {os.path.dirname(path)} writable: while someone writes to a place, a lock file lies "
                 "beside it.",
@@ -98,6 +99,7 @@ def lock_handle(handle: int, path: str) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise StorageError(
+            "written-by-another",
             f"Someone else is writing to {path}.",
             "Write to it one at a time: wait for the other one, and repeat.",
         ) from error

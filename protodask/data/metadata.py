@@ -273,7 +273,9 @@ def from_attributes(attributes: object, where: str) -> Metadata:
     """Read and check the attributes of the dataset at `where`; whatever is wrong with them is a `FormatError`."""
     fields = recognize(attributes, RECORD, where)
     if fields.integer("n_rows", 0) == 0:
-        raise FormatError(f"The dataset {where} was never finished: it has no committed rows.", INGEST_AGAIN)
+        raise FormatError(
+            "unfinished", f"The dataset {where} was never finished: it has no committed rows.", INGEST_AGAIN
+        )
     unseal(fields)
     metadata = _parse(fields)
     if metadata.fingerprint != fields.record.get("fingerprint"):

@@ -54,9 +54,9 @@ def damage_named(what: str, where: str, remedy: str) -> Iterator[None]:
     except (FormatError, MemoryError):
         raise
     except PermissionError as error:
-        raise StorageError(f"{where} cannot be read ({error}).", "Check that you may read it.") from error
+        raise StorageError("unreadable", f"{where} cannot be read ({error}).", "Check that you may read it.") from error
     except Exception as error:  # Zarr reports damage with whatever exception is at hand
-        raise FormatError(f"{what} {where} cannot be read ({error}).", remedy) from error
+        raise FormatError("damaged", f"{what} {where} cannot be read ({error}).", remedy) from error
 
 
 def digest_arrays(arrays: Iterable[tuple[str, NDArray[Any], str]]) -> str:

@@ -94,7 +94,7 @@ def _found(
     if is_dataset(source):
         stored = segments_of(source)
         if stored is None:
-            raise StorageError(f"There is nothing at {mask(source)} any more.", "Check the path.")
+            raise StorageError("not-found", f"There is nothing at {mask(source)} any more.", "Check the path.")
         first = 0
         for segment in stored.segments:
             yield NewRows(stored.path, first, segment)
@@ -102,6 +102,7 @@ def _found(
         return
     if source.rstrip("/").endswith(".zarr") or os.path.exists(os.path.join(source, "zarr.json")):
         raise InputError(
+            "todo",
             f"{mask(source)} is not a protodask dataset, so nothing tells which of its rows are new.",
             "Give files or datasets; leave out --new for arrays.",
         )
@@ -113,18 +114,24 @@ def _found(
 def check_new(new: bool, unless_in: Path | None, settle: float, append: bool, overwrite: bool, out: Path) -> None:
     """Refuse settings that contradict each other."""
     if not 0 <= settle < float("inf"):
-        raise InputError(f"settle is {settle!r}.", "Give a number of seconds from 0.")
+        raise InputError("bad-setting", f"settle is {settle!r}.", "Give a number of seconds from 0.")
     if new and overwrite:
-        raise InputError("Both new and overwrite are asked for.", "Choose one: new adds to what is there.")
+        raise InputError(
+            "settings-conflict", "Both new and overwrite are asked for.", "Choose one: new adds to what is there."
+        )
     if unless_in is not None and append and not new:
         raise InputError(
+            "todo",
             "Rows that another dataset does not have would be appended again each time.",
             "Use --new in place of --append: what is there is not appended again.",
         )
     if unless_in is not None and locate(unless_in) == locate(out):
-        raise InputError("The dataset to write is the one to compare with.", "Use --new to add what is new to it.")
+        raise InputError(
+            "todo", "The dataset to write is the one to compare with.", "Use --new to add what is new to it."
+        )
     if settle and not new and unless_in is None:
         raise InputError(
+            "todo",
             "Files that changed just now are to be left for the next time, but all files are taken each time.",
             "Use settle together with --new or --unless-in.",
         )

@@ -24,12 +24,15 @@ def check_parquet(where: str, what: str) -> None:
     """Refuse to write `what` there as Parquet where that cannot work, before any work is done."""
     if is_url(where):
         raise InputError(
-            f"{what} as Parquet are written to local folders only.", "Write a Zarr store there, or use a local path."
+            "todo",
+            f"{what} as Parquet are written to local folders only.",
+            "Write a Zarr store there, or use a local path.",
         )
     try:
         import pyarrow.parquet  # noqa: F401 - asked for before any work is done
     except ImportError as error:
         raise InputError(
+            "package-missing",
             "Writing Parquet needs pyarrow, which is not installed.",
             "Install protodask[tabular], or write a Zarr store by another suffix.",
         ) from error

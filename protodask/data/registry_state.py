@@ -56,6 +56,7 @@ def check_name(text: str, what: str) -> str:
     """The name, if an alias or an attached file may have it."""
     if not is_name(text):
         raise InputError(
+            "todo",
             f"{text!r} is no name for {what}.",
             "Use up to 64 letters, digits, hyphens and underscores, and more than digits alone.",
         )
@@ -130,16 +131,20 @@ class RegistryState:
                 return self.entries[number]
             if number in range(1, self.last + 1):
                 raise InputError(
+                    "todo",
                     f"Version {text} of the registry {mask(where)} was removed: it was not among those to keep.",
                     f"The versions there are {_those(list(self.entries))}.",
                 )
             raise InputError(
+                "unknown-name",
                 f"The registry {mask(where)} has no version {text}.",
                 f"The versions there are {_those(list(self.entries))}.",
             )
         if text not in self.named:
             raise InputError(
-                f"The registry {mask(where)} has no alias {text!r}.", f"The aliases there are {_those(self.named)}."
+                "unknown-name",
+                f"The registry {mask(where)} has no alias {text!r}.",
+                f"The aliases there are {_those(self.named)}.",
             )
         return self.entries[self.named[text]]
 
@@ -209,7 +214,9 @@ def require_state(place: str) -> RegistryState:
     """The state of the registry at a place."""
     state = read_state(place)
     if state is None:
-        raise InputError(f"There is no registry at {mask(place)}.", "Check the path, or make one: `protodask publish`.")
+        raise InputError(
+            "not-found", f"There is no registry at {mask(place)}.", "Check the path, or make one: `protodask publish`."
+        )
     return state
 
 
@@ -219,7 +226,7 @@ def parse_state(content: bytes, place: str) -> RegistryState:
     try:
         value = parse_json(content)
     except ValueError as error:
-        raise FormatError(f"{where} is damaged ({error}).", RESTORE) from error
+        raise FormatError("damaged", f"{where} is damaged ({error}).", RESTORE) from error
     fields = recognize(value, RECORD, where)
     unseal(fields)
     entries = [_parse_entry(replace(fields, record=record)) for record in fields.objects("versions")]

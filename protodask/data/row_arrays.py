@@ -102,9 +102,11 @@ def _map_npy(path: str) -> NDArray[Any]:
     try:
         mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
-        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except (ValueError, EOFError, OSError) as error:
-        raise InputError(f"{path} is not a readable .npy file ({error}).", "Write it again with numpy.save.") from error
+        raise InputError(
+            "unreadable", f"{path} is not a readable .npy file ({error}).", "Write it again with numpy.save."
+        ) from error
     return mapped
 
 
@@ -144,6 +146,7 @@ class ZarrRows:
             raise
         except Exception as error:  # a wrong checksum or length, in the words of any codec
             raise FormatError(
+                "damaged",
                 f"Rows {first} to {last} of the array {self.path}/{self.name} could not be read ({error}).",
                 "Write the array again.",
             ) from error
@@ -171,7 +174,7 @@ def row_array(array: Any) -> RowArray:
     try:
         return MemoryRows(np.asarray(array))
     except ValueError as error:
-        raise InputError(f"The values are no array ({error}).", "Give rows of one length.") from error
+        raise InputError("todo", f"The values are no array ({error}).", "Give rows of one length.") from error
 
 
 def _zarr_place(array: Any) -> tuple[str, str] | None:
@@ -216,6 +219,7 @@ def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
         # By the module's name, because only the engine imports distributed.
         if any(type(value).__module__.partition(".")[0] == "distributed" for value in mapping.values()):
             raise InputError(
+                "todo",
                 "A dask collection was persisted on a cluster, so its rows are not in its graph any more.",
                 "Pass the collection from before persist(), or write it to Parquet or Zarr and pass that.",
             )

@@ -71,7 +71,7 @@ def row_weights(block: Block) -> NDArray[np.float64] | None:
         return None
     for name, values in ((WEIGHT.name, weight), (INCLUSION.name, inclusion)):
         if values is not None and values.dtype.kind not in "fiub":
-            raise InputError(f"The {name} is of type {values.dtype}.", "Give one number for each row.")
+            raise InputError("wrong-type", f"The {name} is of type {values.dtype}.", "Give one number for each row.")
     total = np.ones(block.n_rows) if weight is None else np.asarray(weight, dtype=np.float64)
     with np.errstate(over="ignore"):  # who uses weights refuses infinite ones, and says of which row
         return total if inclusion is None else total / inclusion

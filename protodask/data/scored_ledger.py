@@ -144,7 +144,7 @@ def _read_lines(file: BinaryIO, ledger: Ledger, path: str) -> None:
             torn = torn or number
         elif torn is not None:
             # A run that dies leaves one cut line, and it is the last: this is something else.
-            raise FormatError(f"Line {torn} of the ledger {path} is damaged.", RESTORE)
+            raise FormatError("damaged", f"Line {torn} of the ledger {path} is damaged.", RESTORE)
         else:
             ledger.add(entry)
             ledger.end += len(line)

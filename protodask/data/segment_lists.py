@@ -35,6 +35,7 @@ def segments_before(dataset: Dataset, added: Sequence[Segment] | None) -> tuple[
     known = {segment.digest for segment in before}
     if added is not None and any(segment.digest in known for segment in added):
         raise StorageError(
+            "written-by-another",
             f"Someone else added the same rows to {dataset.path} meanwhile.",
             "Repeat: what is there is not added again.",
         )

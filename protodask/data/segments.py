@@ -48,6 +48,7 @@ def segments_record(segments: Sequence[Segment]) -> dict[str, Any]:
     """What is written of some segments."""
     if len(segments) > MAX_SEGMENTS:
         raise InputError(
+            "todo",
             f"The rows would come from {len(segments):,} sources, and a dataset remembers up to {MAX_SEGMENTS:,}.",
             "Join small files into larger ones, or begin another dataset.",
         )
@@ -107,7 +108,7 @@ def read_segments(place: str, digest: str, where: str) -> tuple[Segment, ...]:
         except FormatError:
             raise
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise FormatError(f"The dataset {where} has lost the list of its sources.", RESTORE) from error
+            raise FormatError("damaged", f"The dataset {where} has lost the list of its sources.", RESTORE) from error
         except ValueError as error:
             raise _damaged(where, str(error)) from error
     attributes = record.get("attributes") if isinstance(record, dict) else None
@@ -130,7 +131,7 @@ def read_segments(place: str, digest: str, where: str) -> tuple[Segment, ...]:
 
 
 def _damaged(where: str, reason: str) -> FormatError:
-    return FormatError(f"The list of sources of the dataset {where} is damaged: {reason}.", RESTORE)
+    return FormatError("damaged", f"The list of sources of the dataset {where} is damaged: {reason}.", RESTORE)
 
 
 def prefix_of(segments: Sequence[Segment], rows: int, digest: str) -> tuple[Segment, ...] | None:
@@ -171,19 +172,21 @@ def stored_segments(path: str | os.PathLike[str]) -> StoredSegments | None:
     for look in range(LOOKS):
         place, attributes = find_group(where)
         if not isinstance(attributes, Mapping) or attributes.get("format") != DATASET.format:
-            raise FormatError(f"{where} is not a protodask dataset.", "Choose another place for the dataset.")
+            raise FormatError(
+                "wrong-kind", f"{where} is not a protodask dataset.", "Choose another place for the dataset."
+            )
         try:
             return _stored(where, place, attributes)
         except ProtodaskError:
             if look == LOOKS - 1 or find_group(where) == (place, attributes):
                 raise
-    raise StorageError(f"{where} changes all the time.", "Repeat once nobody writes to it.")
+    raise StorageError("changed-meanwhile", f"{where} changes all the time.", "Repeat once nobody writes to it.")
 
 
 def _stored(where: str, place: str, attributes: Mapping[str, Any]) -> StoredSegments:
     rows, fingerprint, digest = (attributes.get(name) for name in ("n_rows", "fingerprint", "segments"))
     if type(rows) is not int or rows < 1 or not isinstance(fingerprint, str) or not DIGEST.fullmatch(fingerprint):
-        raise FormatError(f"The dataset {where} was never finished, or is damaged.", RESTORE)
+        raise FormatError("unfinished", f"The dataset {where} was never finished, or is damaged.", RESTORE)
     if digest is None:
         return StoredSegments(where, (whole_segment(where, fingerprint, rows),), known=False)
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):

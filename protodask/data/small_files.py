@@ -54,7 +54,7 @@ def encode_file(
     check_column_names(names, [*(column.name for column in columns), *kept.names], [target_name, *left_out])
     rows = table_rows(found)
     if rows == 0:
-        raise InputError("There are no rows.", "Give a table with rows.")
+        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     encoder = Encoder(tuple(columns), (), None, dtype=dtype, unseen=unseen, kept=kept.names)
     arrays = encoder.empty(rows)
     problem = encoder.encode(found, arrays)
@@ -70,7 +70,7 @@ def _csv(
 
     text = _decompressed(content, path)
     if not text.partition(b"\n")[0].strip():
-        raise InputError(f"{path} has no header line.", "Put the names of the columns into its first line.")
+        raise InputError("todo", f"{path} has no header line.", "Put the names of the columns into its first line.")
     columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
     try:
         frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))
@@ -84,7 +84,7 @@ def _csv(
         raise
     except ValueError as error:
         raise InputError(
-            f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
+            "unreadable", f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
         ) from error
 
 

@@ -72,7 +72,9 @@ def find_files(source: str) -> list[str]:
     """The CSV and Parquet files a path, glob or folder stands for, in the order of their names; at least one."""
     found = [path for path, _ in _listed(source)]
     if not found:
-        raise InputError(f"There are no CSV or Parquet files at {source}.", "Check the path; endings tell the format.")
+        raise InputError(
+            "todo", f"There are no CSV or Parquet files at {source}.", "Check the path; endings tell the format."
+        )
     return found
 
 
@@ -82,11 +84,11 @@ def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | No
     A folder or a glob may have none. One that cannot be used is an error, or is added to `unusable`.
     """
     if not 0 <= settle < float("inf"):  # with a NaN no file would ever be found, and nobody told
-        raise InputError(f"settle is {settle!r}.", "Give a number of seconds from 0.")
+        raise InputError("bad-setting", f"settle is {settle!r}.", "Give a number of seconds from 0.")
     if "://" in source:
         return tuple(_objects(source, settle))
     if not os.path.exists(source) and not glob.has_magic(source):
-        raise StorageError(f"There is nothing at {source}.", "Check the path.")
+        raise StorageError("not-found", f"There is nothing at {source}.", "Check the path.")
     now, files = time.time_ns(), []
     for path, name in _listed(source):
         try:
@@ -110,9 +112,9 @@ def _status(path: str) -> os.stat_result:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StorageError(f"{path} cannot be looked at ({error}).", "Check that you may read it.") from error
+        raise StorageError("todo", f"{path} cannot be looked at ({error}).", "Check that you may read it.") from error
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is not a regular file.", "Give files, not pipes or devices.")
+        raise InputError("todo", f"{path} is not a regular file.", "Give files, not pipes or devices.")
     return status
 
 
@@ -143,7 +145,9 @@ def _refuse(error: OSError) -> None:
     """A folder that nobody may read, or on a disk that is away, is not an empty one."""
     if not isinstance(error, FileNotFoundError):
         raise StorageError(
-            f"The folder {error.filename} cannot be read ({error.strerror}).", "Check that you may read it."
+            "unreadable",
+            f"The folder {error.filename} cannot be read ({error.strerror}).",
+            "Check that you may read it.",
         ) from error
 
 
@@ -179,7 +183,7 @@ def content_digest(path: str) -> str:
         with open(path, "rb") as file:
             return _digest_open(file)
     except OSError as error:
-        raise StorageError(f"{path} cannot be read ({error}).", "Check that you may read it.") from error
+        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check that you may read it.") from error
 
 
 def bytes_digest(content: bytes) -> str:
@@ -356,6 +360,7 @@ def modified_ns(details: dict[str, Any]) -> int:
 def _object_digest(file: SourceFile) -> str | None:
     if not file.version:
         raise InputError(
+            "todo",
             f"The store of {mask(file.path)} does not tell one content from another: it has no ETags.",
             "Copy the files to a folder, and name that as the source.",
         )

@@ -75,7 +75,7 @@ def find_group(path: str) -> tuple[str, object]:
         generation = named_generation(attributes)
         if generation is None:
             if attributes is None and not is_url(path) and not os.path.exists(path):
-                raise StorageError(f"There is nothing at {path}.", "Check the path.")
+                raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
             break
         place = inside(path, generation)
         found = own_attributes(place)
@@ -108,7 +108,9 @@ def own_attributes(path: str) -> object:
 
 
 def _forbidden(path: str, error: PermissionError) -> StorageError:
-    return StorageError(f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it.")
+    return StorageError(
+        "unreadable", f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+    )
 
 
 def version_of(path: str) -> object:
@@ -129,7 +131,9 @@ def version_of(path: str) -> object:
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket: who reads it says that it is no file
             return error.errno
-        raise StorageError(f"{path} cannot be read ({error}).", "Check the storage and repeat.") from error
+        raise StorageError(
+            "unreadable", f"{path} cannot be read ({error}).", "Check the storage and repeat."
+        ) from error
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
@@ -233,9 +237,10 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
                 remove_replaced(path)
     if not overwrite:
         raise OutputExistsError(
-            f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
+            "exists", f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
         )
     raise OutputExistsError(
+        "todo",
         f"{mask(path)} exists and is not a protodask {kind.name}, so it is not overwritten.",
         "Choose another place, or remove it yourself.",
     )
@@ -245,7 +250,9 @@ def check_outside(path: str, source: str | os.PathLike[str]) -> None:
     """Refuse a place inside of what is read: it would become part of that, and vanish with it."""
     own, read = (place if is_url(place) else os.path.realpath(place) for place in (path, os.fspath(source)))
     if own.startswith(read.rstrip("/" + os.sep) + "/") and (is_url(read) or os.path.exists(read)):
-        raise InputError(f"{mask(path)} lies inside of {mask(read)}, which is read.", "Choose a place outside of it.")
+        raise InputError(
+            "todo", f"{mask(path)} lies inside of {mask(read)}, which is read.", "Choose a place outside of it."
+        )
 
 
 def is_taken(path: str) -> bool:

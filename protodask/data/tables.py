@@ -190,7 +190,9 @@ class TableSource:
         else:
             table = _recent_tables().read(self.table, partition, keep)
         if table_rows(table) != self.edges[partition + 1] - self.edges[partition]:
-            raise StorageError("The table changed while it was being read.", "Repeat once nobody writes to it.")
+            raise StorageError(
+                "changed-meanwhile", "The table changed while it was being read.", "Repeat once nobody writes to it."
+            )
         return table
 
 
@@ -244,10 +246,11 @@ class ArraysTable:
     def __post_init__(self) -> None:
         shape = self.features.shape
         if len(shape) != 2:
-            raise InputError(f"The features have the shape {shape}.", "Give a matrix: rows by features.")
+            raise InputError("wrong-shape", f"The features have the shape {shape}.", "Give a matrix: rows by features.")
         for name, array in self.others.items():
             if array.shape != shape[:1]:
                 raise InputError(
+                    "wrong-shape",
                     f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
                     "Give one value for each row.",
                 )

@@ -37,6 +37,7 @@ def check_file_free(path: str, overwrite: bool) -> None:
     place = locate(path)
     if is_url(place):
         raise InputError(
+            "todo",
             f"{mask(path)} is no place on this machine, and single files are written to local places only.",
             "Use a local path, and copy the file where it is to be.",
         )
@@ -44,15 +45,17 @@ def check_file_free(path: str, overwrite: bool) -> None:
     sweep(place)
     check_replaceable(place, path)
     if os.path.lexists(place) and not overwrite:
-        raise OutputExistsError(f"{path} exists already.", "Choose another place, or overwrite it with --overwrite.")
+        raise OutputExistsError(
+            "exists", f"{path} exists already.", "Choose another place, or overwrite it with --overwrite."
+        )
 
 
 def check_replaceable(place: str, path: str) -> None:
     """Refuse what is there and no file: a device that was replaced by a file, such as /dev/null, all would miss."""
     if os.path.isdir(place):
-        raise OutputExistsError(f"{path} is a folder.", "Give the name of a file.")
+        raise OutputExistsError("todo", f"{path} is a folder.", "Give the name of a file.")
     if os.path.exists(place) and not os.path.isfile(place):
-        raise OutputExistsError(f"{path} is a device or a pipe.", "Give the name of a file.")
+        raise OutputExistsError("todo", f"{path} is a device or a pipe.", "Give the name of a file.")
 
 
 def replace_file(path: str, content: str | Iterable[bytes]) -> None:

@@ -134,6 +134,7 @@ class BlockWriter:
         features = block[FEATURES.name]
         if features.ndim != 2 or features.shape[1] != len(self.columns):
             raise InputError(
+                "wrong-shape",
                 f"A block of features has the shape {features.shape}, and there are {len(self.columns)} features.",
                 "Give a source and columns that belong together.",
             )
@@ -153,7 +154,9 @@ class BlockWriter:
 def _codes(target: Any) -> Any:
     if target.dtype.kind not in "iu":
         raise InputError(
-            f"The target codes are of type {target.dtype}.", "Encode the labels as positions in `classes`."
+            "wrong-type",
+            f"The target codes are of type {target.dtype}.",
+            "Encode the labels as positions in `classes`.",
         )
     return np.ascontiguousarray(target, dtype=np.int32)
 
@@ -161,6 +164,7 @@ def _codes(target: Any) -> Any:
 def _group_codes(group: Any) -> Any:
     if group.dtype.kind not in "iu" or group.dtype == np.uint64:
         raise InputError(
+            "wrong-type",
             f"The codes of the groups are of type {group.dtype}.",
             "Give each group a number from 0 that int64 can hold.",
         )
@@ -169,7 +173,9 @@ def _group_codes(group: Any) -> Any:
 
 def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
     if wrong.any():
-        raise InputError(f"Row {block.start + int(np.argmax(wrong))} (counted from 0) has an illegal {what}.", remedy)
+        raise InputError(
+            "bad-value", f"Row {block.start + int(np.argmax(wrong))} (counted from 0) has an illegal {what}.", remedy
+        )
 
 
 def _store_block(block: Block, writer: BlockWriter) -> Written:
@@ -226,7 +232,7 @@ def write_dataset(
     """
     where = locate(path)
     if source.layout.n_rows == 0:
-        raise InputError("There are no rows to write.", "Give a source with rows.")
+        raise InputError("no-rows", "There are no rows to write.", "Give a source with rows.")
     with open_engine(engine) as opened:
         if None in (weight_name, inclusion_name, group_name):
             present = source.array_names if isinstance(source, NamedArrays) else tuple(source.read(0).arrays)
@@ -259,26 +265,30 @@ def write_dataset(
 
 def _check_schema(metadata: Metadata) -> None:
     if metadata.dtype not in FEATURES.dtypes:
-        raise InputError(f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("wrong-type", f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
     if len(metadata.classes) < 2:
         raise InputError(
+            "one-class",
             f"The target {metadata.target_name!r} has {len(metadata.classes)} class.",
             "Give data of two or more classes.",
         )
     names = metadata.feature_names
     if len(names) == 0:
-        raise InputError("There are no feature columns.", "Give a table with columns besides the target.")
+        raise InputError("todo", "There are no feature columns.", "Give a table with columns besides the target.")
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise InputError(f"Several features would have one name: {', '.join(twice)}.", "Rename the columns.")
+        raise InputError(
+            "named-twice", f"Several features would have one name: {', '.join(twice)}.", "Rename the columns."
+        )
 
 
 def _block_rows(metadata: Metadata, wanted: int | None) -> int:
     rows = choose_block_rows(metadata.n_rows, metadata.row_bytes) if wanted is None else wanted
     if rows < 1 or rows & (rows - 1):
-        raise InputError(f"block_rows is {rows}.", "Give a power of two, or leave it out.")
+        raise InputError("bad-setting", f"block_rows is {rows}.", "Give a power of two, or leave it out.")
     if min(rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
         raise InputError(
+            "todo",
             f"Blocks of {rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
             "Give fewer block_rows, or leave it out.",
         )
@@ -345,7 +355,7 @@ def _create(
 
 def _check_weight(summary: Summary) -> None:
     if not summary.weight > 0:
-        raise InputError("All rows have the weight 0.", "Give positive weights to the rows that count.")
+        raise InputError("todo", "All rows have the weight 0.", "Give positive weights to the rows that count.")
 
 
 def _append(
@@ -393,7 +403,11 @@ def _append(
             raise
         # Where no lock holds, as at a URL, someone else may have committed: their rows stay as they are.
         if not _holds(where, dataset):
-            raise StorageError(f"{where} was changed by someone else during an append.", "Append again, one at a time.")
+            raise StorageError(
+                "written-by-another",
+                f"{where} was changed by someone else during an append.",
+                "Append again, one at a time.",
+            )
         commit(place, where, to_attributes(committed))
     return Dataset.open(where)
 

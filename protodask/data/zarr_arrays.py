@@ -54,11 +54,13 @@ class ZarrArraysSource:
         labels = None if target is None else _rows(target)
         if len(matrix.shape) != 2 or matrix.dtype.kind not in "biuf" or 0 in matrix.shape:
             raise InputError(
+                "wrong-shape",
                 f"The features have the shape {matrix.shape} and the type {matrix.dtype}.",
                 "Give numbers, rows by features.",
             )
         if labels is not None and labels.shape != matrix.shape[:1]:
             raise InputError(
+                "wrong-shape",
                 f"The target has the shape {labels.shape}, and there are {matrix.shape[0]} rows of features.",
                 "Give one value for each row.",
             )
@@ -106,7 +108,7 @@ class ZarrArraysSource:
             raise
         except (ValueError, TypeError, RuntimeError) as error:  # a wrong checksum or length
             raise FormatError(
-                f"Rows {start} to {stop} of an array could not be read ({error}).", "Write the array again."
+                "damaged", f"Rows {start} to {stop} of an array could not be read ({error}).", "Write the array again."
             ) from error
         check_finite(arrays[FEATURES.name], self.feature_names, start)
         return arrays

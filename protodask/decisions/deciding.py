@@ -71,6 +71,7 @@ def decide(
     if isinstance(probability, Source):
         if method == "exact" or first_minimum:
             raise InputError(
+                "todo",
                 "An exact decision is asked for, and the probabilities are in a source of blocks.",
                 "Read them into an array, or choose the method normal.",
             )
@@ -99,9 +100,10 @@ def decide(
 def check_method(method: Method, first_minimum: bool = False) -> None:
     """Refuse a method that there is not."""
     if method not in METHODS:
-        raise InputError(f"The method is {method!r}.", f"Choose one of {', '.join(METHODS)}.")
+        raise InputError("bad-setting", f"The method is {method!r}.", f"Choose one of {', '.join(METHODS)}.")
     if first_minimum and method == "normal":
         raise InputError(
+            "todo",
             "The first minimum is asked for, and the method is normal.",
             "Choose the method exact, or leave out first_minimum.",
         )

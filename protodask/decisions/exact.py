@@ -32,7 +32,9 @@ def expected_loss(probability: ArrayLike, k: int, loss: str | Loss | Callable[..
     """Expected loss of selecting the `k` items of largest probability, in any order; exact."""
     values = np.sort(read_probabilities(probability))[::-1]
     if k not in range(len(values) + 1):
-        raise InputError(f"k is {k!r}.", f"Give a whole number from 0 to {len(values)}, the number of items.")
+        raise InputError(
+            "bad-setting", f"k is {k!r}.", f"Give a whole number from 0 to {len(values)}, the number of items."
+        )
     k = int(k)
     return _expectation(as_loss(loss), len(values), k, count_table(values[:k]), count_table(values[k:]))
 

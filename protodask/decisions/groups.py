@@ -75,11 +75,14 @@ def decide_groups(
     labels = np.asarray(group)
     if labels.shape != values.shape:
         raise InputError(
+            "wrong-shape",
             f"The groups have the shape {labels.shape}, and the probabilities {values.shape}.",
             "Give one group for each probability.",
         )
     if _any_missing(labels) or np.ma.is_masked(group):
-        raise InputError("An item has no group.", "Give each a group; an item of its own needs a group of its own.")
+        raise InputError(
+            "todo", "An item has no group.", "Give each a group; an item of its own needs a group of its own."
+        )
     with open_engine(engine) as opened:
         return decide_scattered(values, labels, loss, method, opened)
 
@@ -107,7 +110,9 @@ def decide_scattered(
         codes = np.unique(labels, return_inverse=True)[1]
     except TypeError as error:
         raise InputError(
-            f"The groups cannot be told apart by sorting them ({error}).", "Give all as numbers, or all as text."
+            "todo",
+            f"The groups cannot be told apart by sorting them ({error}).",
+            "Give all as numbers, or all as text.",
         ) from error
     order = np.argsort(codes, kind="stable")
     ordered = values[order]
@@ -125,7 +130,7 @@ def decide_together(
 ) -> GroupDecisions | None:
     """The decisions for a source whose groups lie together; None where a group comes back after another one."""
     if source.layout.n_rows == 0:
-        raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
+        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
     form = as_loss(loss)
     runs = engine.reduce(source, _RUNS, Choice(form, method, _most_groups(engine)), label="decide the groups")
     if runs is None:
@@ -254,6 +259,7 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
     decided = join_groups([left.decided, right.decided, closed.decided])
     if len(decided) > left.choice.most_groups:
         raise InputError(
+            "todo",
             f"There are more than {left.choice.most_groups:,} groups, too many to keep a decision for each.",
             "Decide on parts of the rows, one after the other, or give more memory with --memory-limit.",
         )
@@ -334,6 +340,7 @@ def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, los
 def _check_exact(rows: int, choice: Choice) -> None:
     if choice.method == "exact" and rows > MOST_EXACT_ROWS:
         raise InputError(
+            "todo",
             f"A group has {rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
             "Use the method auto, which decides large groups by nearly normal counts.",
         )

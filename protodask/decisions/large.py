@@ -70,7 +70,7 @@ def decide_normal(
 def decide_source(source: Source, loss: str | Loss | Callable[..., Any], engine: Engine) -> Decision:
     """The decision for the rows of a source, without flags."""
     if source.layout.n_rows == 0:
-        raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
+        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
     form = as_loss(loss)
     few = source.layout.n_rows <= FEW_ROWS
     (bins,) = bin_source(engine, source, _read, cuts=[_ALL] if few else None, label="sum the probabilities")

@@ -86,7 +86,7 @@ class Loss:
         """F-beta: TPR counts `beta^2` times as much as precision."""
         remedy = f"Give a positive number up to {MOST_BETA:g}: above 1 recall counts more, below 1 precision."
         if not 0 < _finite(beta, "beta", remedy) <= MOST_BETA:
-            raise InputError(f"beta is {beta!r}.", remedy)
+            raise InputError("bad-setting", f"beta is {beta!r}.", remedy)
         square = float(beta) ** 2
         return Loss(f"f{beta:g}", LinearFractional((0.0, -(1 + square), 1.0, square), (0.0, 0.0, 1.0, square)), True)
 
@@ -105,6 +105,7 @@ class Loss:
         form = LinearFractional(_four(c, "c"), _four(d, "d"), _finite(at_zero, "at_zero"))
         if not all(value == 0 or LEAST <= abs(value) <= MOST for value in (*form.c, *form.d, form.at_zero)):
             raise InputError(
+                "todo",
                 f"The coefficients of the loss are {_listed((*form.c, *form.d))}, and at_zero is {form.at_zero:g}.",
                 f"Give numbers from {LEAST:g} to {MOST:g}, or 0: a common factor of c and d makes no difference.",
             )
@@ -116,7 +117,7 @@ def _four(coefficients: Sequence[float], name: str) -> tuple[float, float, float
         constant, u, v, p = (_finite(value, name) for value in coefficients)
     except (TypeError, ValueError, InputError) as error:
         raise InputError(
-            f"{name} is {coefficients!r}.", "Give four numbers: the constant and those of u, v and p."
+            "bad-setting", f"{name} is {coefficients!r}.", "Give four numbers: the constant and those of u, v and p."
         ) from error
     return constant, u, v, p
 
@@ -126,7 +127,7 @@ def _finite(value: object, name: str, remedy: str = "Give a finite number.") -> 
         with suppress(OverflowError):
             if math.isfinite(value):
                 return float(value)
-    raise InputError(f"{name} is {value!r}.", remedy)
+    raise InputError("bad-setting", f"{name} is {value!r}.", remedy)
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ class LinearFractional:
     def _check_sign(self) -> None:
         if not (any(self.denominator) and (min(self.denominator) >= 0 or max(self.denominator) <= 0)):
             raise InputError(
+                "todo",
                 f"The denominator of the loss is {_listed(self.denominator)} where all items are true positives, "
                 "false positives, false negatives or true negatives: it does not keep its sign.",
                 "Give coefficients d for which these four numbers, d0 + d1 + d2 + d3, d0 + d2, d0 + d3 and d0, are all "
@@ -173,6 +175,7 @@ class LinearFractional:
             )
         if any(zero and value for zero, value in zip(self.zeros, self.numerator, strict=True)):
             raise InputError(
+                "todo",
                 "The denominator of the loss vanishes where the numerator does not: the loss would be infinite.",
                 "Give coefficients for which both vanish there; the loss is then at_zero.",
             )
@@ -185,6 +188,7 @@ class LinearFractional:
                 slope = c[1] * (d[0] + d[2] * v + d[3] * p) - d[1] * (c[0] + c[2] * v + c[3] * p)
                 if slope > ROUNDING * scale:
                     raise InputError(
+                        "todo",
                         f"The loss rises with u near v = {v}, p = {p}: c1 (d0 + d2 v + d3 p) - d1 (c0 + c2 v + c3 p) "
                         f"is {slope:g} there.",
                         "Give coefficients for which that is not positive wherever v and p are 0 or 1: more true "
@@ -197,6 +201,7 @@ class LinearFractional:
         worst = self.zeros[fp] and self.zeros[fn] and self.at_zero < (over[tp] + over[tn]) / (under[tp] + under[tn])
         if best or worst:
             raise InputError(
+                "todo",
                 f"With at_zero = {self.at_zero:g} the loss rises with u where numerator and denominator vanish.",
                 f"Give a {'smaller' if best else 'larger'} at_zero.",
             )
@@ -278,12 +283,15 @@ def as_loss(loss: str | Loss | Callable[..., Any], n: int = CHECKED_GRID) -> Los
         if (found := _F_BETA.fullmatch(loss)) is not None:
             return Loss.f_beta(float(found[1]))
         raise InputError(
+            "unknown-name",
             f"There is no loss named {loss!r}.",
             f"Choose one of {', '.join(LOSS_NAMES)}, or f and a number such as f2, or give a Loss or a function.",
         )
     if not isinstance(loss, Loss):
         if not callable(loss):
-            raise InputError(f"The loss is {loss!r}.", "Give a name, a Loss, or a function of arrays u, v and p.")
+            raise InputError(
+                "bad-setting", f"The loss is {loss!r}.", "Give a name, a Loss, or a function of arrays u, v and p."
+            )
         name = getattr(loss, "__name__", type(loss).__name__)
         loss = Loss("custom" if name == "<lambda>" else name, loss)
     if not loss.monotone:
@@ -301,12 +309,14 @@ def _check_function(loss: Loss, n: int) -> None:
         value = loss(nearest / n, selected / n, positive / n)
     except (TypeError, ValueError) as error:
         raise InputError(
+            "todo",
             f"The loss {loss.name} cannot take arrays: {error}.",
             "Let it give numbers, write it with numpy functions such as numpy.where and numpy.minimum, or wrap it in "
             "numpy.vectorize(..., otypes=[float]).",
         ) from error
     for wrong in np.argwhere(feasible & ~np.isfinite(value))[:1]:
         raise InputError(
+            "todo",
             f"The loss {loss.name} is {value[tuple(wrong)]} at u, v, p = {_shares(wrong, n)}.",
             "Make it finite everywhere; numpy.where can say what it is where nothing is selected or positive.",
         )
@@ -314,6 +324,7 @@ def _check_function(loss: Loss, n: int) -> None:
     for wrong in np.argwhere(np.diff(value, axis=0) > ROUNDING * scale)[:1]:
         above = wrong + np.array([1, 0, 0])
         raise InputError(
+            "todo",
             f"The loss {loss.name} rises with u: from {value[tuple(wrong)]:g} at u, v, p = {_shares(wrong, n)} to "
             f"{value[tuple(above)]:g} at {_shares(above, n)}.",
             "Give a loss that does not rise with the true positives, v and p being the same; if more is better, change "

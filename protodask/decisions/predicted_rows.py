@@ -86,11 +86,12 @@ def open_rows(
     """
     where = locate(path)
     if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
-        raise StorageError(f"There is nothing at {where}.", "Check the path.")
+        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
     if not _is_zarr(where):
         return _open_parquet(where, label, tuple(columns), group, every)
     if columns:
         raise InputError(
+            "todo",
             "Columns of probabilities are named, and the predictions are no Parquet files.",
             "Leave --probability out; --positive names a class.",
         )
@@ -128,6 +129,7 @@ class ZarrReader:
 
     def _damaged(self, name: str, start: int, stop: int) -> FormatError:
         return FormatError(
+            "damaged",
             f"The array {name!r} of the predictions {mask(self.path)} is damaged or incomplete in rows {start} to "
             f"{stop}.",
             RECORD.remedy,
@@ -136,13 +138,16 @@ class ZarrReader:
     def check_unchanged(self) -> None:
         attributes = find_group(self.path)[1]
         if not isinstance(attributes, dict) or attributes.get("identity") != self.identity:
-            raise StorageError(f"The predictions {mask(self.path)} were replaced while they were read.", REPEAT)
+            raise StorageError(
+                "changed-meanwhile", f"The predictions {mask(self.path)} were replaced while they were read.", REPEAT
+            )
 
 
 def _open_zarr(where: str, label: str | None, group: str | None, every: bool) -> PredictedRows:
     place, attributes = find_group(where)
     if attributes is None or not isinstance(attributes, dict) or attributes.get("format") != RECORD.format:
         raise InputError(
+            "todo",
             f"{mask(where)} is neither predictions nor Parquet files.",
             "Make predictions with `protodask predict`, or give Parquet files with a column of probabilities.",
         )
@@ -167,6 +172,7 @@ def _open_group(place: str, where: str, name: str, rows: int) -> ZarrRows:
         opened = None
     if opened is None or opened.shape != (rows,) or opened.dtype.kind not in "iu":
         raise InputError(
+            "todo",
             f"The predictions {mask(where)} have no array {name!r} of groups.",
             f"Predict for a dataset that was ingested with --group: its predictions have one, {GROUP!r}.",
         )
@@ -186,11 +192,12 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
         if len(texts) == 2:
             return 1
         raise InputError(
+            "todo",
             f"There are {len(texts)} classes: {some(texts)}.",
             "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
     if str(label) not in texts:
-        raise InputError(f"There is no {what} {label!r}.", f"Choose one of {some(texts)}.")
+        raise InputError("unknown-name", f"There is no {what} {label!r}.", f"Choose one of {some(texts)}.")
     return texts.index(str(label))
 
 
@@ -198,7 +205,7 @@ def _source(
     reader: RowReader, rows: int, names: tuple[str, ...], has_group: bool, key: str, width: int
 ) -> PredictedRows:
     if rows == 0:
-        raise InputError("There are no rows to decide on.", "Give at least one row with a probability.")
+        raise InputError("no-rows", "There are no rows to decide on.", "Give at least one row with a probability.")
     row_bytes = max(ROW_BYTES, 16 * width)  # all classes are read to have one
     return PredictedRows(reader, Layout(rows, choose_block_rows(rows, row_bytes)), names, has_group, key)
 
@@ -238,7 +245,7 @@ class ParquetReader:
             raise self._changed()
 
     def _changed(self) -> StorageError:
-        return StorageError("The Parquet files changed while they were read.", REPEAT)
+        return StorageError("changed-meanwhile", "The Parquet files changed while they were read.", REPEAT)
 
 
 def _version(files: Sequence[str]) -> str:
@@ -261,7 +268,7 @@ def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, 
         except (pyarrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the system, not of what is in the file
-            raise FormatError(f"{mask(path)} could not be read ({error}).", "Write it again.") from error
+            raise FormatError("damaged", f"{mask(path)} could not be read ({error}).", "Write it again.") from error
     values = np.stack([_numbers(table.column(name), name) for name in reader.columns], axis=1)
     found: dict[str, NDArray[Any]] = {PROBABILITY: values[:, 0] if reader.single else values}
     if reader.group is not None:
@@ -290,7 +297,7 @@ def _numbers(column: Any, name: str) -> NDArray[np.float64]:
 
     kind = column.type
     if not (pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)):
-        raise InputError(f"The column {name!r} holds {kind}.", "Name a column of numbers from 0 to 1.")
+        raise InputError("todo", f"The column {name!r} holds {kind}.", "Name a column of numbers from 0 to 1.")
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
@@ -299,6 +306,7 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
 
     if column.null_count or (pyarrow.types.is_floating(column.type) and np.isnan(column.to_numpy()).any()):
         raise InputError(
+            "bad-value",
             f"The column {name!r} has a missing value.",
             "Fill in or remove such rows first; a row of its own needs a group of its own.",
         )
@@ -308,6 +316,7 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
         return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
     except pyarrow.ArrowException as error:
         raise InputError(
+            "todo",
             f"The column {name!r} holds {column.type}, of which not all is text ({error}).",
             "Name a column of whole numbers or text.",
         ) from error
@@ -321,12 +330,13 @@ def _open_parquet(
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(
+            "package-missing",
             "Reading Parquet needs pyarrow, which is not installed.",
             "Install protodask[tabular], or write the predictions into a Zarr store.",
         ) from error
     files = tuple(find_files(where))
     if others := [file for file in files if not file.lower().endswith(PARQUET_ENDINGS)]:
-        raise InputError(f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only.")
+        raise InputError("todo", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only.")
     edges, groups, schema = [0], [], None
     for number, file in enumerate(files):
         with storage_errors(file, "reading"):
@@ -335,13 +345,17 @@ def _open_parquet(
                 own = opened.schema_arrow
                 present = set(own.names)
             except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-                raise FormatError(f"{mask(file)} is no readable Parquet file ({error}).", "Write it again.") from error
+                raise FormatError(
+                    "wrong-kind", f"{mask(file)} is no readable Parquet file ({error}).", "Write it again."
+                ) from error
         schema = own if schema is None else schema
         if group is not None:
             _check_group(file, group, schema, own)
         if missing := set(schema.names) - present:
             raise InputError(
-                f"{mask(file)} has no column {min(missing)!r}, which others have.", "Give files of one table."
+                "column-missing",
+                f"{mask(file)} has no column {min(missing)!r}, which others have.",
+                "Give files of one table.",
             )
         for row_group in range(opened.num_row_groups):
             edges.append(edges[-1] + opened.metadata.row_group(row_group).num_rows)
@@ -350,9 +364,13 @@ def _open_parquet(
     chosen, names = _parquet_columns(where, schema.names, label, columns, every)
     for name in (*chosen, *([group] if group is not None else [])):
         if name not in schema.names:
-            raise InputError(f"There is no column {name!r}.", f"The columns are {some(schema.names)}.")
+            raise InputError(
+                "column-missing", f"There is no column {name!r}.", f"The columns are {some(schema.names)}."
+            )
         if schema.names.count(name) > 1:
-            raise InputError(f"There are several columns {name!r}.", "Give each column a name of its own.")
+            raise InputError(
+                "named-twice", f"There are several columns {name!r}.", "Give each column a name of its own."
+            )
     version = _version(files)
     reader = ParquetReader(files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
@@ -366,6 +384,7 @@ def _check_group(file: str, group: str, first: Any, schema: Any) -> None:
     kinds = [own.field(group).type for own in (first, schema) if own.names.count(group) == 1]
     if len({(is_integer(kind), is_uint64(kind)) for kind in kinds}) > 1:
         raise InputError(
+            "todo",
             f"The column {group!r} holds {kinds[1]} in {mask(file)}, and {kinds[0]} in others.",
             "Write the files with one type.",
         )
@@ -377,18 +396,22 @@ def _parquet_columns(
     """The columns of probabilities that are meant, and what they are of."""
     if columns:
         if label is not None:
-            raise InputError("Both a class and columns of probabilities are named.", "Name one of them.")
+            raise InputError(
+                "settings-conflict", "Both a class and columns of probabilities are named.", "Name one of them."
+            )
         if len(columns) > 1 and not every:
             raise InputError(
+                "todo",
                 f"{len(columns)} columns of probabilities are named.",
                 "Name one, or decide on each row with --per-row.",
             )
         if len(set(columns)) < len(columns):
-            raise InputError("A column of probabilities is named twice.", "Name each column once.")
+            raise InputError("named-twice", "A column of probabilities is named twice.", "Name each column once.")
         return columns, columns
     record = read_marker(where)
     if not isinstance(record, dict) or record.get("format") != RECORD.format:
         raise InputError(
+            "todo",
             f"{mask(where)} does not say which of its columns has the probabilities.",
             f"Name it with --probability; the columns are {some(present)}.",
         )

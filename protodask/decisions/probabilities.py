@@ -24,18 +24,20 @@ def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     _check_numbers(dtype)
     if len(shape) == 2 and shape[1] == 2:
         raise InputError(
+            "wrong-shape",
             f"The probabilities are of shape {shape}.",
             "Give those of being positive, such as probability[:, 1]; for a set of classes or labels for each row "
             "use decide_sets or decide_rows.",
         )
     if len(shape) != 1:
         raise InputError(
+            "wrong-shape",
             f"The probabilities are of shape {shape}.",
             "Give one for each item, of shape (n,); for a set of classes or labels for each row use decide_sets or "
             "decide_rows.",
         )
     if shape[0] == 0:
-        raise InputError("There are no items to decide on.", "Give at least one probability.")
+        raise InputError("no-rows", "There are no items to decide on.", "Give at least one probability.")
 
 
 def read_rows(probability: ArrayLike, columns: str) -> Floats:
@@ -44,6 +46,7 @@ def read_rows(probability: ArrayLike, columns: str) -> Floats:
     _check_numbers(values.dtype)
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(
+            "wrong-shape",
             f"The probabilities are of shape {values.shape}.",
             f"Give a row for each item and a column for each {columns}; for one decision on all items use decide.",
         )
@@ -52,24 +55,27 @@ def read_rows(probability: ArrayLike, columns: str) -> Floats:
 
 def _as_array(probability: ArrayLike) -> NDArray[Any]:
     if np.ma.is_masked(probability):
-        raise InputError("Some of the probabilities are masked.", "Fill them in, or leave those items out.")
+        raise InputError(
+            "bad-value", "Some of the probabilities are masked.", "Fill them in, or leave those items out."
+        )
     try:
         return np.asarray(probability)
     except ValueError as error:
         raise InputError(
-            f"The probabilities are no array ({error}).", "Give numbers between 0 and 1, in rows of one length."
+            "todo", f"The probabilities are no array ({error}).", "Give numbers between 0 and 1, in rows of one length."
         ) from error
 
 
 def _check_numbers(dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "fiub":
-        raise InputError(f"The probabilities are of type {dtype}.", "Give numbers between 0 and 1.")
+        raise InputError("wrong-type", f"The probabilities are of type {dtype}.", "Give numbers between 0 and 1.")
 
 
 def _within(values: Floats) -> Floats:
     for place in _places_of_others(values):
         at = ", ".join(map(str, place))
         raise InputError(
+            "todo",
             f"Probability [{at}] is {float(values[tuple(place)])!r}.",
             "Give probabilities between 0 and 1, none missing; scores become probabilities by calibration.",
         )
@@ -80,6 +86,7 @@ def check_probabilities(values: NDArray[np.floating[Any]], first_row: int) -> No
     """Refuse what is no probability; `first_row` is the number of the first value's row."""
     for place in _places_of_others(values):
         raise InputError(
+            "todo",
             f"Row {first_row + int(place[0])} (counted from 0) has {values[tuple(place)]} for a probability.",
             "Give numbers from 0 to 1, none missing; scores become probabilities by calibration.",
         )

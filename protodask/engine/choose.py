@@ -46,14 +46,16 @@ def _open(engine: object) -> Engine:
     if isinstance(engine, Client):
         return Engine(ClusterScheduler(engine))
     raise InputError(
-        f"engine is {engine!r}.", "Give an Engine, a distributed.Client, a scheduler address, or None for this process."
+        "bad-setting",
+        f"engine is {engine!r}.",
+        "Give an Engine, a distributed.Client, a scheduler address, or None for this process.",
     )
 
 
 def thread_engine(threads: int | None = None, memory_bytes: int | None = None) -> Engine:
     """An engine on threads of this process: all its processors and its memory limit unless said otherwise."""
     if threads is not None and threads < 1:
-        raise InputError(f"threads is {threads}.", "Give at least one thread.")
+        raise InputError("bad-setting", f"threads is {threads}.", "Give at least one thread.")
     return Engine(ThreadScheduler(threads, memory_bytes))
 
 

@@ -90,6 +90,7 @@ class ClusterScheduler:
                 advance(len(groups[task]))
         except KilledWorker as error:
             raise LostTaskError(
+                "task-lost",
                 f"A task was given up after it was lost with several workers in turn ({error}).",
                 "A worker that is killed again and again mostly lacks memory: give workers more, or blocks fewer rows.",
             ) from error
@@ -200,6 +201,7 @@ def _run_on_worker(packed: bytes, numbers: Sequence[int], n_shared: int, *inputs
         source, map_block, merge, prepare, arguments = pickle.loads(packed)
     except (ImportError, AttributeError) as error:
         raise ClusterError(
+            "todo",
             f"A worker could not load its work ({error}).",
             "Install on the workers what is installed here, in the same versions.",
         ) from error

@@ -63,6 +63,7 @@ def _from_pem(of: Literal["client", "CA"], file: str) -> list[CertificateReport]
         from cryptography import x509
     except ImportError as error:
         raise InputError(
+            "package-missing",
             "Reading certificates needs the library cryptography, which is not installed.",
             "Install it with `pip install 'protodask[cluster]'`.",
         ) from error

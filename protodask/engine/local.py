@@ -42,9 +42,11 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
     `memory_bytes` is the limit of each process; by default they share the machine's memory.
     """
     if workers < 1:
-        raise InputError(f"{workers} workers were asked for.", "Ask for at least one.")
+        raise InputError("bad-setting", f"{workers} workers were asked for.", "Ask for at least one.")
     if memory_bytes is not None and memory_bytes < 1:
-        raise InputError(f"A memory limit of {memory_bytes} bytes was asked for.", "Give a positive number of bytes.")
+        raise InputError(
+            "bad-setting", f"A memory limit of {memory_bytes} bytes was asked for.", "Give a positive number of bytes."
+        )
     from distributed import Client, LocalCluster
 
     from protodask.engine.cluster import ClusterScheduler
@@ -64,6 +66,7 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
             )
     except (OSError, RuntimeError, TimeoutError) as error:
         raise ClusterError(
+            "todo",
             f"{workers} worker processes could not be started on this machine ({error}).",
             "Ask for fewer workers, or compute in this process.",
         ) from error

@@ -190,11 +190,12 @@ class Patience:
             return
         if idle:
             raise ClusterError(
+                "todo",
                 f"None of the {idle} workers took a task for {self._seconds:g} seconds.",
                 "Workers pause when their memory is nearly full: give them more, or blocks fewer rows.",
             )
         raise ClusterError(
-            f"The scheduler had no worker for {self._seconds:g} seconds.", "Start workers for it, and repeat."
+            "todo", f"The scheduler had no worker for {self._seconds:g} seconds.", "Start workers for it, and repeat."
         )
 
 
@@ -227,5 +228,7 @@ def lost_scheduler(reason: object) -> ClusterError:
     """The error for a scheduler that is gone, in one line whatever Dask says."""
     said = " ".join(str(reason).split()).rstrip(".")
     return ClusterError(
-        f"The connection to the scheduler was lost ({said}).", "Check that the scheduler still runs, and repeat."
+        "todo",
+        f"The connection to the scheduler was lost ({said}).",
+        "Check that the scheduler still runs, and repeat.",
     )

@@ -124,7 +124,9 @@ def auc(
     `confidence`; where weights vary within a class, only with many rows (see `auc_interval`).
     """
     if not (most_error == 0 or is_share(most_error)):
-        raise InputError(f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6.")
+        raise InputError(
+            "bad-setting", f"most_error is {most_error!r}.", "Give a number from 0 to below 1, such as 1e-6."
+        )
     check_confidence(confidence)
     given = {SCORE: score, LABEL: label, WEIGHT.name: weight, INCLUSION.name: inclusion}
     source = check_rows(source_of(given, {LABEL: "Give 1 for each positive and 0 for each negative."}))
@@ -155,9 +157,13 @@ def auc(
 def _check_totals(totals: ClassTotals) -> ClassTotals:
     """The totals, if there is any weight, and no more than can be divided by."""
     if not totals.rows.any():
-        raise InputError("There is nothing to evaluate: no row has a positive weight.", "Give at least one that has.")
+        raise InputError(
+            "no-rows", "There is nothing to evaluate: no row has a positive weight.", "Give at least one that has."
+        )
     if not np.isfinite(totals.weight).all():
-        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+        raise InputError(
+            "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
+        )
     return totals
 
 
@@ -179,17 +185,23 @@ def read_labelled(block: Block) -> Labelled:
     """What a block says of its rows, or an error that names the first row that cannot be used."""
     if SCORE not in block or LABEL not in block:
         found = ", ".join(sorted(block.arrays))
-        raise InputError(f"The source has the arrays {found}.", 'Give one whose blocks hold "score" and "label".')
+        raise InputError(
+            "todo", f"The source has the arrays {found}.", 'Give one whose blocks hold "score" and "label".'
+        )
     score, label = block[SCORE], block[LABEL]
     if score.dtype.kind not in "fiub" or score.ndim != 1:
         raise InputError(
-            f"The scores are of type {score.dtype} and {score.ndim} dimensions.", "Give one number for each row."
+            "wrong-shape",
+            f"The scores are of type {score.dtype} and {score.ndim} dimensions.",
+            "Give one number for each row.",
         )
     if score.dtype.kind != "f" or score.dtype.itemsize > 8:
         score = score.astype(np.float64)
     require(block, ~np.isnan(score), "The score of row {row} is missing.", "Give a number for each row.")
     if label.dtype.kind not in "fiub":
-        raise InputError(f"The labels are of type {label.dtype}.", "Give 1 for each positive and 0 for each negative.")
+        raise InputError(
+            "wrong-type", f"The labels are of type {label.dtype}.", "Give 1 for each positive and 0 for each negative."
+        )
     positive = np.asarray(label == 1)
     require(
         block,

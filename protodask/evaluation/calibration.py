@@ -163,7 +163,7 @@ def calibration_curve(
     `codes` are the model's classes of the source's target codes.
     """
     if n_bins not in range(1, MOST_BINS + 1):
-        raise InputError(f"n_bins is {n_bins!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
+        raise InputError("bad-setting", f"n_bins is {n_bins!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
     (count,) = model.batch_counts(n_batches)
     check_rows(source)
     with open_engine(engine) as opened:

@@ -82,7 +82,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         settings = SplineSettings(self.n_bins, self.monotone, self.supported_ends)
         source = _as_source(score, outcome, weight)
         if source.layout.n_rows == 0:
-            raise InputError("There are no rows to calibrate with.", "Give at least two rows of different outcome.")
+            raise InputError(
+                "no-rows", "There are no rows to calibrate with.", "Give at least two rows of different outcome."
+            )
         with open_engine(engine) as opened:
             width = opened.reduce(source, _WIDTH, blocks=[0])
             fitted = fit_splines(opened, source, settings, read_plain if width is None else read_classes)
@@ -124,14 +126,18 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if (score.ndim, *score.shape[1:]) != ((1,) if width is None else (2, width)):
             expected = "scores (N,)" if width is None else f"probabilities (N, {width})"
             raise InputError(
-                f"The scores have the shape {tuple(score.shape)}.", f"Give {expected}, as the calibrator was fitted to."
+                "wrong-shape",
+                f"The scores have the shape {tuple(score.shape)}.",
+                f"Give {expected}, as the calibrator was fitted to.",
             )
 
 
 def calibrate_scores(score: NDArray[Any], *, splines: tuple[Spline, ...], n_classes: int | None) -> Floats:
     """Calibrated scores, or probabilities, of some rows; numbers only."""
     if score.dtype.kind not in "fiub" or not np.isfinite(score).all():
-        raise InputError("Some scores are missing, infinite or no numbers.", "Give a finite number for each row.")
+        raise InputError(
+            "bad-value", "Some scores are missing, infinite or no numbers.", "Give a finite number for each row."
+        )
     return splines[0].apply(score) if n_classes is None else apply_splines(splines, score)
 
 
@@ -156,6 +162,7 @@ def read_plain(block: Block) -> ScoredRows:
     for name, values in ((SCORE, score), (OUTCOME, outcome)):
         if values.ndim != 1 or values.dtype.kind not in "fiub":
             raise InputError(
+                "wrong-shape",
                 f"The {name} is an array of shape {values.shape} and type {values.dtype}.",
                 f"Give one number for each row as its {name}.",
             )
@@ -176,7 +183,7 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
     try:
         as_classes = not isinstance(score, Source) and np.ndim(score) == 2
     except ValueError as error:
-        raise InputError(f"The scores are no array ({error}).", "Give rows of one length.") from error
+        raise InputError("todo", f"The scores are no array ({error}).", "Give rows of one length.") from error
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
     given = {names[0]: score, names[1]: outcome, WEIGHT.name: weight}
     return source_of(given, {names[1]: "Give what each row came to as outcome."}, tables=[PROBABILITY])
@@ -185,6 +192,7 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
 def _width_of_block(block: Block) -> int | None:
     if not ({SCORE, OUTCOME} <= block.arrays.keys() or {PROBABILITY, TARGET.name} <= block.arrays.keys()):
         raise InputError(
+            "todo",
             f"The source has the arrays {', '.join(block.arrays)}.",
             f"Let it have {SCORE} and {OUTCOME}, or {PROBABILITY} and {TARGET.name}.",
         )
@@ -193,11 +201,13 @@ def _width_of_block(block: Block) -> int | None:
     probability, target = block[PROBABILITY], block[TARGET.name]
     if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
         raise InputError(
+            "wrong-shape",
             f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
             "Give floating-point numbers in one row for each sample and one column for each class, or scores (N,).",
         )
     if target.dtype.kind not in "iub" or target.ndim != 1:
         raise InputError(
+            "wrong-shape",
             f"The outcomes are an array of shape {target.shape} and type {target.dtype}.",
             "Beside probabilities, give each outcome as the index of its class, an integer from 0.",
         )

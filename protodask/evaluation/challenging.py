@@ -92,7 +92,9 @@ def compare_models(
     """
     n_rows = check_rows(source).layout.n_rows
     if newest is not None and newest < 1:
-        raise InputError(f"newest is {newest}.", "Give the number of rows at the end to look at, at least 1.")
+        raise InputError(
+            "bad-setting", f"newest is {newest}.", "Give the number of rows at the end to look at, at least 1."
+        )
     first = 0 if newest is None else max(0, n_rows - newest)
     rows = run_rows(n_rows - first)
     blocks = Blocks(first, rows, grouped, MOST_BLOCKS if grouped else -(-(n_rows - first) // rows))

@@ -127,7 +127,9 @@ class SplineSettings:
     def __post_init__(self) -> None:
         count: Any = self.n_bins
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST_BINS:
-            raise InputError(f"The number of bins is {count!r}.", f"Give a whole number from 1 to {MOST_BINS}.")
+            raise InputError(
+                "bad-setting", f"The number of bins is {count!r}.", f"Give a whole number from 1 to {MOST_BINS}."
+            )
 
 
 def fit_splines(engine: Engine, source: Source, settings: SplineSettings, read: ReadRows, *args: Any) -> FittedSplines:
@@ -264,19 +266,24 @@ def merge_ranges(left: OutcomeRange, right: OutcomeRange) -> OutcomeRange:
 def _check_ranges(ranges: tuple[OutcomeRange, ...]) -> None:
     weight = ranges[0].weight
     if weight == np.inf:
-        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+        raise InputError(
+            "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
+        )
     if 0 < weight < LEAST_WEIGHT:
         raise InputError(
+            "todo",
             f"The weights of the rows add up to {weight:g}, too little to be multiplied with scores.",
             "Multiply all weights by one number.",
         )
     if not weight > 0:
         raise InputError(
+            "todo",
             f"There is nothing to calibrate with: the weights of the rows add up to {weight:g}.",
             "Give at least one row of positive weight.",
         )
     if all(own.lowest == own.highest for own in ranges):
         raise InputError(
+            "todo",
             "All rows have the same outcome, so that every score would be calibrated to it.",
             "Give rows of at least two outcomes, or of two classes.",
         )
@@ -288,6 +295,7 @@ def _check_sums(bins: tuple[ScoreBins, ...]) -> None:
             width, total = own.highest[-1] - own.lowest[0], np.abs(own.sums).sum()
         if not np.isfinite(width + total):
             raise InputError(
+                "overflow",
                 f"Scores from {own.lowest[0]:g} to {own.highest[-1]:g}, or their outcomes, are too large to add up.",
                 "Scale them down.",
             )

@@ -25,20 +25,21 @@ def source_of(given: Mapping[str, Any], needed: Mapping[str, str], *, tables: Co
     if isinstance(first, Source):
         if others:
             raise InputError(
+                "settings-conflict",
                 f"A source was given together with arrays: {', '.join(others)}.",
                 "Let the source hold them all, or give arrays only.",
             )
         return first
     for other, remedy in needed.items():
         if other not in others:
-            raise InputError(f"There is a {name} of each row, and no {other}.", remedy)
+            raise InputError("todo", f"There is a {name} of each row, and no {other}.", remedy)
     return column_source({name: first, **others}, tables=tables)
 
 
 def check_rows(source: Source) -> Source:
     """The source, if it has any rows."""
     if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+        raise InputError("no-rows", "There are no rows to evaluate.", "Give at least one row.")
     return source
 
 
@@ -47,8 +48,11 @@ def check_weight(weight: float) -> None:
     if weight > 0 and math.isfinite(weight):
         return
     if weight > 0:
-        raise InputError("The weights add up to more than can be counted.", "Divide all weights by one number.")
+        raise InputError(
+            "overflow", "The weights add up to more than can be counted.", "Divide all weights by one number."
+        )
     raise InputError(
+        "no-rows",
         f"There is nothing to evaluate: the weights of the rows add up to {weight:g}.",
         "Give at least one row of positive weight.",
     )
@@ -57,7 +61,7 @@ def check_weight(weight: float) -> None:
 def require(block: Block, fits: NDArray[np.bool_], seen: str, remedy: str) -> None:
     """Refuse a block unless every row fits; `{row}` in what was seen is the number of the first that does not."""
     if not fits.all():
-        raise InputError(seen.format(row=block.start + int(np.argmin(fits))), remedy)
+        raise InputError("todo", seen.format(row=block.start + int(np.argmin(fits))), remedy)
 
 
 def usable_weights(block: Block) -> NDArray[np.float64] | None:

@@ -27,7 +27,9 @@ def is_share(value: object) -> bool:
 def check_confidence(confidence: float) -> float:
     """The confidence, if it is a probability between 0 and 1."""
     if not is_share(confidence):
-        raise InputError(f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95.")
+        raise InputError(
+            "bad-setting", f"confidence is {confidence!r}.", "Give a probability between 0 and 1, such as 0.95."
+        )
     return confidence
 
 

@@ -122,6 +122,7 @@ def _evaluate_block(
     found = block[PROBABILITY].shape[1]
     if found != n_classes:
         raise InputError(
+            "todo",
             f"There are {found} columns of probabilities for {n_classes} classes.",
             "Give one column for each class, in the order of the classes.",
         )
@@ -228,7 +229,7 @@ def roc_auc(
     as `evaluate` says, which also says how exact it is then.
     """
     if average not in {"macro", "weighted"}:
-        raise InputError(f"average is {average!r}.", 'Give "macro" or "weighted".')
+        raise InputError("bad-setting", f"average is {average!r}.", 'Give "macro" or "weighted".')
     source = _as_source(probability, target, weight)
     with open_engine(engine) as opened:
         n_classes = opened.take(source, np.array([0]), (PROBABILITY,), label="columns")[PROBABILITY].shape[1]
@@ -255,7 +256,9 @@ def _outcomes(
 
 def _check_clip(clip: float) -> float:
     if not 0 <= clip < 1:
-        raise InputError(f"clip is {clip}.", "Give a probability from 0 (no clipping) to below 1, such as 1e-15.")
+        raise InputError(
+            "bad-setting", f"clip is {clip}.", "Give a probability from 0 (no clipping) to below 1, such as 1e-15."
+        )
     return clip
 
 
@@ -278,10 +281,13 @@ def _as_array(values: Any) -> Any:
 def _check_types(probability: Any, target: Any) -> None:
     if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
         raise InputError(
+            "wrong-shape",
             f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
             "Give floating-point numbers in one row for each sample and one column for each class.",
         )
     if target is not None and target.dtype.kind not in "iub":
         raise InputError(
-            f"The targets are of type {target.dtype}.", "Give each target as the index of its class, an integer from 0."
+            "wrong-type",
+            f"The targets are of type {target.dtype}.",
+            "Give each target as the index of its class, an integer from 0.",
         )

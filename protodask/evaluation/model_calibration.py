@@ -36,7 +36,7 @@ def fit_calibration(
     settings = SplineSettings(n_bins, monotone)
     (count,) = model.batch_counts(n_batches)
     if source.layout.n_rows == 0:
-        raise InputError("There are no rows to calibrate with.", "Give rows of at least two classes.")
+        raise InputError("no-rows", "There are no rows to calibrate with.", "Give rows of at least two classes.")
     raw = replace(model, calibration=None)
     with open_engine(engine) as opened:
         fitted = fit_splines(opened, source, settings, _read_model_rows, opened.share(raw), codes, count)

@@ -85,6 +85,7 @@ def read_outcomes(block: Block) -> Outcomes:
     if not (probability.min(initial=np.inf) >= 0 and probability.max(initial=0.0) < np.inf):
         row = block.start + int(np.argwhere(~((probability >= 0) & (probability < np.inf)))[0, 0])
         raise InputError(
+            "bad-value",
             f"The probabilities of row {row} have a missing, infinite or negative value.",
             "Give the probabilities that predict_proba returns.",
         )

@@ -175,9 +175,9 @@ def check_bootstrap(margin: float, confidence: float, draws: int) -> None:
     """Refuse settings that cannot work."""
     check_confidence(confidence)
     if not math.isfinite(margin):
-        raise InputError(f"margin is {margin}.", "Give the least gain that counts, such as 0 or 0.001.")
+        raise InputError("bad-setting", f"margin is {margin}.", "Give the least gain that counts, such as 0 or 0.001.")
     if not FEWEST_DRAWS <= draws <= MOST_DRAWS:
-        raise InputError(f"draws is {draws}.", f"Give a number from {FEWEST_DRAWS} to {MOST_DRAWS:,}.")
+        raise InputError("bad-setting", f"draws is {draws}.", f"Give a number from {FEWEST_DRAWS} to {MOST_DRAWS:,}.")
 
 
 def compare_paired(
@@ -198,6 +198,7 @@ def compare_paired(
     if n_blocks < LEAST_BLOCKS:
         what = "groups of rows" if grouped else "blocks of rows"
         raise InputError(
+            "todo",
             f"There are {n_blocks} {what} to compare on, and fewer than {LEAST_BLOCKS} tell nothing.",
             "Compare on more rows of positive weight, and of several groups where rows belong to groups.",
         )

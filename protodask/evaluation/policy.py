@@ -55,19 +55,24 @@ class PolicyQuestion:
 
     def __post_init__(self) -> None:
         if self.estimator not in ("ips", "snips"):
-            raise InputError(f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
+            raise InputError("bad-setting", f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
         normal_quantile(self.confidence)
         if self.dropped_zeros is None:
             return
         whole = hasattr(self.dropped_zeros, "__index__") and not isinstance(self.dropped_zeros, bool)
         if not whole or self.dropped_zeros < 0:
             raise InputError(
-                f"The number of dropped records is {self.dropped_zeros!r}.", "Give a whole number, 0 or more."
+                "bad-setting",
+                f"The number of dropped records is {self.dropped_zeros!r}.",
+                "Give a whole number, 0 or more.",
             )
         if self.dropped_zeros > MOST_DROPPED:
-            raise InputError("The number of dropped records is above 10^30.", "Give the number that were counted.")
+            raise InputError(
+                "todo", "The number of dropped records is above 10^30.", "Give the number that were counted."
+            )
         if self.estimator == "snips":
             raise InputError(
+                "todo",
                 "The self-normalised estimate needs the propensities of dropped records, not their number.",
                 "Leave the number out and give inclusion probabilities, or use the estimator ips.",
             )
@@ -163,6 +168,7 @@ def _read_log(block: Block) -> tuple[Floats, Floats, Floats]:
     """Match, reward and propensity of each row, or an error that names the first row that cannot be used."""
     if WEIGHT.name in block:
         raise InputError(
+            "todo",
             "The rows of the log have weights, and a policy's value has no use for them.",
             "Give the log without weights; for rows that were kept by chance, give inclusion probabilities.",
         )
@@ -196,7 +202,9 @@ def _records(block: Block, reward: Floats, question: PolicyQuestion) -> Floats |
 def _numbers(block: Block, name: str) -> Floats:
     if name not in block:
         raise InputError(
-            f"The rows have no {name}.", f'Give a source whose blocks hold "{MATCH}", "{REWARD}" and "{PROPENSITY}".'
+            "todo",
+            f"The rows have no {name}.",
+            f'Give a source whose blocks hold "{MATCH}", "{REWARD}" and "{PROPENSITY}".',
         )
     values = block[name]
     if values.ndim == 1:
@@ -208,14 +216,18 @@ def _numbers(block: Block, name: str) -> Floats:
             except (TypeError, ValueError):
                 pass
     raise InputError(
-        f"The {name} has the shape {values.shape} and the type {values.dtype}.", "Give numbers, one a row."
+        "wrong-shape",
+        f"The {name} has the shape {values.shape} and the type {values.dtype}.",
+        "Give numbers, one a row.",
     )
 
 
 def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> None:
     if not fits.all():
         row = int(np.argmin(fits))
-        raise InputError(f"The {name} of row {block.start + row} is {block[name][row]} (rows count from 0).", remedy)
+        raise InputError(
+            "todo", f"The {name} of row {block.start + row} is {block[name][row]} (rows count from 0).", remedy
+        )
 
 
 def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
@@ -235,6 +247,7 @@ def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
     """The value that the sums amount to."""
     if question.estimator == "snips" and sums.matched == 0:
         raise InputError(
+            "todo",
             "No row of the log has an action that the policy takes, so there is nothing to divide by.",
             "Give a longer log, or use the estimator ips.",
         )

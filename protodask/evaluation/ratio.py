@@ -96,6 +96,7 @@ def finish_ratio(sums: RatioSums, confidence: float = 0.95) -> Interval:
     spread = sums.spread + sums.squares * (distance * distance)
     if not math.isfinite(spread):
         raise InputError(
+            "overflow",
             "The squares of the rewards, divided by their probabilities, are too large to be added up.",
             "Rescale the rewards, or leave out rows of vanishing probability.",
         )

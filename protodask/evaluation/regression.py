@@ -68,7 +68,9 @@ def _numbers(block: Block, name: str) -> NDArray[np.float64]:
     values = block[name]
     if values.ndim != 1 or values.dtype.kind not in "biuf":
         raise InputError(
-            f"The {name} has the shape {values.shape} and the type {values.dtype}.", "Give numbers, one for each row."
+            "wrong-shape",
+            f"The {name} has the shape {values.shape} and the type {values.dtype}.",
+            "Give numbers, one for each row.",
         )
     return values.astype(np.float64, copy=False)
 

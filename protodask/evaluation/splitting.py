@@ -60,11 +60,17 @@ def check_split(share: object, seed: object, out: str, held_out: str) -> None:
     """Refuse what cannot work whatever the dataset."""
     numeric = isinstance(share, int | float | np.integer | np.floating) and not isinstance(share, bool)
     if not numeric or not 0 < share < 1:  # type: ignore[operator]
-        raise InputError(f"The share is {share!r}.", "Give the share of the rows to hold out, between 0 and 1.")
+        raise InputError(
+            "bad-setting", f"The share is {share!r}.", "Give the share of the rows to hold out, between 0 and 1."
+        )
     checked_seed(seed)
     places = sorted((f"{locate(out)}/", f"{locate(held_out)}/"))
     if places[1].startswith(places[0]):
-        raise InputError("Both parts are to be written to one place, or one into the other.", "Choose two places.")
+        raise InputError(
+            "settings-conflict",
+            "Both parts are to be written to one place, or one into the other.",
+            "Choose two places.",
+        )
 
 
 def split(
@@ -101,6 +107,7 @@ def split(
         if not 0 < taken < dataset.n_rows:
             unit = "group" if dataset.has_group else "row"
             raise InputError(
+                "todo",
                 f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
                 f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
             )

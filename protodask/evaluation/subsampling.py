@@ -60,11 +60,15 @@ def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
     found = np.asarray(counts)
     if found.ndim != 1 or len(found) == 0 or found.dtype.kind not in "iuf":
         raise InputError(
-            f"The counts have the shape {found.shape} and the type {found.dtype}.", "Give the number of rows per class."
+            "wrong-shape",
+            f"The counts have the shape {found.shape} and the type {found.dtype}.",
+            "Give the number of rows per class.",
         )
     rows = found.astype(np.float64)
     if not (np.isfinite(rows).all() and (rows >= 0).all() and (rows == np.floor(rows)).all() and rows.any()):
-        raise InputError("The counts are not all whole numbers of rows.", "Give counts from 0, not all of them 0.")
+        raise InputError(
+            "todo", "The counts are not all whole numbers of rows.", "Give counts from 0, not all of them 0."
+        )
     _check_budget(budget)
     rates = np.ones(len(rows))
     left = float(budget)
@@ -81,21 +85,27 @@ def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
 def _check_budget(budget: object) -> None:
     numeric = isinstance(budget, int | float | np.integer | np.floating) and not isinstance(budget, bool)
     if not numeric or not 0 < budget <= sys.float_info.max:  # type: ignore[operator]
-        raise InputError(f"The budget is {budget!r}.", "Give a number of rows above 0.")
+        raise InputError("bad-setting", f"The budget is {budget!r}.", "Give a number of rows above 0.")
 
 
 def check_rates(rates: Rates | None, budget: float | None) -> None:
     """Refuse what cannot work whatever the dataset: both or neither, or rates that are no probabilities."""
     if rates is None and budget is None:
-        raise InputError("It is not said how many rows to keep.", "Give rates by class, or a budget of rows.")
+        raise InputError("todo", "It is not said how many rows to keep.", "Give rates by class, or a budget of rows.")
     if rates is not None and budget is not None:
-        raise InputError("Both rates and a budget are given.", "Give one: a budget is what rates are worked out from.")
+        raise InputError(
+            "settings-conflict",
+            "Both rates and a budget are given.",
+            "Give one: a budget is what rates are worked out from.",
+        )
     if budget is not None:
         _check_budget(budget)
     if rates is not None:
         given: Any = rates
         if not isinstance(given, Mapping | Sequence | np.ndarray):
-            raise InputError(f"The rates are {rates!r}.", "Give a probability for each class, or some by label.")
+            raise InputError(
+                "bad-setting", f"The rates are {rates!r}.", "Give a probability for each class, or some by label."
+            )
         named = rates.items() if isinstance(rates, Mapping) else enumerate(rates)
         for label, rate in named:
             _check_rate(label, rate)
@@ -105,6 +115,7 @@ def _check_rate(label: object, rate: object) -> None:
     numeric = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
     if not numeric or not 0 < rate <= 1:  # type: ignore[operator]
         raise InputError(
+            "todo",
             f"The rate of class {label!r} is {rate!r}.",
             "Give a probability above 0 and up to 1: rows of a class that is left out stand for nothing.",
         )
@@ -113,7 +124,7 @@ def _check_rate(label: object, rate: object) -> None:
 def checked_seed(seed: object) -> int:
     """The seed of a draw, refused if it is none."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**64:
-        raise InputError(f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
+        raise InputError("bad-setting", f"The seed is {seed!r}.", "Give a whole number from 0 to 2**64 - 1.")
     return int(seed)
 
 
@@ -132,6 +143,7 @@ def class_rates(
     found = np.array(rates, dtype=np.float64)
     if found.shape != (len(dataset.classes),):
         raise InputError(
+            "todo",
             f"There are {found.size} rates, and the dataset has {len(dataset.classes)} classes.",
             "Give one for each class, in their order, or rates by label.",
         )
@@ -147,9 +159,9 @@ def _rates_by_label(rates: Mapping[Any, float], classes: Sequence[Label]) -> Flo
     for label, code, rate in zip(rates, codes, rates.values(), strict=True):
         if code < 0:
             known = some(list(map(repr, classes)))
-            raise InputError(f"The dataset has no class {label!r}.", f"Its classes are {known}.")
+            raise InputError("unknown-name", f"The dataset has no class {label!r}.", f"Its classes are {known}.")
         if code in given:
-            raise InputError(f"The class {classes[code]!r} has two rates.", "Give one.")
+            raise InputError("named-twice", f"The class {classes[code]!r} has two rates.", "Give one.")
         given.add(code)
         found[code] = rate
     return found
@@ -345,6 +357,7 @@ def _require_classes(counted: KeptCounts, rates: Floats, classes: Sequence[Label
     if len(lost):
         code = int(lost[0])
         raise InputError(
+            "todo",
             f"None of the {counted.by_class[code]:,} rows of class {classes[code]!r} is kept at the rate "
             f"{rates[code]:.6g}.",
             "Give the class a higher rate, or a larger budget: a subsample without it says nothing about it.",

@@ -109,7 +109,9 @@ def explanations(
     """What `explain_rows` gives, row by row: for more rows than their explanations fit into memory."""
     (count,) = model.batch_counts(None if n_batches is None else [n_batches])
     if most < 0:
-        raise InputError(f"{most} contributions are asked for.", "Give the number to list at most, from 0.")
+        raise InputError(
+            "bad-setting", f"{most} contributions are asked for.", "Give the number to list at most, from 0."
+        )
     rows = _checked(model, features)
     explainer = _Explainer(model, count, most)
     return (explainer.explain(row) for row in rows)
@@ -119,10 +121,13 @@ def _checked(model: PrototypeSet, features: NDArray[Any]) -> Floats:
     rows = np.asarray(features)
     if rows.ndim != 2:
         raise InputError(
-            f"The features have the shape {rows.shape}.", "Give a matrix of rows by features; one row is x[None, :]."
+            "wrong-shape",
+            f"The features have the shape {rows.shape}.",
+            "Give a matrix of rows by features; one row is x[None, :].",
         )
     if rows.shape[1] != model.n_features:
         raise InputError(
+            "todo",
             f"The rows have {rows.shape[1]} features, and the model has {model.n_features}.",
             "Give all features of the model, in the order of its feature_names.",
         )

@@ -106,6 +106,7 @@ def finish_familiarity(sample: FamiliaritySample, n_batches: int) -> Familiarity
     """The reference made of a sample."""
     if len(sample.rows) == 0:
         raise InputError(
+            "no-rows",
             "The held-out data has no row of positive weight to compare a familiarity with.",
             "Give held-out rows, at least some of them with a positive weight.",
         )
@@ -134,9 +135,9 @@ def reference(
     """
     (count,) = model.batch_counts(None if n_batches is None else [n_batches])
     if most < 1:
-        raise InputError(f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
+        raise InputError("todo", f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
     if source.layout.n_rows == 0:
-        raise InputError("The held-out data has no rows.", "Give held-out rows.")
+        raise InputError("no-rows", "The held-out data has no rows.", "Give held-out rows.")
     sampling = familiarity_sampling(most)
     sample = engine.reduce(source, sampling, engine.share(model), count, seed, most, label="familiarity")
     engine.forget(source)

@@ -94,9 +94,9 @@ def permutation_importance(
     """
     for name, value, least in (("repeats", repeats, 1), ("most_rows", most_rows, 1), ("seed", seed, 0)):
         if value not in range(least, 2**63):
-            raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+            raise InputError("bad-setting", f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
     if source.layout.n_rows == 0:
-        raise InputError("There are no rows to evaluate.", "Give at least one row.")
+        raise InputError("no-rows", "There are no rows to evaluate.", "Give at least one row.")
     (count,) = model.batch_counts(n_batches)
     names, groups = _columns(model)
     used = _active_groups(model, groups, count)
@@ -242,6 +242,7 @@ def _finish(
     total = math.fsum(cells.weight)
     if not 0 < total < math.inf:
         raise InputError(
+            "no-rows",
             f"There is nothing to evaluate: the weights of the rows add up to {total:g}.",
             "Give at least one row of positive weight.",
         )

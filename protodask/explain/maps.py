@@ -59,6 +59,7 @@ class BatchMap:
         rows = np.asarray(features)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
             raise InputError(
+                "wrong-shape",
                 f"The features have shape {rows.shape} and type {rows.dtype}.",
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )
@@ -72,7 +73,9 @@ class BatchMap:
 def batch_map(model: PrototypeSet, batch: int = 1) -> BatchMap:
     """The map of a batch, counted from 1. That of an empty batch has no prototypes, and every row at its origin."""
     if batch not in range(1, model.n_batches + 1):
-        raise InputError(f"The batch is {batch!r}.", f"The model has {model.n_batches} batches, counted from 1.")
+        raise InputError(
+            "bad-setting", f"The batch is {batch!r}.", f"The model has {model.n_batches} batches, counted from 1."
+        )
     chosen = model.batches[batch - 1]
     scaling = chosen.feature_weight / chosen.scale
     center = _weighted_mean(chosen)

@@ -84,7 +84,7 @@ def budget_plot(
     low, high = (float(end) for end in budgets)
     if not 0 < low < high < np.inf:
         raise InputError(
-            f"The budgets range from {low:g} to {high:g}.", "Give two positive numbers, the smaller one first."
+            "todo", f"The budgets range from {low:g} to {high:g}.", "Give two positive numbers, the smaller one first."
         )
     points = _points(methods, measured or {})
     given = sorted({float(size) for size in sizes})
@@ -124,13 +124,14 @@ def _points(methods: Mapping[str, Any], measured: Mapping[str, ArrayLike]) -> di
     for name, rows in measured.items():
         if name not in methods:
             raise InputError(
-                f"{shown(name)!r} was measured but is not among the methods.", "Give both under the same name."
+                "todo", f"{shown(name)!r} was measured but is not among the methods.", "Give both under the same name."
             )
         table = np.asarray(rows, dtype=np.float64)
         if table.size == 0:
             table = np.zeros((0, 3))
         if table.ndim != 2 or table.shape[1] != 3:
             raise InputError(
+                "wrong-shape",
                 f"What was measured of {shown(name)!r} has the shape {table.shape}.",
                 "Give rows of three numbers: size, budget and accuracy.",
             )
@@ -143,6 +144,7 @@ def _accuracies(name: str, method: Choosing | AccuracyAt, size: float, budgets: 
         values = np.asarray(method(size, budgets), dtype=np.float64)
         if values.shape != budgets.shape:
             raise InputError(
+                "todo",
                 f"{shown(name)!r} has accuracies of the shape {values.shape} for {len(budgets)} budgets.",
                 "Return one for each budget.",
             )

@@ -38,7 +38,9 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise InputError(
-            "Plots need matplotlib, which is not installed.", "Install protodask[report], and repeat."
+            "package-missing",
+            "Plots need matplotlib, which is not installed.",
+            "Install protodask[report], and repeat.",
         ) from error
     layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
     return Figure(figsize=(width, height), facecolor=PAPER, layout=layout)

@@ -51,6 +51,7 @@ def confusion_plot(confusion: ArrayLike, classes: Sequence[Label]) -> Figure:
     counts = np.asarray(confusion, dtype=np.float64)
     if counts.shape != (len(classes), len(classes)):
         raise InputError(
+            "wrong-shape",
             f"The confusion matrix has shape {counts.shape} for {len(classes)} classes.",
             "Give a square matrix with a row and a column for each class.",
         )

@@ -192,7 +192,9 @@ def scatter_plot(
     rows = np.zeros((0, model.n_features)) if features is None else np.asarray(features, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != model.n_features:
         raise InputError(
-            f"The features have shape {rows.shape}.", f"Give rows of the model's {model.n_features} features."
+            "wrong-shape",
+            f"The features have shape {rows.shape}.",
+            f"Give rows of the model's {model.n_features} features.",
         )
     codes = _checked_classes(target, len(rows), model.n_classes)
     kept = spread_rows(len(rows), MOST_ROWS)
@@ -235,6 +237,7 @@ def _checked_classes(target: ArrayLike | None, n_rows: int, n_classes: int) -> I
     codes = np.asarray(target)
     if codes.shape != (n_rows,) or codes.dtype.kind not in "iu" or (codes < 0).any() or (codes >= n_classes).any():
         raise InputError(
+            "wrong-shape",
             f"The target has shape {codes.shape} and type {codes.dtype} for {n_rows} rows.",
             f"Give the position of each row's class, from 0 to {n_classes - 1}.",
         )

@@ -71,9 +71,13 @@ def surface(
     """
     columns = (_position(model, first), _position(model, second))
     if columns[0] == columns[1]:
-        raise InputError(f"Both features are {model.feature_names[columns[0]]!r}.", "Choose two different features.")
+        raise InputError(
+            "settings-conflict",
+            f"Both features are {model.feature_names[columns[0]]!r}.",
+            "Choose two different features.",
+        )
     if n_points not in range(2, MOST_POINTS + 1):
-        raise InputError(f"n_points is {n_points!r}.", f"Give a whole number from 2 to {MOST_POINTS}.")
+        raise InputError("bad-setting", f"n_points is {n_points!r}.", f"Give a whole number from 2 to {MOST_POINTS}.")
     (count,) = model.batch_counts(n_batches)
     point = typical_point(model, count) if at is None else _checked_point(model, at)
     values = [
@@ -140,6 +144,7 @@ def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
     values, _ = _prototype_values(model, column, n_batches)
     if len(values) == 0:
         raise InputError(
+            "todo",
             f"The first {n_batches} batches do not look at the feature {model.feature_names[column]!r}.",
             "Choose features among the active ones of the model, or say with limits what to show.",
         )
@@ -197,6 +202,7 @@ def _position(model: PrototypeSet, feature: int | str) -> int:
     elif feature in range(model.n_features):
         return int(feature)
     raise InputError(
+        "todo",
         f"The model has no feature {feature!r}.",
         f"Give the name of one of its {model.n_features} features, or its position, counted from 0.",
     )
@@ -206,6 +212,7 @@ def _checked_point(model: PrototypeSet, at: ArrayLike) -> Floats:
     point = np.array(at, dtype=np.float64)
     if point.shape != (model.n_features,) or not np.isfinite(point).all():
         raise InputError(
+            "wrong-shape",
             f"The point has shape {point.shape}" + (" and values that are not finite." if point.size else "."),
             f"Give one finite number for each of the model's {model.n_features} features.",
         )
@@ -215,5 +222,7 @@ def _checked_point(model: PrototypeSet, at: ArrayLike) -> Floats:
 def _checked_limits(limits: Limits) -> Limits:
     low, high = limits
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise InputError(f"The limits are {limits!r}.", "Give two finite numbers, the smaller one first.")
+        raise InputError(
+            "bad-setting", f"The limits are {limits!r}.", "Give two finite numbers, the smaller one first."
+        )
     return float(low), float(high)

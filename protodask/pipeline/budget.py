@@ -70,14 +70,18 @@ def check_budget(step: BudgetStep) -> None:
     """Refuse settings that cannot work whatever the data; the files of costs and settings are read."""
     config = chosen_config(step, step.config)
     if config.n_batches < 1:
-        raise InputError("The models would have no batches.", "Train them with one batch or more.")
+        raise InputError("todo", "The models would have no batches.", "Train them with one batch or more.")
     if not 2 <= step.folds <= MAX_FOLDS:
-        raise InputError(f"There would be {step.folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
+        raise InputError("todo", f"There would be {step.folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
     for name, value in (("alpha", step.alpha), ("monotone-error", step.monotone_error)):
         if not 0 <= value < math.inf:
-            raise InputError(f"{name} is {value}.", "Give a difference of accuracies, a number from 0 up.")
+            raise InputError(
+                "bad-setting", f"{name} is {value}.", "Give a difference of accuracies, a number from 0 up."
+            )
     if step.most_fits is not None and step.most_fits < 1:
-        raise InputError(f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1.")
+        raise InputError(
+            "todo", f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1."
+        )
     local_place(step.out, "budgets")
     run_directory(step.out, step.run_dir)
     if step.plot is not None:
@@ -95,7 +99,9 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
     if step.plot is not None:
         for place in (where, step.data, run_dir):
             if _lies_inside(step.plot, place):
-                raise InputError(f"The plot {step.plot} lies inside of {mask(place)}.", "Choose a place outside of it.")
+                raise InputError(
+                    "todo", f"The plot {step.plot} lies inside of {mask(place)}.", "Choose a place outside of it."
+                )
         _check_plot(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
@@ -147,7 +153,9 @@ def _lies_inside(path: str, folder: str) -> bool:
 def _plot_format(path: str) -> str:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in PLOT_FORMATS:
-        raise InputError(f"The plot {path} ends in none of {', '.join(PLOT_FORMATS)}.", "Give it one of these endings.")
+        raise InputError(
+            "todo", f"The plot {path} ends in none of {', '.join(PLOT_FORMATS)}.", "Give it one of these endings."
+        )
     return suffix[1:]
 
 

@@ -117,7 +117,9 @@ def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAns
     table = open_table(queries, (), (), None)
     if lacking := [name for name in (SIZE, BUDGET) if name not in table.names]:
         raise InputError(
-            f"The table {queries} has no column {lacking[0]!r}.", f"Name its columns {SIZE!r} and {BUDGET!r}."
+            "column-missing",
+            f"The table {queries} has no column {lacking[0]!r}.",
+            f"Name its columns {SIZE!r} and {BUDGET!r}.",
         )
     tally = _Tally()
     parts = _answers(found, table, tally)
@@ -128,7 +130,7 @@ def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAns
 def _is_parquet(out: str) -> bool:
     suffix = os.path.splitext(out)[1].lower()
     if suffix not in (".csv", ".parquet"):
-        raise InputError(f"The answers would go to {out}.", "Give a file whose name ends in .csv or .parquet.")
+        raise InputError("todo", f"The answers would go to {out}.", "Give a file whose name ends in .csv or .parquet.")
     return suffix == ".parquet"
 
 
@@ -168,13 +170,14 @@ def _check_rows(found: BudgetFolder, sizes: Floats, budgets: Floats, first: int)
     if outside.any():
         row = int(outside.argmax())
         raise InputError(
+            "todo",
             f"Row {first + row} (counted from 0) has the size {sizes[row]:g}.",
             f"Leave it out: the index was built for sizes from {low:g} to {high:g}.",
         )
     if (budgets < 0).any():
         row = int((budgets < 0).argmax())
         raise InputError(
-            f"Row {first + row} (counted from 0) has the budget {budgets[row]:g}.", "Give budgets of 0 or more."
+            "todo", f"Row {first + row} (counted from 0) has the budget {budgets[row]:g}.", "Give budgets of 0 or more."
         )
 
 

@@ -57,7 +57,9 @@ def check_certificates(out: str, hosts: Sequence[str], days: int) -> None:
     """Refuse settings that cannot work."""
     check_certificate_settings(hosts, days)
     if is_url(locate(out)):
-        raise InputError("The folder for the certificates is a URL.", "Name a local folder: keys are not for sharing.")
+        raise InputError(
+            "todo", "The folder for the certificates is a URL.", "Name a local folder: keys are not for sharing."
+        )
 
 
 def write_certificates(

@@ -32,21 +32,27 @@ def decide_step(step: DecideStep, engine: Engine) -> DecisionsWritten:
 def step_loss(step: DecideStep) -> Loss:
     """The loss that the settings mean."""
     if step.beta is not None and step.coefficients is not None:
-        raise InputError("Both beta and coefficients are given.", "Give one: either makes a loss of its own.")
+        raise InputError(
+            "settings-conflict", "Both beta and coefficients are given.", "Give one: either makes a loss of its own."
+        )
     if step.beta is not None:
         if step.loss not in (None, F_BETA):
             raise InputError(
-                f"beta is given with the loss {step.loss!r}.", f"Leave the loss out, or write {F_BETA}: beta is for it."
+                "todo",
+                f"beta is given with the loss {step.loss!r}.",
+                f"Leave the loss out, or write {F_BETA}: beta is for it.",
             )
         return Loss.f_beta(step.beta)
     if step.coefficients is not None:
         if step.loss is not None:
             raise InputError(
-                f"Coefficients are given with the loss {step.loss!r}.", "Leave one out: they are a loss of their own."
+                "todo",
+                f"Coefficients are given with the loss {step.loss!r}.",
+                "Leave one out: they are a loss of their own.",
             )
         return Loss.linear_fractional(*_coefficients(step.coefficients))
     if step.loss == F_BETA:
-        raise InputError(f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
+        raise InputError("todo", f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
     return as_loss("f1" if step.loss is None else step.loss)
 
 
@@ -56,6 +62,8 @@ def _coefficients(text: str) -> tuple[list[float], list[float]]:
         above, below = ([float(number) for number in part.split(",")] for part in text.split("/"))
     except ValueError as error:
         raise InputError(
-            f"The coefficients are {text!r}.", "Write them like 0,-2,1,1/0,-1,1,1: of 1, u, v and p above and below."
+            "bad-setting",
+            f"The coefficients are {text!r}.",
+            "Write them like 0,-2,1,1/0,-1,1,1: of 1, u, v and p above and below.",
         ) from error
     return above, below

@@ -48,7 +48,7 @@ def _describe(path: str) -> dict[str, Any]:
     where = locate(path)
     if not is_url(where):
         if not os.path.lexists(where):
-            raise StorageError(f"There is nothing at {path}.", "Check the path.")
+            raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
         if os.path.lexists(os.path.join(where, SETTINGS_FILE)):
             return describe_run(where)
     record = read_marker(where) or read_attributes(where)
@@ -72,8 +72,9 @@ def _describe(path: str) -> dict[str, Any]:
         case str(name) if name == TERMS.format and isinstance(record, dict):
             return describe_terms(record, where)
     if read_state(where) is not None:
-        raise FormatError(f"{path} is a registry of models.", "Use `protodask registry list`.")
+        raise FormatError("todo", f"{path} is a registry of models.", "Use `protodask registry list`.")
     raise FormatError(
+        "wrong-kind",
         f"{path} is no dataset, model, run directory, predictions, decisions, budget or terms of protodask, "
         "or it is damaged.",
         "Give the path that --out or --run-dir named.",

@@ -158,7 +158,9 @@ def _submit_slurm(work: Work, variables: Mapping[str, str]) -> Job:
     try:
         options = shlex.split(variables.get(SBATCH_OPTIONS, ""))
     except ValueError as error:
-        raise InputError(f"{SBATCH_OPTIONS} cannot be split into options ({error}).", "Close its quotes.") from error
+        raise InputError(
+            "todo", f"{SBATCH_OPTIONS} cannot be split into options ({error}).", "Close its quotes."
+        ) from error
     place = _prepare_output(work)
     command = [
         sbatch,
@@ -186,6 +188,7 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
     template = variables.get(JOB_TEMPLATE)
     if not template:
         raise InputError(
+            "todo",
             f"The variable {JOB_TEMPLATE} is not set.",
             "Let it name the manifest of a Job with the image, the volumes and the certificates of your cluster; "
             "cluster/kubernetes/driver-job.yaml in protodask's source is one.",
@@ -207,7 +210,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
     """The manifest of a Job like `template`, read from `path`, whose first container does this work."""
     try:
         if template["kind"] != "Job":
-            raise InputError(f"{path} is the manifest of a {template['kind']}.", "Give that of a Job.")
+            raise InputError("todo", f"{path} is the manifest of a {template['kind']}.", "Give that of a Job.")
         pod = template["spec"]["template"]["spec"]
         first, *others = pod["containers"]
         driver = {**first, "args": list(work.arguments), **({} if image is None else {"image": image})}
@@ -216,6 +219,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
         if isinstance(error, InputError):
             raise
         raise InputError(
+            "todo",
             f"{path} is not the manifest of a Job with a container ({type(error).__name__}: {error}).",
             "Compare it with cluster/kubernetes/driver-job.yaml in protodask's source.",
         ) from error
@@ -231,7 +235,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
 def _program(name: str, remedy: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise ClusterError(f"The command {name} is not to be found here.", remedy)
+        raise ClusterError("todo", f"The command {name} is not to be found here.", remedy)
     return found
 
 
@@ -241,11 +245,12 @@ def _ask(command: Sequence[str], text: str, platform: str) -> str:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=SUBMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
         raise ClusterError(
+            "todo",
             f"{platform} did not answer {name} within {SUBMIT_SECONDS} seconds.",
             "Look whether it took the job all the same, and repeat the command if not.",
         ) from error
     answer = done.stdout.strip()
     if done.returncode != 0 or not answer:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise ClusterError(f"{platform} did not take the job ({said}).", "Correct what it names, and repeat.")
+        raise ClusterError("todo", f"{platform} did not take the job ({said}).", "Correct what it names, and repeat.")
     return answer

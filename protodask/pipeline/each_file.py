@@ -135,16 +135,21 @@ def check_each_file(step: PredictStep) -> None:
     """Refuse settings that do not go together, and places that cannot be written to like that."""
     if not step.each_file:
         if step.settle:
-            raise InputError("settle is for files that are scored each.", "Add --each-file, or leave --settle out.")
+            raise InputError(
+                "todo", "settle is for files that are scored each.", "Add --each-file, or leave --settle out."
+            )
         return
     if not 0 <= step.settle < float("inf"):
-        raise InputError(f"settle is {step.settle}.", "Give seconds, from 0.")
+        raise InputError("bad-setting", f"settle is {step.settle}.", "Give seconds, from 0.")
     if step.overwrite:
         raise InputError(
-            "Both each-file and overwrite are given.", "Leave out overwrite: files are added to those in the folder."
+            "settings-conflict",
+            "Both each-file and overwrite are given.",
+            "Leave out overwrite: files are added to those in the folder.",
         )
     if not is_parquet(step.out):
         raise InputError(
+            "todo",
             f"{mask(step.out)} does not end in .parquet.",
             "Give the name of a folder that does: scored files are parts of one Parquet dataset.",
         )
@@ -152,6 +157,7 @@ def check_each_file(step: PredictStep) -> None:
     check_kept(step.keep, step.out, (SOURCE,))
     if step.data.rstrip("/").endswith((".npy", ".npz", ".zarr")):
         raise InputError(
+            "todo",
             f"{mask(step.data)} holds arrays, and no files of tables.",
             "Give CSV or Parquet files, or leave out --each-file.",
         )
@@ -167,7 +173,9 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
     check_each_file(step)
     if is_dataset(step.data):
         raise InputError(
-            f"{mask(step.data)} is a dataset, and no files of tables.", "Leave out --each-file to predict its rows."
+            "todo",
+            f"{mask(step.data)} is a dataset, and no files of tables.",
+            "Leave out --each-file to predict its rows.",
         )
     where = os.path.realpath(locate(step.out))
     check_outside(where, locate(step.data))
@@ -178,6 +186,7 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
     if result.failed:
         named = [f"{one.file} ({one.seen.rstrip('.')})" for one in result.failed]
         failed = FilesFailedError(
+            "todo",
             f"{_files(len(result.failed))} cannot be scored: {some(named)}.",
             f"{result.failed[0].remedy if len(result.failed) == 1 else 'Mend them.'} Or take away what is no such "
             f"table: every run tries it again. Of the others {_files(len(result.scored))} with {result.rows:,} rows "
@@ -267,6 +276,7 @@ class _Run:
     def _refuse_parts(self, files: Sequence[SourceFile]) -> None:
         if inside := [file.path for file in files if file.path.startswith(self.where + os.sep)]:
             raise InputError(
+                "todo",
                 f"{inside[0]} is in the folder that is written to, and would be scored.",
                 "Give a folder for the parts that the files to be scored are not in.",
             )
@@ -387,6 +397,7 @@ def _is_there(where: str) -> bool:
     if os.path.isdir(where) and not os.listdir(where):
         return False
     raise OutputExistsError(
+        "todo",
         f"{mask(where)} exists and is not a protodask {SCORED_FILES.name}.",
         "Choose another place, or remove it yourself.",
     )
@@ -432,6 +443,7 @@ def _read_schema(where: str, model: PrototypeSet, keep: Sequence[str]) -> bytes:
         said = [f"they have {some(lacking)}"] if lacking else []
         said += [f"they lack {some(besides)}"] if besides else []
         raise InputError(
+            "todo",
             f"The parts in {mask(where)} have other columns than new ones would: {' and '.join(said)}.",
             "Keep the same columns, with a model of the same classes, or score into another folder.",
         )

@@ -121,13 +121,17 @@ def _describe_contribution(item: Contribution, original: OriginalRow | None) -> 
 def check_request(request: ExplainRequest) -> None:
     """Refuse what cannot work whatever the model and the data."""
     if not request.rows:
-        raise InputError("No row is named.", "Name one or several with --row, counted from 0.")
+        raise InputError("todo", "No row is named.", "Name one or several with --row, counted from 0.")
     if min(request.rows) < 0:
-        raise InputError(f"Row {min(request.rows)} is asked for.", "Rows are counted from 0.")
+        raise InputError("todo", f"Row {min(request.rows)} is asked for.", "Rows are counted from 0.")
     if request.most < 0:
-        raise InputError(f"{request.most} prototypes are asked for.", "Give the number to list at most, from 0.")
+        raise InputError(
+            "bad-setting", f"{request.most} prototypes are asked for.", "Give the number to list at most, from 0."
+        )
     if request.batches is not None and request.batches < 0:
-        raise InputError(f"batches is {request.batches}.", "Give a number of batches of the model, from 0.")
+        raise InputError(
+            "bad-setting", f"batches is {request.batches}.", "Give a number of batches of the model, from 0."
+        )
     if request.out is not None:
         check_export(request.out, request.overwrite)
 
@@ -178,6 +182,7 @@ def _take(
     beyond = [row for row in rows if row >= n_rows]
     if beyond:
         raise InputError(
+            "todo",
             f"{mask(path)} has {n_rows:,} rows, and row {beyond[0]} is asked for.",
             f"Rows are counted from 0: give numbers up to {n_rows - 1}." if n_rows else "Give data with rows.",
         )
@@ -217,7 +222,9 @@ def export_model(
     chosen: tuple[What, ...] = (what,) if what is not None else _usual(out)
     if training is not None and "prototypes" not in chosen:
         raise InputError(
-            "Training data is given, and no prototypes are to be written.", "Leave it out: weights do not need it."
+            "todo",
+            "Training data is given, and no prototypes are to be written.",
+            "Leave it out: weights do not need it.",
         )
     check_export(out, overwrite, len(chosen))
     model = load_model(model_path)

@@ -222,6 +222,7 @@ def _fitted(table: Any, schema: bytes | None) -> Any:
             columns.append(column.cast(field.type))
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
             raise InputError(
+                "wrong-type",
                 f"Column {field.name!r} holds values of type {column.type}, and in the files scored before of type "
                 f"{field.type}.",
                 "Give files whose columns are of the same types, or score such ones into another folder.",
@@ -275,7 +276,7 @@ def _writing(path: str) -> Iterator[None]:
         with storage_errors(path, "writing"):
             yield
     except StorageError as error:
-        raise PartError(error.seen, error.remedy) from error
+        raise PartError(error.code, error.seen, error.remedy) from error
 
 
 def _failure(new: NewFile, error: Exception) -> Changed | Failed:

@@ -29,26 +29,33 @@ Key = tuple[type, Label]
 def check_gate(step: GateStep) -> None:
     """Refuse settings that cannot work whatever the data."""
     if step.limits and step.results is None:
-        raise InputError("There are limits, and no results to hold against them.", "Name a JSON file as `results`.")
+        raise InputError(
+            "todo", "There are limits, and no results to hold against them.", "Name a JSON file as `results`."
+        )
     if step.results is not None and not step.limits:
         raise InputError(
-            f"The figures of {mask(step.results)} have no limits.", "Give one: --limit NAME<=X, or `limits` in a file."
+            "todo",
+            f"The figures of {mask(step.results)} have no limits.",
+            "Give one: --limit NAME<=X, or `limits` in a file.",
         )
     compared = {"model": step.model, "champion": step.champion, "data": step.data}
     missing = [name for name, value in compared.items() if value is None]
     if len(missing) < len(compared) and missing:
         raise InputError(
+            "todo",
             f"For a comparison of models {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
             "Give model, champion and data, or none of them.",
         )
     if step.results is None and missing:
         raise InputError(
-            "There is nothing to decide.", "Give results with limits, or model, champion and data, or both."
+            "todo", "There is nothing to decide.", "Give results with limits, or model, champion and data, or both."
         )
     check_limits(step.limits)
     check_bootstrap(step.margin, step.confidence, step.draws)
     if step.newest is not None and step.newest < 1:
-        raise InputError(f"newest is {step.newest}.", "Give the number of rows at the end to look at, at least 1.")
+        raise InputError(
+            "bad-setting", f"newest is {step.newest}.", "Give the number of rows at the end to look at, at least 1."
+        )
 
 
 def answer(step: GateStep, engine: Engine) -> GateAnswered:
@@ -131,11 +138,13 @@ def _compare(step: GateStep, challenger: PrototypeSet, champion: PrototypeSet, d
     )
     if classes is None:
         raise InputError(
+            "column-missing",
             f"The table {mask(data)} has no column {challenger.target_name!r} with the true classes.",
             "Name that column with --target, or compare on rows of known classes.",
         )
     if unknown := [label for label in classes if (type(label), label) not in known]:
         raise InputError(
+            "todo",
             f"The data {mask(data)} have classes that neither model knows: {some([repr(label) for label in unknown])}.",
             "Compare on rows of classes that one of them was trained on.",
         )
@@ -161,6 +170,7 @@ def _check_features(challenger: PrototypeSet, champion: PrototypeSet) -> None:
         for column in challenger.columns:
             if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
                 raise InputError(
+                    "todo",
                     f"The model has {column.name!r} in another order than the champion.",
                     "Compare models of the same encoding, or publish it without a comparison.",
                 )
@@ -170,6 +180,7 @@ def _check_features(challenger: PrototypeSet, champion: PrototypeSet) -> None:
     said = [f"it lacks {some(lacking)}"] if lacking else []
     said += [f"it has {some(besides)} besides"] if besides else []
     raise InputError(
+        "todo",
         f"The model has other features than the champion: {' and '.join(said) or 'they are in another order'}.",
         "Compare models of the same features, or publish it without a comparison.",
     )

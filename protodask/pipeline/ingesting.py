@@ -36,5 +36,5 @@ def ingest_new_sources(step: IngestStep, engine: Engine) -> DatasetWritten:
 def check_ingest(step: IngestStep) -> None:
     """Refuse settings that contradict each other."""
     if step.append and step.overwrite:
-        raise InputError("Both append and overwrite are asked for.", "Choose one.")
+        raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_new(step.new, step.unless_in, step.settle, step.append, step.overwrite, step.out)

@@ -53,10 +53,12 @@ def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
         except ValueError:
             value = math.nan
         if at < 1 or not name or not math.isfinite(value):
-            raise InputError(f"{text!r} is no limit.", WRITE_LIMITS)
+            raise InputError("todo", f"{text!r} is no limit.", WRITE_LIMITS)
         before = found.get(name, Limit())
         if (before.least if sign == ">=" else before.most) is not None:
-            raise InputError(f"The figure {name!r} has two limits of one kind.", "Give the narrower one.")
+            raise InputError(
+                "named-twice", f"The figure {name!r} has two limits of one kind.", "Give the narrower one."
+            )
         found[name] = Limit(value, before.most) if sign == ">=" else Limit(before.least, value)
     return found
 
@@ -66,12 +68,16 @@ def check_limits(limits: Mapping[str, Limit]) -> None:
     for name, limit in limits.items():
         ends = [end for end in (limit.least, limit.most) if end is not None]
         if not ends:
-            raise InputError(f"The figure {name!r} has no limit.", "Give `least:` or `most:` with a number.")
+            raise InputError("todo", f"The figure {name!r} has no limit.", "Give `least:` or `most:` with a number.")
         if not all(map(math.isfinite, ends)):
-            raise InputError(f"A limit of the figure {name!r} is not finite.", "Give a number, or leave it out.")
+            raise InputError(
+                "bad-value", f"A limit of the figure {name!r} is not finite.", "Give a number, or leave it out."
+            )
         if len(ends) == 2 and ends[0] > ends[1]:
             raise InputError(
-                f"The figure {name!r} is to be at least {ends[0]:g} and at most {ends[1]:g}.", "Exchange the two."
+                "todo",
+                f"The figure {name!r} is to be at least {ends[0]:g} and at most {ends[1]:g}.",
+                "Exchange the two.",
             )
 
 
@@ -159,11 +165,13 @@ def _read_results(path: str) -> Any:
         raise
     except FileNotFoundError as error:
         raise StorageError(
-            f"There is no file {mask(path)}.", "Check the path, and that the step before ran."
+            "not-found", f"There is no file {mask(path)}.", "Check the path, and that the step before ran."
         ) from error
     except OSError as error:
-        raise StorageError(f"The file {mask(path)} cannot be read ({error}).", "Check the path.") from error
+        raise StorageError(
+            "unreadable", f"The file {mask(path)} cannot be read ({error}).", "Check the path."
+        ) from error
     except ValueError as error:
         raise FormatError(
-            f"The file {mask(path)} is not valid JSON ({error}).", "Give a file that --out of a command wrote."
+            "todo", f"The file {mask(path)} is not valid JSON ({error}).", "Give a file that --out of a command wrote."
         ) from error

@@ -28,7 +28,9 @@ def check_monitoring(step: MonitorStep) -> None:
     """Refuse settings that cannot work whatever the data."""
     if not is_share(step.significance):
         raise InputError(
-            f"significance is {step.significance}.", "Give the chance of a false alarm, between 0 and 1, such as 5e-5."
+            "bad-setting",
+            f"significance is {step.significance}.",
+            "Give the chance of a false alarm, between 0 and 1, such as 5e-5.",
         )
 
 
@@ -75,17 +77,20 @@ def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fing
     what = f"The reference {mask(path)} describes rows"
     if before.model != fingerprint:
         raise InputError(
-            f"{what} as another model sees them.", "Give a description that this model made, best of held-out rows."
+            "todo",
+            f"{what} as another model sees them.",
+            "Give a description that this model made, best of held-out rows.",
         )
     if before.n_batches != n_batches:
         raise InputError(
+            "bad-setting",
             f"{what} as {before.n_batches} batches of the model see them, and {n_batches} are asked for.",
             "Use the same number for both.",
         )
     if tuple(feature.name for feature in before.features) != tuple(model.feature_names):
-        raise InputError(f"{what} with other features.", "Make it again with this model.")
+        raise InputError("todo", f"{what} with other features.", "Make it again with this model.")
     if before.classes != model.classes:
-        raise InputError(f"{what} of other classes.", "Make it again with this model.")
+        raise InputError("todo", f"{what} of other classes.", "Make it again with this model.")
 
 
 def _codes(

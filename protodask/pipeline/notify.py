@@ -80,10 +80,11 @@ def check_notify(notify: Notify) -> None:
     found = _split(notify.url)
     if found is None:
         raise InputError(
-            "The address of notifications is none of the web.", "Give one that begins with https:// or http://."
+            "todo", "The address of notifications is none of the web.", "Give one that begins with https:// or http://."
         )
     if not 0 < notify.timeout <= LONGEST_TIMEOUT:
         raise InputError(
+            "todo",
             f"The timeout of notifications is {notify.timeout:g} seconds.",
             f"Give more than 0 and at most {LONGEST_TIMEOUT:g}.",
         )

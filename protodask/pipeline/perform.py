@@ -104,7 +104,7 @@ def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | 
     if isinstance(step, CalibrateStep):
         SplineSettings(step.bins, step.monotone)
     if step.batches is not None and step.batches < 0:
-        raise InputError(f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
+        raise InputError("bad-setting", f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
     if isinstance(step, EvaluateStep):
         check_evaluation(step)
     if isinstance(step, MonitorStep):

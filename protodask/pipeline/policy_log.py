@@ -93,6 +93,7 @@ def policy_log(
     """The rows of a log: "reward", "propensity", maybe "inclusion", and features and "action", or "match"."""
     if model is not None and columns.reward in {column.name for column in model.columns}:
         raise InputError(
+            "todo",
             f"The model has the reward {columns.reward!r} among its features, and would choose by what is to come.",
             "Train it without that column (`protodask ingest --drop`).",
         )
@@ -105,11 +106,13 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
     dataset = Dataset.open(path)
     if columns.inclusion is not None or columns.action not in (None, dataset.target_name):
         raise InputError(
+            "todo",
             f"{path} is a dataset, which knows its inclusion probabilities, and whose target is the logged action.",
             "Leave out --action and --inclusion: they are for raw tables.",
         )
     if dataset.has_weight:
         raise InputError(
+            "todo",
             f"The dataset {path} has weights, and a policy's value has no use for them.",
             "Ingest the log without --weight; for rows that were kept by chance, use --inclusion.",
         )
@@ -118,6 +121,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
     for name, column in columns.numbers.items():
         if column not in numeric:
             raise InputError(
+                "column-missing",
                 f"The dataset {path} has no column {column!r} of numbers for the {name}.",
                 f"Ingest the log with that column among its features, or name another one with --{name}.",
             )
@@ -126,6 +130,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
     if model is not None:
         if lacking := [name for name in model.feature_names if name not in place]:
             raise InputError(
+                "todo",
                 f"The dataset {path} has other features than the model: it lacks {some(lacking)}.",
                 "Give a dataset ingested like the training data, or the raw tables themselves.",
             )
@@ -134,6 +139,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
         codes = _codes(model.classes, dataset.classes)
         if (codes < 0).all():
             raise InputError(
+                "todo",
                 f"None of the actions in {path} is one of the model's: {some(list(map(repr, dataset.classes)))}.",
                 f"Those are {some(list(map(repr, model.classes)))}: ingest the log with its actions written like that.",
             )
@@ -164,13 +170,16 @@ def _table_log(
         roles[ACTION] = columns.action or model.target_name
     if len(set(roles.values())) < len(roles):
         raise InputError(
-            f"One column has two of the roles {', '.join(roles)}.", "Name a column of its own for each of them."
+            "named-twice",
+            f"One column has two of the roles {', '.join(roles)}.",
+            "Name a column of its own for each of them.",
         )
     features = [column.name for column in own] or None
     present = open_table(path, (), drop, None, features, roles.get(ACTION), columns.numbers.values()).names
     for role, column in roles.items():
         if column not in present:
             raise InputError(
+                "column-missing",
                 f"The table {path} has no column {column!r} for the {role}.",
                 f"Name one with --{role}; the columns are {some(present)}.",
             )

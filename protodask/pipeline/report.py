@@ -33,7 +33,9 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
     if step.training is not None:
         if not is_dataset(step.training):
             raise InputError(
-                f"{step.training} is no dataset.", "Give the dataset the model was trained on, or leave out --training."
+                "todo",
+                f"{step.training} is no dataset.",
+                "Give the dataset the model was trained on, or leave out --training.",
             )
         # Any features will do to be scored, but these must be the model's; rows_to_predict sees to that.
         training = _rows(rows_to_predict(model, step.training, engine=engine), step.training)

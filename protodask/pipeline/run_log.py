@@ -180,5 +180,7 @@ def _append(path: str, content: bytes) -> None:
             os.close(handle)
     except OSError as error:
         raise StorageError(
-            f"The log {path} cannot be written ({error.strerror}).", "Check the path, its permissions and the disk."
+            "todo",
+            f"The log {path} cannot be written ({error.strerror}).",
+            "Check the path, its permissions and the disk.",
         ) from error

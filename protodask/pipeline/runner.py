@@ -122,7 +122,7 @@ def step_number(pipeline: Pipeline, text: str) -> int:
     if len(same) == 1:
         return same[0]
     said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
-    raise InputError(said, f"{suggestion(text, names)}Its steps are {', '.join(names)}.")
+    raise InputError("todo", said, f"{suggestion(text, names)}Its steps are {', '.join(names)}.")
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
@@ -133,7 +133,7 @@ def check_pipeline(pipeline: Pipeline) -> None:
         try:
             check(step)
         except InputError as error:
-            raise InputError(f"{pipeline.where(number)}: {error.seen}", error.remedy) from error
+            raise InputError(error.code, f"{pipeline.where(number)}: {error.seen}", error.remedy) from error
 
 
 def run_pipeline(
@@ -185,7 +185,7 @@ class _Run:
             return self._end("left", message=seen)
         self._end("failed", message=seen)
         raise ProtodaskError(
-            seen, "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure."
+            "todo", seen, "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure."
         )
 
     def all_steps(self, state: State) -> RunOutcome:
@@ -266,7 +266,7 @@ class _Run:
         except Exception as error:
             self._note_failure(plan, state, own)
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
-            failure = ProtodaskError(said, "Repeat the run with --debug to see where.")
+            failure = ProtodaskError("todo", said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
             raise
         seconds = time.monotonic() - began
@@ -326,7 +326,7 @@ class _Run:
         remedy = error.remedy
         if isinstance(error, OutputExistsError) and not plan.overwrites:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
-        return type(error)(f"{self.pipeline.where(plan.number)}: {error.seen}", remedy)
+        return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {error.seen}", remedy)
 
     def _started(self) -> None:
         self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))

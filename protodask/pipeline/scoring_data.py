@@ -49,6 +49,7 @@ def rows_to_predict(
     if is_dataset(path):
         if keep:
             raise InputError(
+                "todo",
                 f"{path} is a dataset, which has features, and none of the columns {some(list(map(repr, keep)))}.",
                 "Keep columns of raw tables, or keep none: the predictions are in the order of the dataset's rows.",
             )
@@ -130,6 +131,7 @@ def rows_of_step(
 def _refuse_columns(path: str, *names: str | None) -> None:
     if any(names):
         raise InputError(
+            "todo",
             f"{path} is a dataset, which knows its target and weights.",
             "Leave out --target, --weight and --inclusion: they are for raw tables.",
         )
@@ -138,6 +140,7 @@ def _refuse_columns(path: str, *names: str | None) -> None:
 def _require_target(source: TableSource, name: str, path: str) -> None:
     if source.encoder.target_name is None:
         raise InputError(
+            "column-missing",
             f"The table {path} has no column {name!r} with the true classes.",
             "Name that column with --target, or use `protodask predict`, which needs none.",
         )
@@ -150,7 +153,9 @@ def _require_columns(source: TableSource, weight: str | None, inclusion: str | N
     ):
         if column is not None and found is None:
             raise InputError(
-                f"The table {path} has no column {column!r} for the {what}.", f"Check the name given with --{what}."
+                "column-missing",
+                f"The table {path} has no column {column!r} for the {what}.",
+                f"Check the name given with --{what}.",
             )
 
 
@@ -158,6 +163,7 @@ def _matching_dataset(model: TableModel, path: str) -> Dataset:
     dataset = Dataset.open(path)
     if dataset.feature_names != model.feature_names:
         raise InputError(
+            "todo",
             f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
             "Give a dataset ingested like the training data, or the raw tables themselves.",
         )
@@ -171,6 +177,7 @@ def check_orders(model: TableModel, dataset: Dataset, path: str) -> None:
     for column in dataset.columns:
         if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
             raise InputError(
+                "todo",
                 f"The dataset {path} has {column.name!r} in another order than the model was trained on.",
                 "Give a dataset ingested with the same order, or the raw tables themselves.",
             )
@@ -190,6 +197,7 @@ def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> C
     unknown = [label for label in classes if (type(label), label) not in position]
     if unknown:
         raise InputError(
+            "todo",
             f"The dataset {path} has classes the model does not know: {some([repr(label) for label in unknown])}.",
             "Evaluate on rows of the classes the model was trained on.",
         )
@@ -235,4 +243,4 @@ def check_present(path: str) -> None:
     """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
     where = locate(path)
     if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
-        raise StorageError(f"There is nothing at {path}.", "Check the path.")
+        raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")

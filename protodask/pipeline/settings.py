@@ -32,7 +32,9 @@ def read_settings(path: str) -> FitSettings:
     content = read_mapping(path)
     named = [(short.get(key.replace("-", "_"), key), value) for key, value in content.items()]
     if len({key for key, _ in named}) < len(named):
-        raise InputError(f"The file {path} has a setting twice.", f"Give each of {_allowed()} once at most.")
+        raise InputError(
+            "named-twice", f"The file {path} has a setting twice.", f"Give each of {_allowed()} once at most."
+        )
     return parse_record(FitSettings, dict(named), f"The file {path}")
 
 
@@ -99,15 +101,19 @@ def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
     joint = search.strategy == "joint"
     if joint and step.lambda_w_range is not None:
         raise InputError(
+            "todo",
             "A range of lambda_w is given for the joint strategy, which keeps to one value.",
             "Give lambda-w instead, or choose the strategy two-stage.",
         )
     searched = ("lambda_v", "batches") if joint else ("lambda_v", "lambda_w", "batches")
     if not joint and step.lambda_w is not None:
-        raise InputError("A value of lambda_w is given, and two stages search for one.", "Give lambda-w-range instead.")
+        raise InputError(
+            "todo", "A value of lambda_w is given, and two stages search for one.", "Give lambda-w-range instead."
+        )
     filed = _filed(step.config)
     if fixed := [name for name in searched if getattr(filed, name) is not None]:
         raise InputError(
+            "todo",
             f"The file {step.config} sets {key_of(fixed[0])}, which the search chooses.",
             "Leave it out there; the ranges to try are options of the search.",
         )
@@ -120,6 +126,7 @@ def run_directory(out: str, run_dir: str | None) -> str:
         return run_dir
     if is_url(locate(out)):
         raise InputError(
+            "todo",
             f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
             "Name one with --run-dir, or `run-dir` in a pipeline file.",
         )

@@ -17,7 +17,7 @@ def shipped_files() -> dict[str, Path]:
     """The files by name, pipelines first."""
     folder = next((place for place in FOLDERS if place.is_dir()), None)
     if folder is None:
-        raise FormatError("The examples of this installation are missing.", "Install protodask again.")
+        raise FormatError("damaged", "The examples of this installation are missing.", "Install protodask again.")
     # What Python and editors leave behind is none of them.
     found = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc" and path.name[0] != "."]
     return {path.name: path for path in sorted(found, key=lambda path: (path.suffix != ".yaml", path.name))}
@@ -28,7 +28,7 @@ def shipped_file(name: str) -> Path:
     files = shipped_files()
     found = files.get(name) or files.get(f"{name}.yaml")
     if found is None:
-        raise InputError(f"There is no example {name!r}.", f"They are {', '.join(files)}.")
+        raise InputError("unknown-name", f"There is no example {name!r}.", f"They are {', '.join(files)}.")
     return found
 
 

@@ -30,7 +30,7 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     """
     said = _said(where)
     if not isinstance(values, Mapping):
-        raise InputError(f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
+        raise InputError("todo", f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind)
     found: dict[str, Any] = {}
@@ -38,16 +38,19 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
         name = str(key).replace("-", "_")
         if name not in fields:
             raise InputError(
+                "unknown-key",
                 f"{said(str(key))} has the unknown key {shown(key)}.",
                 f"{suggestion(key_of(name), map(key_of, fields))}The keys are {_keys(kind)}.",
             )
         if name in found:
-            raise InputError(f"{said(str(key))} has the key {key_of(name)!r} twice.", "Leave one out.")
+            raise InputError("named-twice", f"{said(str(key))} has the key {key_of(name)!r} twice.", "Leave one out.")
         found[name] = None if value is None else convert(value, hints[name], f"{said(str(key))}: {key_of(name)}")
     given = {name: value for name, value in found.items() if value is not None}
     if absent := [name for name, field in fields.items() if is_required(field) and name not in given]:
         raise InputError(
-            f"{said(None)} lacks the key {key_of(absent[0])!r}.", f"Add `{key_of(absent[0])}:` with a value to it."
+            "todo",
+            f"{said(None)} lacks the key {key_of(absent[0])!r}.",
+            f"Add `{key_of(absent[0])}:` with a value to it.",
         )
     return kind(**given)
 
@@ -149,7 +152,7 @@ def _number(text: str) -> float | None:
 
 
 def _wrong(value: Any, where: str, remedy: str) -> InputError:
-    return InputError(f"{where} is {shown(value)}.", remedy)
+    return InputError("bad-setting", f"{where} is {shown(value)}.", remedy)
 
 
 def shown(value: Any) -> str:

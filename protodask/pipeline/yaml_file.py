@@ -89,19 +89,25 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     except ProtodaskError:
         raise
     except FileNotFoundError as error:
-        raise StorageError(f"There is no file {name}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is no file {name}.", "Check the path.") from error
     except OSError as error:
         raise StorageError(
-            f"The file {name} cannot be read ({error}).", "Check the path and its permissions."
+            "unreadable", f"The file {name} cannot be read ({error}).", "Check the path and its permissions."
         ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"The file {name} is not text ({error}).", "Give a YAML file in UTF-8.") from error
+        raise InputError(
+            "unreadable", f"The file {name} is not text ({error}).", "Give a YAML file in UTF-8."
+        ) from error
     except _FAULTS as error:
-        raise InputError(f"The file {name} is not valid YAML ({_reason(error)}).", "Correct it there.") from error
+        raise InputError(
+            "unreadable", f"The file {name} is not valid YAML ({_reason(error)}).", "Correct it there."
+        ) from error
     if content is None:
         return Document({}, None)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise InputError(f"The file {name} does not hold names and values.", "Write lines of the form `name: value`.")
+        raise InputError(
+            "todo", f"The file {name} does not hold names and values.", "Write lines of the form `name: value`."
+        )
     return Document(content, node)
 
 

@@ -168,6 +168,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         if config.n_batches < batches_before:
             raise InputError(
+                "todo",
                 f"n_batches is {config.n_batches}, and the fitted model has {batches_before} already.",
                 "With warm_start, give at least as many; or fit anew with warm_start=False.",
             )
@@ -304,7 +305,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._checked_classes()
         if is_out_of_memory(X):
             raise InputError(
-                "The rows to explain are not in memory.", "Give a few of them as an array, such as X[:5].compute()."
+                "todo",
+                "The rows to explain are not in memory.",
+                "Give a few of them as an array, such as X[:5].compute().",
             )
         if np.ndim(X) == 1:
             X = X.to_frame().T if hasattr(X, "to_frame") else np.reshape(np.asarray(X), (1, -1))
@@ -353,6 +356,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         width = X.shape[1]
         if width != self.n_features_in_:
             raise InputError(
+                "todo",
                 f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
                 "input.",
                 "Give the features the classifier was trained on, in the same order.",
@@ -360,6 +364,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         known = getattr(self, "feature_names_in_", None)
         if known is not None and hasattr(X, "columns") and list(X.columns) != list(known):
             raise InputError(
+                "todo",
                 f"The columns of X are {list(X.columns)}, those of the training data were {list(known)}.",
                 "Give the same columns in the same order.",
             )
@@ -392,7 +397,9 @@ def _select_rows(
     if (place := first_unusable(features)) is not None:
         row, column = place
         raise InputError(
-            f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.", FILL_IN
+            "todo",
+            f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.",
+            FILL_IN,
         )
     found = predict_features(features, model, counts, calibrated)
     selected = [select(*pair) for pair in found]

@@ -72,7 +72,7 @@ def group_codes(groups: Any, n_rows: int) -> NDArray[np.int64]:
     """Which rows belong together, as codes (N,)."""
     shape = np.shape(groups)
     if len(shape) != 1 and shape[1:] != (1,):
-        raise InputError(f"The groups have the shape {shape}.", "Give one value for each row.")
+        raise InputError("wrong-shape", f"The groups have the shape {shape}.", "Give one value for each row.")
     values = column_or_1d(groups)
     check_consistent_length(values, np.empty(n_rows))
     codes, problem = encode_group(values, "groups")
@@ -87,6 +87,7 @@ def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) 
     unknown = [label for label in labels.tolist() if label not in position]
     if unknown:
         raise InputError(
+            "todo",
             f"The labels {unknown} did not occur when the model was first fitted.",
             "Give rows of the classes it was fitted to, or fit a new model.",
         )
@@ -111,7 +112,7 @@ def naming_values(X: Any) -> Iterator[None]:
         if place is None:
             raise
         raise InputError(
-            f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
+            "todo", f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
         ) from error
 
 

@@ -119,7 +119,9 @@ class PrototypeSet:
             whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
             if not whole or not 0 <= count <= self.n_batches:
                 raise InputError(
-                    f"n_batches is {count!r}.", f"The model has {self.n_batches} batches: give a number from 0 to that."
+                    "bad-setting",
+                    f"n_batches is {count!r}.",
+                    f"The model has {self.n_batches} batches: give a number from 0 to that.",
                 )
         return tuple(int(count) for count in counts)
 
@@ -127,12 +129,15 @@ class PrototypeSet:
         """The number of batches that the calibration is of, refused where there is none or another is asked for."""
         if self.calibration is None:
             raise InputError(
-                "The model has no calibration.", "Add one with `protodask calibrate`, or ask for raw probabilities."
+                "todo",
+                "The model has no calibration.",
+                "Add one with `protodask calibrate`, or ask for raw probabilities.",
             )
         own = self.calibration.n_batches
         asked = (own,) if n_batches is None else self.batch_counts(n_batches)
         if asked != (own,):
             raise InputError(
+                "bad-setting",
                 f"The model has a calibration of {own} of its batches, and {', '.join(map(str, asked))} are asked for.",
                 f"Ask for {own} or leave the number out, or calibrate the model with the number you want.",
             )

@@ -106,7 +106,7 @@ def _load(where: str) -> PrototypeSet:
     unseal(fields)
     model = _parse(fields)
     if _digest(model) != fields.record.get("digest"):
-        raise FormatError(f"The arrays of the model {where} are not those that were saved.", FIT_AGAIN)
+        raise FormatError("damaged", f"The arrays of the model {where} are not those that were saved.", FIT_AGAIN)
     return model
 
 
@@ -203,7 +203,7 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
         }
     batch = Batch(**arrays)
     if reason := _implausible(batch, fields):
-        raise FormatError(f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
+        raise FormatError("damaged", f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
     return batch
 
 

@@ -134,7 +134,9 @@ def plan(
     """
     if not isinstance(data, Dataset):
         raise InputError(
-            f"A plan was asked for {type(data).__name__} data.", "Give a dataset: see `ingest` and `Dataset.open`."
+            "bad-setting",
+            f"A plan was asked for {type(data).__name__} data.",
+            "Give a dataset: see `ingest` and `Dataset.open`.",
         )
     settings = FitConfig() if config is None else config
     shape = shape_of(data, settings, _has_batches(start))
@@ -219,6 +221,7 @@ def misfit(found: Plan) -> InputError:
     shares = ", ".join(f"{mebibytes(part.bytes)} for {part.name}" for part in largest)
     advice = "; ".join(remedy.text for remedy in found.remedies)
     return InputError(
+        "todo",
         f"This fit needs up to {mebibytes(memory.total)} in {who}, and its memory limit is {mebibytes(limit)} "
         f"({shares}).",
         f"One of these would do: {advice}. `protodask plan` shows the whole account.",

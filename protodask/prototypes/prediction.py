@@ -96,17 +96,19 @@ def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> 
     """Refuse columns to keep that cannot be written to a place, or are called like those of predictions or `others`."""
     if names and not is_parquet(where):
         raise InputError(
+            "todo",
             "Columns of any type are to be kept, and a Zarr store of predictions has numbers alone.",
             "Write Parquet: give a place that ends in .parquet, or keep no columns.",
         )
     for name in names:
         if name in (ROW, PREDICTED, FAMILIARITY, *others) or name.startswith(f"{PROBABILITY}_"):
             raise InputError(
+                "todo",
                 f"Column {name!r} is to be kept, and predictions have a column of that name.",
                 "Give the column of the tables another name, or do not keep it.",
             )
         if list(names).count(name) > 1:
-            raise InputError(f"Column {name!r} is to be kept twice.", "Name it once.")
+            raise InputError("named-twice", f"Column {name!r} is to be kept twice.", "Name it once.")
 
 
 def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[str, Any]) -> Sink:

@@ -86,7 +86,7 @@ class RunDirectory:
                 known = SETTINGS_FILE + PARTIAL  # left by a process that was killed at its first step
                 if any(not name.startswith(".") and name != known for name in os.listdir(where)):
                     raise InputError(
-                        f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
+                        "todo", f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
                     )
                 _write_json(file, seal({**record, "environment": environment()}, RECORD.name))
                 make_durable(where)
@@ -138,7 +138,7 @@ def run_place(path: str | os.PathLike[str]) -> str:
     """Where a run directory lies: it is locked and appended to, so a URL is refused."""
     where = locate(path)
     if is_url(where):
-        raise InputError(f"The run directory {mask(where)} is a URL.", "Name a local folder.")
+        raise InputError("todo", f"The run directory {mask(where)} is a URL.", "Name a local folder.")
     return where
 
 
@@ -149,13 +149,13 @@ def read_run(path: str) -> dict[str, Any]:
     except FormatError:
         raise
     except FileNotFoundError as error:
-        raise FormatError(f"{path} is not a protodask run.", RECORD.make) from error
+        raise FormatError("wrong-kind", f"{path} is not a protodask run.", RECORD.make) from error
     except OSError as error:
         raise StorageError(
-            f"{path}/{SETTINGS_FILE} cannot be read ({error}).", "Check that you may read it."
+            "unreadable", f"{path}/{SETTINGS_FILE} cannot be read ({error}).", "Check that you may read it."
         ) from error
     except ValueError as error:
-        raise FormatError(f"{path}/{SETTINGS_FILE} is damaged ({error}).", RECORD.remedy) from error
+        raise FormatError("damaged", f"{path}/{SETTINGS_FILE} is damaged ({error}).", RECORD.remedy) from error
     fields = recognize(record, RECORD, path)
     unseal(fields)
     return dict(fields.record)
@@ -171,15 +171,17 @@ def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | No
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(f"{path}/{HISTORY_FILE} cannot be read ({error}).", "Check that you may read it.") from error
+        raise StorageError(
+            "unreadable", f"{path}/{HISTORY_FILE} cannot be read ({error}).", "Check that you may read it."
+        ) from error
     except ValueError as error:
-        raise FormatError(f"{path}/{HISTORY_FILE} is damaged ({error}).", again) from error
+        raise FormatError("damaged", f"{path}/{HISTORY_FILE} is damaged ({error}).", again) from error
     if not isinstance(record, dict):
-        raise FormatError(f"{path}/{HISTORY_FILE} is not the history of a run.", again)
+        raise FormatError("wrong-kind", f"{path}/{HISTORY_FILE} is not the history of a run.", again)
     fields = Fields(record, path, "history of the run", again)
     unseal(fields)
     if fields.integer("run", 0) != _seal(run):
-        raise FormatError(f"{path}/{HISTORY_FILE} is the history of another run.", again)
+        raise FormatError("todo", f"{path}/{HISTORY_FILE} is the history of another run.", again)
     return fields.objects("batches")
 
 
@@ -199,6 +201,7 @@ def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, A
     ]
     if changed:
         raise InputError(
+            "todo",
             f"The run in {where} is another one: {'; '.join(changed[:MOST_NAMED])}.",
             "Repeat it with its own settings and data, choose another run directory, or remove this one.",
         )

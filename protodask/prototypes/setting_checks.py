@@ -29,18 +29,18 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def check_count(name: str, value: Any, least: int, most: int | None = None) -> None:
     """Refuse what is no whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
+        raise InputError("bad-setting", f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
     if most is not None and value > most:
-        raise InputError(f"{name} is {value!r}.", f"Give at most {most}.")
+        raise InputError("bad-setting", f"{name} is {value!r}.", f"Give at most {most}.")
 
 
 def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} is {value!r}.", "Give True or False.")
+        raise InputError("bad-setting", f"{name} is {value!r}.", "Give True or False.")
 
 
 def check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
     """Refuse what is no number from `low` to `high`."""
     if not is_number(value) or not low <= value <= high:
-        raise InputError(f"{name} is {value!r}.", remedy)
+        raise InputError("bad-setting", f"{name} is {value!r}.", remedy)

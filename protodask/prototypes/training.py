@@ -274,6 +274,7 @@ class Training:
         rows = draw(sample, wanted, config.max_fraction)
         if len(rows) == 0:
             raise InputError(
+                "todo",
                 f"No candidate can be drawn: there are {len(self.data.classes)} classes and n_candidates is "
                 f"{config.n_candidates}.",
                 "Raise n_candidates to several for each class.",
@@ -326,10 +327,13 @@ def check_size(data: TrainingData) -> None:
     summary = data.summary
     broken = ~(np.isfinite(summary.mean) & np.isfinite(summary.squares))
     if not np.isfinite(summary.weight):
-        raise InputError("The sample weights are so large that their sum overflows.", "Divide them by a common factor.")
+        raise InputError(
+            "overflow", "The sample weights are so large that their sum overflows.", "Divide them by a common factor."
+        )
     if broken.any():
         name = data.feature_names[int(np.argmax(broken))]
         raise InputError(
+            "overflow",
             f"The values of feature {name!r} are so large that the sum of their squares overflows.",
             "Rescale it, or take its logarithm.",
         )
@@ -339,11 +343,13 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
     """Refuse to add batches to a model of other classes or features."""
     if model.classes != data.classes:
         raise InputError(
+            "todo",
             f"The model has the classes {list(model.classes)}, the data {list(data.classes)}.",
             "Add batches with data of the same classes, or fit a new model.",
         )
     if model.feature_names != data.feature_names:
         raise InputError(
+            "todo",
             f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
             "Add batches with data of the same features in the same order, or fit a new model.",
         )

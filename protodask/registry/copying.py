@@ -45,14 +45,18 @@ def read_file(path: str) -> bytes:
         with open_named(path) as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
-        raise StorageError(f"There is no file {path}.", "Check the path.") from error
+        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except IsADirectoryError as error:
-        raise InputError(f"{path} is a folder.", "Attach single files.") from error
+        raise InputError("todo", f"{path} is a folder.", "Attach single files.") from error
     except OSError as error:
-        raise StorageError(f"The file {path} cannot be read ({error}).", "Check its permissions.") from error
+        raise StorageError(
+            "unreadable", f"The file {path} cannot be read ({error}).", "Check its permissions."
+        ) from error
     if len(content) > MOST_BYTES:
         raise InputError(
-            f"The file {path} has more than {MOST_BYTES} bytes.", "Keep it elsewhere, and attach a file that names it."
+            "todo",
+            f"The file {path} has more than {MOST_BYTES} bytes.",
+            "Keep it elsewhere, and attach a file that names it.",
         )
     return content
 
@@ -87,7 +91,9 @@ def _read(source: str, name: str) -> bytes:
 
     content = sync(open_store(source, read_only=True).get(name, default_buffer_prototype()))
     if content is None:
-        raise StorageError(f"There is nothing at {mask(inside(source, name))}.", "Check the address, and repeat.")
+        raise StorageError(
+            "not-found", f"There is nothing at {mask(inside(source, name))}.", "Check the address, and repeat."
+        )
     return bytes(content.to_bytes())
 
 

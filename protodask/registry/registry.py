@@ -180,11 +180,13 @@ class Registry:
             before = state.named.get(PREVIOUS)
             if before is None or CHAMPION not in state.named:
                 raise InputError(
+                    "todo",
                     f"The registry {mask(self.path)} has no {PREVIOUS} champion to go back to.",
                     "Let the champion be another version with `protodask registry promote`.",
                 )
             if before == state.named[CHAMPION]:
                 raise InputError(
+                    "todo",
                     f"In the registry {mask(self.path)} {CHAMPION} and {PREVIOUS} are both version {before}.",
                     "Let the champion be another version with `protodask registry promote`.",
                 )
@@ -222,7 +224,11 @@ class Registry:
             copy = inside(place, MODEL_FOLDER)
             follow(parts.source, lambda where: copy_group(find_group(locate(where))[0], copy))
             if fingerprint_of(load_any(copy)) != parts.fingerprint:
-                raise StorageError(f"The model {mask(parts.source)} was replaced while it was copied.", "Repeat it.")
+                raise StorageError(
+                    "changed-meanwhile",
+                    f"The model {mask(parts.source)} was replaced while it was copied.",
+                    "Repeat it.",
+                )
             for name, (_, content) in parts.files.items():
                 write_file(inside(place, FILES), parts.attached[name].file, content)
             record = record_of(parts.model, number, parts.note, parts.metrics)
@@ -279,7 +285,7 @@ def _file_name(name: str, path: str) -> str:
 def check_keep(keep: int) -> None:
     """Refuse to keep no version."""
     if keep < 1:
-        raise InputError(f"{keep} versions are to be kept.", "Keep one at least.")
+        raise InputError("todo", f"{keep} versions are to be kept.", "Keep one at least.")
 
 
 def _now() -> str:

@@ -161,9 +161,9 @@ def read_version(registry: str, state: RegistryState, entry: Entry) -> Version:
         except ProtodaskError:
             raise
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise FormatError(f"There is no file {where}.", RECORD.remedy) from error
+            raise FormatError("not-found", f"There is no file {where}.", RECORD.remedy) from error
         except ValueError as error:
-            raise FormatError(f"The file {where} is damaged ({error}).", RECORD.remedy) from error
+            raise FormatError("damaged", f"The file {where} is damaged ({error}).", RECORD.remedy) from error
     fields = recognize(value, RECORD, where)
     unseal(fields)
     if fields.integer("number", 1) != entry.number:

@@ -13,6 +13,7 @@ def load_clarabel() -> Any:
         import clarabel
     except ImportError as error:
         raise InputError(
+            "package-missing",
             "Robust classifiers need the library Clarabel, which is not installed.",
             'Install it, for example with pip install "protodask[robust]".',
         ) from error

@@ -36,7 +36,7 @@ def column_names(rows: Any) -> tuple[str, ...] | None:
 def _table_values(table: Any) -> NDArray[Any]:
     wrong = [str(name) for name, kind in table.dtypes.items() if getattr(kind, "kind", "O") not in "fiub"]
     if wrong:
-        raise InputError(f"The columns {some(wrong)} are not numbers.", "Encode them, or leave them out.")
+        raise InputError("todo", f"The columns {some(wrong)} are not numbers.", "Encode them, or leave them out.")
     values = np.asarray(table)
     # Truth values beside numbers, and numbers that may be missing, come as objects.
     return values if values.dtype.kind in "fiub" else table.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -49,6 +49,7 @@ def names_of(rows: Any, model: RobustModel) -> tuple[str, ...]:
         return names
     if len(rows.shape) != 2 or rows.shape[1] != model.n_features:
         raise InputError(
+            "wrong-shape",
             f"The rows are of shape {rows.shape}; the classifier was trained on {model.n_features} features.",
             "Give the features it was trained on.",
         )
@@ -104,34 +105,41 @@ def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]
     """The labels that there are, ascending, and which of them each sample has."""
     given = labels_given(y, n_rows)
     if not n_rows:
-        raise InputError("There are no samples.", "Give samples of two classes or more.")
+        raise InputError("no-rows", "There are no samples.", "Give samples of two classes or more.")
     try:
         with np.errstate(invalid="ignore"):  # it casts missing ones before it refuses them
             check_classification_targets(given)
         labels, codes = np.unique(given, return_inverse=True)
     except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
         raise InputError(
+            "todo",
             f"The labels are not those of classes ({str(error).rstrip('.')}).",
             "Name all classes by text, or all by whole numbers.",
         ) from None
     if len(labels) < 2:
-        raise InputError("All samples have the same label.", "Give samples of two classes or more.")
+        raise InputError("one-class", "All samples have the same label.", "Give samples of two classes or more.")
     return labels, codes
 
 
 def check_alone(y: Any, sample_weight: Any) -> None:
     """Refuse labels and weights beside a dataset."""
     if y is not None or sample_weight is not None:
-        raise InputError("A dataset was given together with labels or weights.", "Leave them out: it has its own.")
+        raise InputError(
+            "settings-conflict",
+            "A dataset was given together with labels or weights.",
+            "Leave them out: it has its own.",
+        )
 
 
 def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     """A label for each sample (N,)."""
     if y is None:
-        raise InputError("There are no labels.", "Give the class of each sample.")
+        raise InputError("todo", "There are no labels.", "Give the class of each sample.")
     given = np.asarray(y)
     if given.shape != (n_rows,):
-        raise InputError(f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each.")
+        raise InputError(
+            "wrong-shape", f"There are labels of shape {given.shape} for {n_rows:,} samples.", "Give one label each."
+        )
     return given
 
 
@@ -142,11 +150,17 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
     try:
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("The weights are no numbers.", "Give a number of 0 or more for each sample.") from None
+        raise InputError(
+            "bad-value", "The weights are no numbers.", "Give a number of 0 or more for each sample."
+        ) from None
     if weights.shape != (n_rows,):
-        raise InputError(f"There are weights of shape {weights.shape} for {n_rows:,} samples.", "Give one weight each.")
+        raise InputError(
+            "wrong-shape",
+            f"There are weights of shape {weights.shape} for {n_rows:,} samples.",
+            "Give one weight each.",
+        )
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise InputError("Weights are negative, not finite, or all 0.", "Give weights of 0 or more.")
+        raise InputError("bad-value", "Weights are negative, not finite, or all 0.", "Give weights of 0 or more.")
     return weights
 
 

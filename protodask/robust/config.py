@@ -39,9 +39,11 @@ class RobustConfig:
         for name in ("eps", "C", "gap"):
             value = getattr(self, name)
             if not is_number(value):
-                raise InputError(f"{name} is {value!r}.", "Give a number.")
+                raise InputError("bad-setting", f"{name} is {value!r}.", "Give a number.")
             if name != "eps" and not 0 < value <= MOST_COST:
-                raise InputError(f"{name} is {value}.", f"Give a number above 0, {MOST_COST:.0e} at most.")
+                raise InputError(
+                    "bad-setting", f"{name} is {value}.", f"Give a number above 0, {MOST_COST:.0e} at most."
+                )
         check_eps(self.eps)
         for name in ("eps", "C", "gap"):
             object.__setattr__(self, name, float(getattr(self, name)))
@@ -53,6 +55,7 @@ class RobustConfig:
         total = self.C * weight
         if weight > 0 and not LEAST_TOTAL <= total <= MOST_TOTAL:
             raise InputError(
+                "todo",
                 f"C times the weight of all samples is {total:.3g}.",
                 f"Scale C or the weights: between {LEAST_TOTAL:g} and {MOST_TOTAL:g} it can be computed with.",
             )

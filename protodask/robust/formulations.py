@@ -59,7 +59,9 @@ def named(formulation: str) -> Formulation:
     for name in FORMULATIONS:
         if bare == name:
             return name
-    raise InputError(f"There is no formulation {formulation!r}.", f"Choose one of {', '.join(FORMULATIONS)}.")
+    raise InputError(
+        "unknown-name", f"There is no formulation {formulation!r}.", f"Choose one of {', '.join(FORMULATIONS)}."
+    )
 
 
 def certifying(formulation: str) -> Formulation:
@@ -67,6 +69,7 @@ def certifying(formulation: str) -> Formulation:
     name = named(formulation)
     if name in WITHOUT_SPREAD:
         raise InputError(
+            "todo",
             f"{name} knows nothing of the spread of features, so that it certifies nothing.",
             f"Choose another formulation, such as {DEFAULT_CERTIFYING}.",
         )
@@ -127,7 +130,7 @@ def spread_multiple(formulation: str, eps: float) -> float:
 def check_eps(eps: float) -> None:
     """Refuse what is no probability of error; the reciprocals of still smaller numbers are not finite."""
     if not sys.float_info.min <= eps < 1:
-        raise InputError(f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
+        raise InputError("bad-setting", f"eps is {eps}.", "Give a probability of error above 0 and below 1.")
 
 
 def largest_deviation(rows: UncertainRows) -> Floats:
@@ -168,6 +171,7 @@ def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:
     if inexact.any():
         row, feature = (int(place) for place in np.argwhere(inexact)[0])
         raise InputError(
+            "todo",
             f"{name} asks for exact means, but in {rows.name(row, feature)} the mean is only known to lie between "
             f"{rows.mean_low[row, feature]:g} and {rows.mean_high[row, feature]:g}.",
             f"Choose {name.replace('SM', 'SBM')}, which takes bounds; or say the means by columns such as x.mean, in "

@@ -93,7 +93,9 @@ def _load(where: str) -> RobustModel:
     unseal(fields)
     model = _parse(fields)
     if _digest(model) != fields.record.get("digest"):
-        raise FormatError(f"The arrays of the robust model {where} are not those that were saved.", FIT_AGAIN)
+        raise FormatError(
+            "damaged", f"The arrays of the robust model {where} are not those that were saved.", FIT_AGAIN
+        )
     return model
 
 
@@ -114,7 +116,9 @@ def _parse(fields: Fields) -> RobustModel:
         }
     if not all(np.isfinite(values).all() for values in arrays.values()):
         raise FormatError(
-            f"The planes of the robust model {fields.where} are damaged: their numbers are not finite.", FIT_AGAIN
+            "damaged",
+            f"The planes of the robust model {fields.where} are damaged: their numbers are not finite.",
+            FIT_AGAIN,
         )
     return RobustModel(
         **arrays,

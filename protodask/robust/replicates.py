@@ -51,9 +51,12 @@ def from_replicates(
     try:
         names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
     except TypeError:
-        raise InputError("The samples cannot be sorted.", "Name all of them by text, or all by numbers.") from None
+        raise InputError(
+            "todo", "The samples cannot be sorted.", "Name all of them by text, or all by numbers."
+        ) from None
     if counts.min() < 2:
         raise InputError(
+            "todo",
             f"There is only one measurement of sample {some(list(names[counts < 2]))}.",
             "Leave out samples that were measured once, or give their bounds by `UncertainRows`.",
         )
@@ -81,6 +84,7 @@ def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any])
     given = np.asarray(ends)
     if given.dtype.kind not in "fiub" or given.ndim > 1 or given.shape not in {(), seen.shape[1:]}:
         raise InputError(
+            "wrong-shape",
             f"{name} is of shape {given.shape} and type {given.dtype}, for {seen.shape[1]} features.",
             "Give one number, or one for each feature.",
         )
@@ -89,6 +93,7 @@ def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any])
     if beyond.any():
         row, feature = (int(place) for place in np.argwhere(beyond)[0])
         raise InputError(
+            "todo",
             f"Of sample {samples[row]}, feature {feature} was measured as {seen[row, feature]:g}, beyond {name}, which "
             f"is {known[row, feature]:g}.",
             "Mend the end of the support, or leave out the measurement.",
@@ -99,11 +104,13 @@ def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any])
 def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: str) -> None:
     if table.ndim != 2 or table.dtype.kind not in "fiub":
         raise InputError(
+            "wrong-shape",
             f"The measurements are of shape {table.shape} and type {table.dtype}.",
             "Give a table of numbers: a row for each measurement, a column for each feature.",
         )
     if ids.shape != table.shape[:1] or not len(ids):
         raise InputError(
+            "wrong-shape",
             f"There are {len(table):,} measurements, and samples of shape {ids.shape}.",
             "Give the sample that each measurement is of.",
         )
@@ -111,10 +118,15 @@ def _check(table: NDArray[Any], ids: NDArray[Any], confidence: float, support: s
     if not usable.all():
         row, feature = (int(place) for place in np.argwhere(~usable)[0])
         raise InputError(
+            "bad-value",
             f"In measurement {row}, of sample {ids[row]}, feature {feature} is not a finite number below {LARGEST:g}.",
             "Replace it, or leave out the measurement.",
         )
     if not 0 < confidence < 1:
-        raise InputError(f"The confidence is {confidence}.", "Give a probability above 0 and below 1, such as 0.95.")
+        raise InputError(
+            "bad-setting", f"The confidence is {confidence}.", "Give a probability above 0 and below 1, such as 0.95."
+        )
     if support not in get_args(Support):
-        raise InputError(f"There is no support {support!r}.", f"Choose one of {', '.join(get_args(Support))}.")
+        raise InputError(
+            "unknown-name", f"There is no support {support!r}.", f"Choose one of {', '.join(get_args(Support))}."
+        )

@@ -71,7 +71,9 @@ def nu(mean_low: ArrayLike, mean_high: ArrayLike, sigma: ArrayLike, tolerance: f
     `1 / sqrt(2 log(1 / (sg^2 - m^2)))`.
     """
     if not tolerance >= LEAST_TOLERANCE:
-        raise InputError(f"The tolerance of the spread is {tolerance:g}.", f"Give {LEAST_TOLERANCE:g} or more.")
+        raise InputError(
+            "bad-setting", f"The tolerance of the spread is {tolerance:g}.", f"Give {LEAST_TOLERANCE:g} or more."
+        )
     low, high, largest = (
         np.asarray(values, dtype=np.float64) for values in np.broadcast_arrays(mean_low, mean_high, sigma)
     )
@@ -79,6 +81,7 @@ def nu(mean_low: ArrayLike, mean_high: ArrayLike, sigma: ArrayLike, tolerance: f
     if not legal.all():
         place = tuple(int(number) for number in np.argwhere(~legal)[0])
         raise InputError(
+            "todo",
             f"At {place} the bounds of the mean are {low[place]:g} and {high[place]:g}, and sigma is "
             f"{largest[place]:g}.",
             "Give numbers with -sigma <= mean_low <= mean_high <= sigma <= 1.",

@@ -48,6 +48,7 @@ class UncertainColumns:
         """
         if values.ndim != 2 or values.shape[1] != self.n_columns:
             raise InputError(
+                "wrong-shape",
                 f"A table of shape {values.shape} was given where {self.n_columns} columns were named.",
                 "Give the table whose columns these are.",
             )
@@ -79,7 +80,7 @@ def uncertain_columns(names: Sequence[str], exactly: Collection[str] = ()) -> Un
             feature, part = name, ""
         parts = places.setdefault(feature, {})
         if part in parts:
-            raise InputError(f"There are two columns {name}.", "Rename or leave out one of them.")
+            raise InputError("todo", f"There are two columns {name}.", "Rename or leave out one of them.")
         parts[part] = place
     for feature, parts in places.items():
         _check(feature, parts)
@@ -120,6 +121,7 @@ def _check(feature: str, parts: dict[str, int]) -> None:
     seen = ", ".join(f"{feature}.{part}" if part else feature for part in parts)
     if "" in has:
         raise InputError(
+            "todo",
             f"Feature {feature} is given both by itself and by its bounds: {seen}.",
             f"Leave out the column {feature}, or call it {feature}.mean.",
         )
@@ -131,12 +133,15 @@ def _check(feature: str, parts: dict[str, int]) -> None:
     missing = [f"{feature}.{part}" for part in PARTS if part in wanted - has]
     if missing:
         raise InputError(
+            "todo",
             f"Of feature {feature} there are the columns {seen}, but not {', '.join(missing)}.",
             "Add what is missing, or rename the columns if they are features of their own.",
         )
     if "mean" in has and "mean_low" in has:
         raise InputError(
-            f"Of feature {feature} there are a mean and bounds of the mean: {seen}.", "Leave out the one or the other."
+            "todo",
+            f"Of feature {feature} there are a mean and bounds of the mean: {seen}.",
+            "Leave out the one or the other.",
         )
 
 
@@ -160,7 +165,7 @@ def columns_of(rows: UncertainRows, features: Sequence[str]) -> dict[str, NDArra
     """
     if len(features) != rows.n_features:
         raise InputError(
-            f"There are {len(features)} names for {rows.n_features} features.", "Give a name to each feature."
+            "todo", f"There are {len(features)} names for {rows.n_features} features.", "Give a name to each feature."
         )
     found: dict[str, NDArray[np.float64]] = {}
     for place, name in enumerate(features):
@@ -182,6 +187,7 @@ def columns_of(rows: UncertainRows, features: Sequence[str]) -> dict[str, NDArra
                 found[f"{name}.origin"] = origin
     if uncertain_columns(list(found)).features != tuple(features):
         raise InputError(
+            "todo",
             f"Features are called {some(list(features))}, and columns of these names say something else.",
             "Give names that differ, and that do not end in .low, .high, .mean or the like.",
         )

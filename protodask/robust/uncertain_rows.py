@@ -79,7 +79,9 @@ class UncertainRows:
         shape = arrays["lower"].shape
         if origin is not None:
             if second_moment is None:
-                raise InputError("There is an origin without a second moment.", "Give the second moment about it.")
+                raise InputError(
+                    "todo", "There is an origin without a second moment.", "Give the second moment about it."
+                )
             arrays["origin"] = _origin(origin, shape)
         if rounding is None:
             rounding = ROUNDING * max(_unit(values) for values in arrays.values())
@@ -88,7 +90,9 @@ class UncertainRows:
         self._set(first_row=int(first_row), feature_names=names, rounding=float(rounding))
         if self.feature_names is not None and shape[1] != len(self.feature_names):
             raise InputError(
-                f"There are {len(self.feature_names)} feature names for {shape[1]} features.", "Give a name to each."
+                "todo",
+                f"There are {len(self.feature_names)} feature names for {shape[1]} features.",
+                "Give a name to each.",
             )
         for name, values in floats.items():
             self._check_numbers(name, values, shape)
@@ -144,7 +148,7 @@ class UncertainRows:
         wanted: NDArray[Any] = np.zeros(()) if isinstance(rows, tuple) else np.asarray(rows)
         if wanted.ndim != 1 or wanted.dtype.kind not in "iub":
             raise InputError(
-                f"{key!r} is no choice of samples.", "Give a slice, or numbers or truth values of samples."
+                "todo", f"{key!r} is no choice of samples.", "Give a slice, or numbers or truth values of samples."
             )
         return self.take(wanted)
 
@@ -245,6 +249,7 @@ class UncertainRows:
     def _check_numbers(self, name: str, values: Floats, shape: tuple[int, ...]) -> None:
         if values.shape != shape:
             raise InputError(
+                "wrong-shape",
                 f"lower is of shape {shape}, {name} is of shape {values.shape}.",
                 "Give a number for each sample and feature in each of them.",
             )
@@ -262,7 +267,7 @@ class UncertainRows:
             row, feature = (int(place) for place in np.argwhere(wrong)[0])
             more = int(wrong.sum()) - 1
             besides = f", and in {more:,} more places" if more else ""
-            raise InputError(f"In {self.name(row, feature)}, {what}{besides}.", remedy)
+            raise InputError("todo", f"In {self.name(row, feature)}, {what}{besides}.", remedy)
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -283,12 +288,14 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise InputError(f"The rows of {name} differ in length.", "Give a number for each feature.") from None
+        raise InputError("todo", f"The rows of {name} differ in length.", "Give a number for each feature.") from None
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{name} is of type {array.dtype}.", "Give numbers.")
+        raise InputError("wrong-type", f"{name} is of type {array.dtype}.", "Give numbers.")
     if array.ndim != 2:
         raise InputError(
-            f"{name} is of shape {array.shape}.", "Give a table: a row for each sample, a column for each feature."
+            "wrong-shape",
+            f"{name} is of shape {array.shape}.",
+            "Give a table: a row for each sample, a column for each feature.",
         )
     return array
 
@@ -296,11 +303,12 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
 def _origin(origin: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
     array = np.asarray(origin)
     if array.dtype.kind not in "fiub":
-        raise InputError(f"The origin is of type {array.dtype}.", "Give numbers.")
+        raise InputError("wrong-type", f"The origin is of type {array.dtype}.", "Give numbers.")
     try:
         return np.broadcast_to(array, shape)
     except ValueError:
         raise InputError(
+            "wrong-shape",
             f"The origin is of shape {array.shape}, the samples are of shape {shape}.",
             "Give one number, one for each feature, or one for each sample and feature.",
         ) from None

@@ -72,6 +72,7 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
         best = PrototypeSetClassifier() if self.estimator is None else clone(self.estimator)
         if not isinstance(best, PrototypeSetClassifier):
             raise InputError(
+                "wrong-type",
                 f"The estimator is a {type(best).__name__}.",
                 "Give a PrototypeSetClassifier; to search over a pipeline take scikit-learn's GridSearchCV.",
             )

@@ -301,7 +301,9 @@ def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
     assert len(found) == len(SETS)
 
 
-@pytest.mark.parametrize("error", [StorageError("The disk is gone.", "Mount it."), MemoryError(), KeyError("x")])
+@pytest.mark.parametrize(
+    "error", [StorageError("bad-value", "The disk is gone.", "Mount it."), MemoryError(), KeyError("x")]
+)
 def test_expand__does_not_hide_errors_that_are_not_of_a_fit(
     data: Dataset, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,11 +330,11 @@ def test_expand__passes_on_what_the_listener_raises(data: Dataset) -> None:
 
 
 def test_is_own__is_what_the_data_or_their_numbers_cause() -> None:
-    assert is_own(InputError("a.", "b."))
+    assert is_own(InputError("bad-value", "a.", "b."))
     assert is_own(FloatingPointError())
     assert is_own(np.linalg.LinAlgError())
-    assert not is_own(FormatError("a.", "b."))
-    assert not is_own(StorageError("a.", "b."))
+    assert not is_own(FormatError("bad-value", "a.", "b."))
+    assert not is_own(StorageError("bad-value", "a.", "b."))
     assert not is_own(MemoryError())
 
 

@@ -308,7 +308,7 @@ def test_build_column_budget__without_a_set_that_can_be_fitted_says_why(
     data: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*arguments: Any) -> Any:
-        raise InputError("It is too dark.", "Switch on the light.")
+        raise InputError("bad-value", "It is too dark.", "Switch on the light.")
 
     monkeypatch.setattr("protodask.budget.column_accuracy.Training.first_model", fails)
     with pytest.raises(InputError, match="the first of them so: It is too dark. Switch on the light"):

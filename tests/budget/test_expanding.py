@@ -75,7 +75,7 @@ def test_expander__gives_each_set_its_accuracy(engine: Engine | None) -> None:
 def test_expander__takes_what_is_raised_as_the_failure_of_that_set(engine: Engine | None) -> None:
     def accuracy(features: FeatureSet) -> float:
         if 1 in features:
-            raise InputError("Feature 1 is constant.", "Leave it out.")
+            raise InputError("bad-value", "Feature 1 is constant.", "Leave it out.")
         if 2 in features:
             return 1 / 0
         return 0.75
@@ -211,7 +211,9 @@ class Workers(ThreadScheduler):
 
 
 def test_expander__takes_a_set_that_is_too_much_for_workers_as_failed() -> None:
-    with Engine(Workers(LostTaskError("The task was given up.", "Give workers more memory."), feature=1)) as engine:
+    with Engine(
+        Workers(LostTaskError("bad-value", "The task was given up.", "Give workers more memory."), feature=1)
+    ) as engine:
         found = expand_all(expander(lambda features: 0.5, engine), SETS)
     assert [one.features for one in found] == SETS
     for one in found:
@@ -222,7 +224,7 @@ def test_expander__takes_a_set_that_is_too_much_for_workers_as_failed() -> None:
 
 
 def test_expander__does_not_take_the_loss_of_the_cluster_for_a_failure() -> None:
-    workers = Workers(ClusterError("There is no worker.", "Start workers."), feature=1)
+    workers = Workers(ClusterError("bad-value", "There is no worker.", "Start workers."), feature=1)
     found: list[Expansion] = []
     with Engine(workers) as engine, pytest.raises(ClusterError, match="Start workers"):
         expander(lambda features: 0.5, engine)(SETS, found.append)

@@ -114,7 +114,7 @@ def read_zarr_predictions(path: str) -> State:
     for name in ("probability", "familiarity", "predicted"):
         digest.update(group[name][...].tobytes())
     if zarr.open_group(path, mode="r", zarr_format=3).attrs["identity"] != attributes["identity"]:
-        raise StorageError("The predictions were replaced while they were read.", "Read them again.")
+        raise StorageError("bad-value", "The predictions were replaced while they were read.", "Read them again.")
     return attributes["model"], digest.hexdigest()
 
 
@@ -124,7 +124,7 @@ def read_parquet_predictions(path: str) -> State:
     table = pyarrow.parquet.read_table(path).sort_by("row")
     now: Any = read_marker(path)
     if now["identity"] != record["identity"]:
-        raise StorageError("The predictions were replaced while they were read.", "Read them again.")
+        raise StorageError("bad-value", "The predictions were replaced while they were read.", "Read them again.")
     if table.num_rows != record["rows"]:
         raise ValueError(f"{table.num_rows} rows where {record['rows']} were written")
     digest = hashlib.blake2b(digest_size=16)

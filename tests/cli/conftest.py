@@ -6,22 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
-
-from protodask.cli import app
+from support.commands import run_command
+from typer.testing import Result
 
 Call = Callable[..., Result]
-
-
-def _call(*arguments: object) -> Result:
-    # Wide, so that no message is broken over lines.
-    return CliRunner(env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).invoke(app, list(map(str, arguments)))
 
 
 @pytest.fixture(scope="session")
 def call() -> Call:
     """Run a command line in this process."""
-    return _call
+    return run_command
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +56,11 @@ def write_table() -> Callable[..., Path]:
 def example(tmp_path_factory: pytest.TempPathFactory, write_table: Callable[..., Path]) -> Example:
     folder = tmp_path_factory.mktemp("example")
     found = Example(write_table(folder / "table.csv"), folder / "data.zarr", folder / "model.zarr")
-    made = _call(
+    made = run_command(
         "ingest", found.table, "--out", found.data, "--target", "outcome", "--categorical", "colour",
         "--ordinal", "size=small,medium,large",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    fitted = _call("fit", found.data, "--out", found.model, "--batches", 2, "--candidates", 40)
+    fitted = run_command("fit", found.data, "--out", found.model, "--batches", 2, "--candidates", 40)
     assert fitted.exit_code == 0, fitted.output
     return found

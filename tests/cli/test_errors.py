@@ -15,17 +15,19 @@ def _exit_code(error: BaseException, debug: bool = False) -> int:
     return caught.value.exit_code
 
 
-@pytest.mark.parametrize("error", [InputError("Seen.", "Do this."), ClusterError("Seen.", "Do this.")])
+@pytest.mark.parametrize(
+    "error", [InputError("bad-value", "Seen.", "Do this."), ClusterError("bad-value", "Seen.", "Do this.")]
+)
 def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(error) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "Error: Seen.\nDo this.\n")
+    assert (out, err) == ("", "Error: Seen. [bad-value]\nDo this.\n")
 
 
 def test_reported__wrong_use_has_a_code_of_its_own() -> None:
-    assert _exit_code(WrongUseError("Seen.", "Do this.")) == 2
+    assert _exit_code(WrongUseError("bad-value", "Seen.", "Do this.")) == 2
     with pytest.raises(WrongUseError, match="Do this"), wrong_use():
-        raise InputError("Seen.", "Do this.")
+        raise InputError("bad-value", "Seen.", "Do this.")
 
 
 def test_reported__unexpected_errors_advise_debug(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +38,7 @@ def test_reported__unexpected_errors_advise_debug(capsys: pytest.CaptureFixture[
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), InputError("Seen.", "Do this.")])
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), InputError("bad-value", "Seen.", "Do this.")])
 def test_reported__debug_shows_the_traceback(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(error, debug=True) == 1
     assert "Traceback" in capsys.readouterr().err
@@ -54,5 +56,5 @@ def test_reported__leaves_the_end_of_a_pipe_to_the_framework(capsys: pytest.Capt
 
 
 def test_reported__text_from_outside_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _exit_code(InputError("Column \x1b[2J.", "Do this.")) == 1
+    assert _exit_code(InputError("bad-value", "Column \x1b[2J.", "Do this.")) == 1
     assert "\x1b" not in capsys.readouterr().err

@@ -137,7 +137,7 @@ def test_follow__looks_again_when_the_version_is_gone(registry: Path) -> None:
         seen.append(place)
         if len(seen) == 1:  # meanwhile the champion moves back, and the version is removed
             write(registry, RegistryState(2, {1: FIRST}, {"champion": 1}))
-            raise StorageError("It is gone.", "Look.")
+            raise StorageError("bad-value", "It is gone.", "Look.")
         return place
 
     assert follow("models@champion", read) == resolve("models@1")
@@ -147,7 +147,7 @@ def test_follow__looks_again_when_the_version_is_gone(registry: Path) -> None:
 def test_follow__says_that_the_version_was_removed_meanwhile(registry: Path) -> None:
     def read(place: str) -> str:
         write(registry, RegistryState(2, {1: FIRST}, {"champion": 1}))
-        raise StorageError("It is gone.", "Look.")
+        raise StorageError("bad-value", "It is gone.", "Look.")
 
     with pytest.raises(InputError, match="Version 2 .* was removed"):
         follow("models@2", read)
@@ -155,7 +155,7 @@ def test_follow__says_that_the_version_was_removed_meanwhile(registry: Path) -> 
 
 def test_follow__leaves_errors_of_what_stays_as_they_are(registry: Path) -> None:
     def read(place: str) -> str:
-        raise StorageError("It is broken.", "Mend it.")
+        raise StorageError("bad-value", "It is broken.", "Mend it.")
 
     Path(resolve("models@champion")).mkdir(parents=True)
     for place in ("models@champion", "elsewhere.zarr"):

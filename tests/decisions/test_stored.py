@@ -224,7 +224,7 @@ def test_decide_stored__that_fails_leaves_what_was_there(
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     def torn(*arguments: object) -> None:
-        raise StorageError("The disk was full.", "Free some space.")
+        raise StorageError("bad-value", "The disk was full.", "Free some space.")
 
     monkeypatch.setattr(DecisionFiles if out.endswith("parquet") else ArrayStore, "write", torn)
     with pytest.raises(StorageError, match="Free some space"):

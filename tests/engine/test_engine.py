@@ -252,7 +252,7 @@ def test_reduce__that_fails_leaves_no_task_at_work() -> None:
     def map_slowly(block: Block) -> int:
         if failing.acquire(blocking=False):
             assert other_began.wait(timeout=30)
-            raise InputError("A block is bad.", "Mend it.")
+            raise InputError("bad-value", "A block is bad.", "Mend it.")
         mapped.append(block.number)
         other_began.set()
         time.sleep(0.02)

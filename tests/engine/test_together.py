@@ -189,7 +189,7 @@ def test_run_together__stops_jobs_in_the_middle_of_a_pass(engine: Engine, tmp_pa
 
     def failing(own: Engine) -> None:
         begun.wait()
-        raise InputError("A value is missing.", "Remove the row.")
+        raise InputError("bad-value", "A value is missing.", "Remove the row.")
 
     with pytest.raises(InputError, match="Remove the row"):
         run_together(engine, [long, failing], lambda _: (), company="side by side", most=2)

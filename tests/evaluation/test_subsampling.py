@@ -416,7 +416,7 @@ def test_subsample__that_fails_leaves_what_was_there(
     before = subsample(source, tmp_path / "part", rates={"no": 0.5}, engine=engine_of_one)
 
     def fail(self: KeptRows, start: int, stop: int) -> Arrays:
-        raise StorageError("The disk is gone.", "Find it.")
+        raise StorageError("bad-value", "The disk is gone.", "Find it.")
 
     monkeypatch.setattr(KeptRows, "rows", fail)
     for name, overwrite in (("part", True), ("new", False)):

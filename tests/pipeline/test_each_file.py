@@ -129,7 +129,9 @@ def test_score__what_cannot_be_read_holds_up_no_other(
 
     def read_but_one(path: str) -> str:
         if path.endswith("secret.csv"):
-            raise StorageError(f"{path} cannot be read (Permission denied).", "Check that you may read it.")
+            raise StorageError(
+                "bad-value", f"{path} cannot be read (Permission denied).", "Check that you may read it."
+            )
         return read(path)
 
     monkeypatch.setattr(source_files, "content_digest", read_but_one)

@@ -107,7 +107,7 @@ def _ended(status: Status, message: str = "") -> RunEnded:
 
 
 def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
-    error = InputError("There is no column y.", "Name another.")
+    error = InputError("bad-value", "There is no column y.", "Name another.")
     complaints = _tell(
         Notify(server.url()),
         StepFresh(StepIdentity(1, "data", "ingest")),
@@ -187,7 +187,7 @@ def test_webhook__a_second_run_does_not_remember_the_first(server: Server) -> No
 
 
 def test_webhook__slack_gets_a_text_that_cannot_call_people(server: Server) -> None:
-    events = (StepFailed(StepIdentity(1, "<!channel>", "fit"), 1.0, InputError("a & b.", "Do.")),)
+    events = (StepFailed(StepIdentity(1, "<!channel>", "fit"), 1.0, InputError("bad-value", "a & b.", "Do.")),)
     assert _tell(Notify(server.url(), format="slack"), *events, _ended("failed", "a & b. <@U1> s3://k:word@b")) == []
     (body,) = server.bodies
     assert body == {

@@ -67,7 +67,7 @@ def test_log__each_event_is_a_line_that_names_its_run() -> None:
         StepStarted(STEP, "predict, a into b", "a file is new"),
         StepDone(STEP, 1.23456, PredictionsWritten("out.parquet", 70, 2)),
         GateRefused(StepIdentity(3, "gate-3", "gate"), ("drift.largest is 0.4, above 0.25",), stops=False),
-        StepFailed(STEP, 0.5, InputError("There is no column y.", "Name another.")),
+        StepFailed(STEP, 0.5, InputError("bad-value", "There is no column y.", "Name another.")),
         _ended("failed", "There is no column y."),
     )
     assert {(record["pipeline"], record["run"]) for record in records} == {("score.yaml", "run-1")}
@@ -171,7 +171,7 @@ def test_log__any_names_and_numbers_are_one_line_of_strict_json(name: str, messa
 
 
 def test_log__what_a_failed_step_did_nevertheless() -> None:
-    failed = InputError("There is no column y.", "Name another.")
+    failed = InputError("bad-value", "There is no column y.", "Name another.")
     (record,) = _logged(StepFailed(STEP, 0.5, failed, PredictionsWritten("out.parquet", 70, 2)))
     assert (record["level"], record["error"], record["result"]["rows"]) == ("error", "InputError", 70)
 

@@ -173,7 +173,7 @@ def test_metrics__a_fresh_run_gives_what_is_recorded_and_the_durations_of_the_ru
 def test_metrics__a_failure_keeps_the_time_of_the_last_success_and_the_figures(tmp_path: Path) -> None:
     path = tmp_path / "score.prom"
     before = _run(path, "done", WHOLE)
-    failed = (StepFresh(PREDICT), StepFailed(JUDGE, 1.5, InputError("No.", "Yes.")))
+    failed = (StepFresh(PREDICT), StepFailed(JUDGE, 1.5, InputError("bad-value", "No.", "Yes.")))
     found = _run(path, "failed", failed, hours=2)
     assert found == before | {
         ("run_status", "done"): 0,
@@ -192,7 +192,7 @@ def test_metrics__a_failure_keeps_the_time_of_the_last_success_and_the_figures(t
 
 def test_metrics__what_a_failed_step_did_nevertheless(tmp_path: Path) -> None:
     described = {"kind": "scored files", "rows": 30, "files": 3, "repeated": 0, "waiting": 0, "failed": 1, "changed": 0}
-    failed = StepFailed(PREDICT, 1.5, InputError("No.", "Yes."), Described("", 0, 0, described=described))
+    failed = StepFailed(PREDICT, 1.5, InputError("bad-value", "No.", "Yes."), Described("", 0, 0, described=described))
     found = _run(tmp_path / "score.prom", "failed", [failed])
     assert found["step_failed", "scoring"] == 1
     assert found["step_rows", "scoring"] == 30

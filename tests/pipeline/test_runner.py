@@ -50,7 +50,7 @@ class Copies:
         assert step.out is not None
         out = self.folder / step.out
         if out.exists() and not step.overwrite:
-            raise OutputExistsError(f"{out} exists already.", "Choose another place.")
+            raise OutputExistsError("bad-value", f"{out} exists already.", "Choose another place.")
         self.kill("before")
         reads = [step.data] if step.model is None else [step.data, step.model]
         out.write_text(f"{Path(step.out).name}({','.join((self.folder / name).read_text() for name in reads)})")
@@ -244,7 +244,7 @@ def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> 
     (tmp_path / "a").write_text("1")
 
     def fail(moment: str) -> None:
-        raise InputError("A line is damaged.", "Mend it.")
+        raise InputError("bad-value", "A line is damaged.", "Mend it.")
 
     work.kill = fail
     with pytest.raises(InputError, match="Mend it"):
@@ -263,7 +263,7 @@ def test_run__what_a_failed_step_left_is_its_own(tmp_path: Path) -> None:
 
     def fail(moment: str) -> None:
         if moment == "after":
-            raise InputError("It ended badly.", "Try again.")
+            raise InputError("bad-value", "It ended badly.", "Try again.")
 
     work.kill = fail
     with pytest.raises(InputError, match="Try again"):

@@ -116,7 +116,7 @@ def test_append__that_failed_is_no_killed_one(engine: Engine, tmp_path: Path) ->
 
     def fail(step: Step) -> Any:
         if isinstance(step, IngestStep) and step.append:
-            raise ProtodaskError("The disk was full.", "Free some space.")
+            raise ProtodaskError("bad-value", "The disk was full.", "Free some space.")
         return perform(step, engine)
 
     with pytest.raises(ProtodaskError, match="Free some space"):
@@ -231,7 +231,7 @@ def test_failure__tells_what_was_done_nevertheless(tmp_path: Path) -> None:
     left = FilesScored("scores.parquet", (), ("again.csv",), (), (), (), 0)
 
     def fail(step: Step) -> Any:
-        error = FilesFailedError("1 file cannot be scored: b.csv.", "Mend it.")
+        error = FilesFailedError("bad-value", "1 file cannot be scored: b.csv.", "Mend it.")
         error.result = left
         raise error
 

@@ -6,15 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
-
-from protodask.cli import app
+from support.commands import run_command
 
 PIPELINE = Path(__file__).parents[2] / "pipelines" / "monitor.yaml"
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner(env={"COLUMNS": "300"}).invoke(app, list(map(str, arguments)))
 
 
 def write(path: Path, seed: int, n_rows: int = 600, shift: float = 0.0) -> Path:
@@ -29,13 +23,13 @@ def write(path: Path, seed: int, n_rows: int = 600, shift: float = 0.0) -> Path:
 def test_monitor__says_no_once_the_stream_has_shifted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     training, held_out = write(tmp_path / "training.csv", 1), write(tmp_path / "held-out.csv", 2, 1500)
-    assert call("ingest", training, "--target", "outcome", "--out", "training.zarr").exit_code == 0
-    assert call("fit", "training.zarr", "--out", "model.zarr", "--candidates", 50).exit_code == 0
-    assert call("monitor", "model.zarr", held_out, "--out", "profile.json").exit_code == 0
+    assert run_command("ingest", training, "--target", "outcome", "--out", "training.zarr").exit_code == 0
+    assert run_command("fit", "training.zarr", "--out", "model.zarr", "--candidates", 50).exit_code == 0
+    assert run_command("monitor", "model.zarr", held_out, "--out", "profile.json").exit_code == 0
 
     def run(shift: float, seed: int) -> tuple[int, dict[str, Any]]:
         write(tmp_path / "new.csv", seed, shift=shift)
-        done = call("run", PIPELINE, "--set", "data=new.csv", "--json")
+        done = run_command("run", PIPELINE, "--set", "data=new.csv", "--json")
         found: dict[str, Any] = json.loads(done.stdout)
         return done.exit_code, found
 
@@ -43,7 +37,7 @@ def test_monitor__says_no_once_the_stream_has_shifted(tmp_path: Path, monkeypatc
         code, found = run(0.0, seed)
         assert code == 0, found
         assert [entry["status"] for entry in found["steps"]] == ["done", "done"]
-    assert call("run", PIPELINE, "--set", "data=new.csv", "--json").stdout.count('"fresh"') == 3
+    assert run_command("run", PIPELINE, "--set", "data=new.csv", "--json").stdout.count('"fresh"') == 3
     code, found = run(0.5, 5)
     assert code == 3
     assert any("'drift.largest' is" in reason for reason in found["reasons"])

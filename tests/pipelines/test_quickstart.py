@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from support.commands import run_command
+from typer.testing import Result
 
-from protodask.cli import app
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.runner import check_pipeline
 
@@ -19,7 +19,7 @@ PRODUCTS = {"training.zarr", "held-out.zarr", "model.zarr", "scores.json", "pred
 
 
 def _run(*options: str) -> Result:
-    return CliRunner(env={"COLUMNS": "300"}).invoke(app, ["run", str(QUICKSTART), *SMALL, *options])
+    return run_command("run", QUICKSTART, *SMALL, *options)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.name)
@@ -66,13 +66,13 @@ def test_quickstart__wrong_use(
     options: tuple[str, ...], code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["run", str(QUICKSTART), *options])
+    done = run_command("run", QUICKSTART, *options)
     assert done.exit_code == code
     assert remedy in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_run__missing_file(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["run", str(tmp_path / "none.yaml")])
+    done = run_command("run", tmp_path / "none.yaml")
     assert done.exit_code == 1
     assert "There is no file" in done.stderr

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from support.commands import run_command
+from typer.testing import Result
 
-from protodask.cli import app
 from protodask.data import Dataset
 
 FOLDER = Path(__file__).parents[2] / "pipelines"
@@ -41,15 +41,11 @@ class Stream:
 
     def refresh(self, *options: str) -> Result:
         settings = ("--set", "candidates=150", "--set", "lambda_v=0.0003")
-        return call("run", str(REFRESH), *settings, *options)
-
-
-def call(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "300"}).invoke(app, list(arguments))
+        return run_command("run", str(REFRESH), *settings, *options)
 
 
 def _done(*arguments: str) -> Result:
-    done = call(*arguments)
+    done = run_command(*arguments)
     assert done.exit_code == 0, done.output
     return done
 

@@ -15,9 +15,7 @@ from typing import Any, Self
 
 import pytest
 import yaml
-from typer.testing import CliRunner
-
-from protodask.cli import app
+from support.commands import run_command
 
 FOLDER = Path(__file__).parents[2] / "pipelines"
 UNITS = sorted((FOLDER / "systemd").iterdir())
@@ -42,7 +40,7 @@ def _unit(name: str) -> configparser.RawConfigParser:
 def _options_exist(command: list[str]) -> None:
     """The command line knows what is asked of it, up to the file that is not there."""
     assert command[0].rpartition("/")[2] == "protodask"
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, command[1:])
+    done = run_command(*command[1:])
     assert done.exit_code == 1, done.output
     assert "There is no file" in done.output
 

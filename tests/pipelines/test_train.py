@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from support.commands import run_command
+from typer.testing import Result
 
-from protodask.cli import app
 from protodask.registry import Registry
 
 TRAIN = Path(__file__).parents[2] / "pipelines" / "train.yaml"
@@ -22,7 +22,7 @@ def write_rows(path: Path, rows: int, seed: int) -> None:
 
 
 def run(*options: str) -> Result:
-    return CliRunner(env={"COLUMNS": "300"}).invoke(app, ["run", str(TRAIN), "--set", "candidates=60", *options])
+    return run_command("run", TRAIN, "--set", "candidates=60", *options)
 
 
 def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_train__goes_from_a_table_to_the_champion_and_back(tmp_path: Path, monke
     assert version.metrics is not None
     assert version.metrics["accuracy"] > 0.8
     assert version.files.keys() == {"profile"}
-    scored = CliRunner().invoke(app, ["evaluate", "train/models@champion", "history", "--json"])
+    scored = run_command("evaluate", "train/models@champion", "history", "--json")
     assert scored.exit_code == 0, scored.output
     assert json.loads(scored.stdout)["accuracy"] > 0.8
 

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from typer.testing import CliRunner
+from support.commands import run_command
 
 from protodask import FitConfig, SearchConfig, fit, load_model, tune
-from protodask.cli import app
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data.summary import summarize_block
 from protodask.engine import Block, Engine, array_source
@@ -269,7 +268,7 @@ def test_plan__is_that_of_the_same_rows_and_bytes(heavy: Dataset, plain: Dataset
 @pytest.fixture
 def call(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def call(*arguments: object) -> dict[str, Any]:
-        done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+        done = run_command(*arguments, "--json")
         assert done.exit_code == 0, done.output
         assert "largest weight" not in done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -301,7 +300,7 @@ def test_pipeline__leaves_weights_aside(heavy: Dataset, plain: Dataset, tmp_path
     model = tmp_path / "model.zarr"
     step = {"data": heavy.path, "out": str(model), "candidates": 20, "tolerance": 1e-3, "weighted": False}
     (tmp_path / "pipeline.yaml").write_text(json.dumps({"steps": [{"fit": step}]}))
-    done = CliRunner().invoke(app, ["run", str(tmp_path / "pipeline.yaml")])
+    done = run_command("run", tmp_path / "pipeline.yaml")
     assert done.exit_code == 0, done.output
     config = FitConfig(n_candidates=20, tolerance=1e-3)
     assert model_fingerprint(load_model(model)) == model_fingerprint(fit(plain, config).model)

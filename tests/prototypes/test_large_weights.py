@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
+from support.commands import run_command
 
 from protodask import FitConfig, PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, fit, tune
-from protodask.cli import app
 from protodask.data import Column, Dataset, summarize, write_dataset
 from protodask.data.checksums import hash_json
 from protodask.data.metadata import from_attributes, to_attributes
@@ -91,7 +90,7 @@ def test_commands__say_it_in_a_line(tmp_path: Path) -> None:
     options = ["--candidates", "20", "--tolerance", "1e-2"]
     for command in (["fit"], ["tune", "--trials", "2", "--max-batches", "1", "--folds", "2"]):
         out = str(tmp_path / f"{command[0]}.zarr")
-        done = CliRunner().invoke(app, [command[0], data.path, "--out", out, *command[1:], *options])
+        done = run_command(command[0], data.path, "--out", out, *command[1:], *options)
         assert done.exit_code == 0, done.output
         assert done.stderr.count("Warning: The largest weight of a row is 1000") == 1
 

@@ -143,7 +143,7 @@ class TornSource:
 
     def read(self, number: int) -> Block:
         if number == self.layout.n_blocks - 1:
-            raise InputError("The last block holds a missing value.", "Remove the row.")
+            raise InputError("bad-value", "The last block holds a missing value.", "Remove the row.")
         start, stop = self.layout.bounds(number)
         return Block(number, start, {"features": np.zeros((stop - start, 4))})
 

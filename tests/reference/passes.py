@@ -85,7 +85,7 @@ def double_values(block: Block, name: str) -> dict[str, Floats]:
 
 def refuse_block(block: Block, number: int) -> float:
     if block.number == number:
-        raise InputError(f"Block {number} holds a missing value.", "Remove the row.")
+        raise InputError("bad-value", f"Block {number} holds a missing value.", "Remove the row.")
     return 0.0
 
 

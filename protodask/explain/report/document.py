@@ -110,7 +110,9 @@ def require_plots() -> None:
         import matplotlib  # noqa: F401 - asked for before any work is done
     except ImportError as error:
         raise InputError(
-            "Reports need matplotlib, which is not installed.", "Install protodask[report], and repeat."
+            "package-missing",
+            "Reports need matplotlib, which is not installed.",
+            "Install protodask[report], and repeat.",
         ) from error
 
 

@@ -150,7 +150,7 @@ def row_statistics(
     engine.forget(source)
     if found.sums.weight > 0 and math.isfinite(found.sums.weight):
         return found
-    raise InputError("No row has a positive weight.", "Report on rows of positive weight.")
+    raise InputError("no-rows", "No row has a positive weight.", "Report on rows of positive weight.")
 
 
 @dataclass(frozen=True)
