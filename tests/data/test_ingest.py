@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -61,9 +62,16 @@ def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest_frames, "PARQUET_PARTITION_BYTES", "1KiB")
 
 
-@pytest.fixture
-def expected(engine: Engine, tmp_path: Path) -> Dataset:
-    return ingest(make_frame(), tmp_path / "expected", engine=engine, **SETTINGS)
+@pytest.fixture(scope="module")
+def expected(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """What every test reads and none writes to."""
+    return ingest(make_frame(), tmp_path_factory.mktemp("expected") / "d.zarr", engine=engine, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def client(start_cluster: Callable[[int], LocalCluster]) -> Iterator[Client]:
+    with Client(start_cluster(2)) as connected:
+        yield connected
 
 
 def test_ingest__encodes_as_said(expected: Dataset, all_rows: Callable[[Dataset], Arrays]) -> None:
@@ -388,10 +396,11 @@ def test_ingest__keeps_constant_columns_with_a_note(engine: Engine, tmp_path: Pa
     assert found.summary.scale[1] == 1
 
 
-def test_ingest__needs_the_place_to_be_free(expected: Dataset, engine: Engine) -> None:
+def test_ingest__needs_the_place_to_be_free(engine: Engine, tmp_path: Path) -> None:
+    ingest(make_frame(50), tmp_path / "d", engine=engine, **SETTINGS)
     with pytest.raises(OutputExistsError, match="--overwrite"):
-        ingest(make_frame(), expected.path, engine=engine, **SETTINGS)
-    assert ingest(make_frame(90), expected.path, engine=engine, overwrite=True, **SETTINGS).n_rows == 90
+        ingest(make_frame(50), tmp_path / "d", engine=engine, **SETTINGS)
+    assert ingest(make_frame(90), tmp_path / "d", engine=engine, overwrite=True, **SETTINGS).n_rows == 90
 
 
 def test_ingest__of_missing_or_broken_files(engine: Engine, tmp_path: Path) -> None:
@@ -543,29 +552,24 @@ def test_ingest_arrays__takes_whatever_an_estimator_is_given(engine: Engine, tmp
 
 
 def test_ingest__on_workers_is_the_same(
-    start_cluster: Callable[[int], Any], expected: Dataset, engine: Engine, tmp_path: Path
+    client: Client, expected: Dataset, tmp_path: Path
 ) -> None:
-    from distributed import Client
-
     make_frame().to_csv(tmp_path / "t.csv", index=False)
-    with Client(start_cluster(2)) as client:
-        from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
-        from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
-        assert from_file.key == from_memory.key == expected.key
-        assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
-        frame = make_frame()
-        frame.loc[321, "length"] = np.nan
-        frame.to_csv(tmp_path / "bad.csv", index=False)
-        with pytest.raises(InputError, match="'length' has a missing or infinite value in row 321"):
-            ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
+    from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
+    from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
+    assert from_file.key == from_memory.key == expected.key
+    assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
+    frame = make_frame()
+    frame.loc[321, "length"] = np.nan
+    frame.to_csv(tmp_path / "bad.csv", index=False)
+    with pytest.raises(InputError, match="'length' has a missing or infinite value in row 321"):
+        ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
     assert not (tmp_path / "bad").exists()
 
 
 def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
-    start_cluster: Callable[[int], Any], engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distributed import Client
-
     from protodask.engine.cluster import ClusterScheduler
 
     features = np.random.default_rng(0).standard_normal((300, 2))
@@ -577,30 +581,24 @@ def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
         raise AssertionError("rows went through this process")
 
     monkeypatch.setattr(ClusterScheduler, "_ship", ship)
-    with Client(start_cluster(1)) as client:
-        found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
+    found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
     assert found.key == whole.key
 
 
-def test_ingest__refuses_what_was_persisted_on_a_cluster(start_cluster: Callable[[int], Any], tmp_path: Path) -> None:
-    from distributed import Client
-
+def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 2))
     labels = (features[:, 0] > 0).astype(int)
     frame = dask.dataframe.from_pandas(pd.DataFrame({"a": features[:, 0], "y": labels}), npartitions=2)
-    with Client(start_cluster(1)) as client:
-        lazy = dask.array.from_array(features, chunks=(30, 2))
-        kept, table = lazy.persist(), frame.persist()
-        sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
-        for source in sources:
-            for engine in (None, client):
-                with pytest.raises(
-                    InputError, match=r"persisted on a cluster.* from before persist\(\).*Parquet or Zarr"
-                ):
-                    ingest(source, tmp_path / "d", engine=engine)
-        for rows in (table, table.rename(columns={"a": "b"})):
-            with pytest.raises(InputError, match=r"from before persist\(\)"):
-                ingest(rows, tmp_path / "d", target="y", engine=client)
+    lazy = dask.array.from_array(features, chunks=(30, 2))
+    kept, table = lazy.persist(), frame.persist()
+    sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
+    for source in sources:
+        for engine in (None, client):
+            with pytest.raises(InputError, match=r"persisted on a cluster.* from before persist\(\).*Parquet or Zarr"):
+                ingest(source, tmp_path / "d", engine=engine)
+    for rows in (table, table.rename(columns={"a": "b"})):
+        with pytest.raises(InputError, match=r"from before persist\(\)"):
+            ingest(rows, tmp_path / "d", target="y", engine=client)
     assert os.listdir(tmp_path) == []
 
 

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fsspec
 import numpy as np
 import pytest
 import zarr
@@ -66,13 +68,24 @@ def bucket(server: str, request: pytest.FixtureRequest) -> str:
     return f"s3://{name}"
 
 
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
+def root(request: pytest.FixtureRequest) -> str:
+    """The URL of a new place in an object store: in memory by default, since each request to S3 takes milliseconds."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("bucket"))
+    return f"memory://{uuid.uuid4().hex}"
+
+
 def keys(url: str) -> list[str]:
-    """Everything in a bucket, asked of the server itself."""
+    """Everything below a URL, asked of the store itself."""
+    if url.startswith("memory://"):
+        found: list[str] = fsspec.filesystem("memory").find(url.removeprefix("memory:/"))
+        return found
     import boto3
 
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    found = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
-    return [entry["Key"] for entry in found.get("Contents", [])]
+    listed = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
+    return [entry["Key"] for entry in listed.get("Contents", [])]
 
 
 def generations(url: str) -> set[str]:
@@ -154,9 +167,9 @@ def test_cluster__reads_and_writes_an_object_store(
 
 
 def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
-    bucket: str, make_arrays: Make, write: Write, engine: Engine, all_rows: Callable[[Dataset], Arrays]
+    root: str, make_arrays: Make, write: Write, engine: Engine, all_rows: Callable[[Dataset], Arrays]
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
     before = write(make_arrays(12), url, block_rows=8)
 
     class Watched:
@@ -200,7 +213,7 @@ ingest(sys.argv[1], sys.argv[2], target="target", block_rows=8, overwrite=True)
 """
 
 
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("existing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     existing: bool, bucket: str, make_arrays: Make, write: Write, engine: Engine, tmp_path: Path
 ) -> None:
@@ -225,10 +238,21 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     assert {key.split("/")[1] for key in keys(url)} == {"zarr.json", name}
 
 
+def test_write__where_one_that_was_killed_left_a_generation(root: str, make_arrays: Make, write: Write) -> None:
+    url = f"{root}/d.zarr"
+    for left in ("zarr.json", "features/c/0/0"):
+        write_object(f"{url}/generation-0123456789abcdef", left, b"{}")
+    with pytest.raises(FormatError, match="not a protodask dataset"):
+        Dataset.open(url)
+    assert write(make_arrays(9), url).n_rows == 9
+    assert len(generations(url)) == 1
+    assert not [key for key in keys(root) if "generation-0123456789abcdef" in key]
+
+
 def test_writer__that_another_one_overtook_fails_and_says_so(
-    bucket: str, make_arrays: Make, write: Write, engine: Engine
+    root: str, make_arrays: Make, write: Write, engine: Engine
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
 
     class Overtaken:
         inner = array_source(make_arrays(64), 8)
@@ -247,9 +271,9 @@ def test_writer__that_another_one_overtook_fails_and_says_so(
 
 
 def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
+    root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
     overtaken = generations_module.new_generation(url, "some format")
     place = overtaken.__enter__()
     for name in ("a", "zarr.json", "z"):
@@ -272,8 +296,8 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
 
 
-def test_open__of_a_place_whose_generation_was_lost(bucket: str, make_arrays: Make, write: Write) -> None:
-    url = f"{bucket}/d.zarr"
+def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make, write: Write) -> None:
+    url = f"{root}/d.zarr"
     write(make_arrays(30), url)
     for name in generations(url):
         delete_below(url, name)
@@ -286,20 +310,20 @@ def test_open__of_a_place_whose_generation_was_lost(bucket: str, make_arrays: Ma
 
 @pytest.mark.parametrize("name", ["../other.zarr", "generation-../../x", "generation-0", 7, None, ["a"]])
 def test_open__does_not_follow_a_generation_that_leads_elsewhere(
-    name: object, bucket: str, make_arrays: Make, write: Write
+    name: object, root: str, make_arrays: Make, write: Write
 ) -> None:
-    write(make_arrays(30), f"{bucket}/other.zarr")
+    write(make_arrays(30), f"{root}/other.zarr")
     attributes = {"format": "protodask-dataset", "generation": name}
-    root = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    write_object(f"{bucket}/d.zarr", "zarr.json", json.dumps(root).encode())
+    record = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    write_object(f"{root}/d.zarr", "zarr.json", json.dumps(record).encode())
     with pytest.raises(FormatError):
-        Dataset.open(f"{bucket}/d.zarr")
+        Dataset.open(f"{root}/d.zarr")
 
 
 def test_write__refused_after_a_kill_still_removes_what_was_replaced(
-    bucket: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
+    root: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
     write(make_arrays(30), url)
     with monkeypatch.context() as patch:  # as if killed when the new generation had come to count
         patch.setattr(generations_module, "_remove_others", lambda path, kept: None)
@@ -315,16 +339,16 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
     assert len(generations(url)) == 1
 
 
-def test_write__that_fails_leaves_no_generation(bucket: str, make_arrays: Make, write: Write) -> None:
+def test_write__that_fails_leaves_no_generation(root: str, make_arrays: Make, write: Write) -> None:
     arrays = make_arrays(64)
     arrays["target"][60] = 3
     with pytest.raises(InputError, match="illegal target code"):
-        write(arrays, f"{bucket}/d.zarr", block_rows=8)
-    assert keys(bucket) == []
+        write(arrays, f"{root}/d.zarr", block_rows=8)
+    assert keys(root) == []
 
 
-def test_append__removes_what_one_that_was_killed_left(bucket: str, make_arrays: Make, write: Write) -> None:
-    url = f"{bucket}/d.zarr"
+def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: Make, write: Write) -> None:
+    url = f"{root}/d.zarr"
     dataset = write(make_arrays(50), url, block_rows=16)
     for stray in ("features/c/9/0", "target/c/4", "weight/c/900"):
         write_object(dataset.place, stray, b"left behind")
@@ -399,11 +423,11 @@ def test_ingest__takes_what_is_new_from_and_into_a_store(bucket: str, table: str
 
 
 def test_ingest__of_what_is_new_that_ends_before_the_commit_leaves_nothing_that_counts(
-    bucket: str, table: str, monkeypatch: pytest.MonkeyPatch
+    root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from protodask.data import writer
 
-    data = f"{bucket}/data.zarr"
+    data = f"{root}/data.zarr"
     ingest(table, data, target="kind", new=True)
     Path(table).write_text(Path(table).read_text() + "0.5,0.5,yes\n")
 
