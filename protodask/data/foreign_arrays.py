@@ -63,13 +63,14 @@ def check_metadata_files(path: str, name: str = "") -> None:
     if "://" in path:
         return
     for file in METADATA_FILES:
+        inner = f"{name}/{file}" if name else file
         try:
-            size = file_status(path, f"{name}/{file}" if name else file).st_size
+            size = file_status(path, inner).st_size
         except (FileNotFoundError, NotADirectoryError):
             continue
         if size > MAX_JSON_BYTES:
             raise FormatError(
-                "over-limit", f"{path}/{name}/{file} has {size} bytes.", f"No file of its kind is so large. {RESTORE}"
+                "over-limit", f"{path}/{inner} has {size} bytes.", f"No file of its kind is so large. {RESTORE}"
             )
 
 

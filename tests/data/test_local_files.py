@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 
 from protodask.data import local_files as local_files_module
 from protodask.data.growing import commit
@@ -151,7 +152,7 @@ def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         sweep(place)
         with (
-            pytest.raises(StorageError, match=r"Someone else is writing to .* wait for the other one"),
+            refused("written-by-another", "Someone else", kind=StorageError),
             sole_writer(place),
         ):
             pass
@@ -185,7 +186,7 @@ def test_sole_writer__in_a_folder_that_may_not_be_written_says_which(
 
     monkeypatch.setattr(os, "open", fail)
     with (
-        pytest.raises(StorageError, match=f"Locking .* failed .* Make the folder {tmp_path} writable"),
+        refused("unwritable", f"Locking {tmp_path / 'd'}", tmp_path, kind=StorageError),
         sole_writer(str(tmp_path / "d")),
     ):
         pass
@@ -259,5 +260,8 @@ def test_replace_file__sweeps_and_keeps_the_link(tmp_path: Path) -> None:
     assert (tmp_path / "real.json").read_text() == "new"
     assert (tmp_path / "link.json").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["link.json", "real.json"]
-    with sole_writer(str(tmp_path / "real.json")), pytest.raises(StorageError, match="wait for the other one"):
+    with (
+        sole_writer(str(tmp_path / "real.json")),
+        refused("written-by-another", tmp_path / "real.json", kind=StorageError),
+    ):
         replace_file(str(tmp_path / "link.json"), "newer")

@@ -17,6 +17,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 from moto.server import ThreadedMotoServer
+from support.errors import refused
 from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
@@ -28,7 +29,7 @@ from protodask.data.generations import GENERATION
 from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
 from protodask.engine import Arrays, Engine, array_source
-from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
 
@@ -99,7 +100,7 @@ def run(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def refused(*arguments: str) -> str:
+def fails(*arguments: str) -> str:
     outcome = CliRunner().invoke(app, [*arguments])
     assert outcome.exit_code == 1, outcome.output
     return outcome.stderr
@@ -124,11 +125,11 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
         run("ingest", table, "--target", "kind", "--out", data)
         run("ingest", table, "--out", data, "--append")
         assert run("info", data)["rows"] == 240
-        assert "--overwrite" in refused("ingest", table, "--target", "kind", "--out", data)
+        assert "--overwrite" in fails("ingest", table, "--target", "kind", "--out", data)
         run("fit", data, "--out", model, "--run-dir", run_dir, "--candidates", "40", "--max-iterations", "5")
         run("predict", model, data, "--out", scores)
         assert run("info", scores)["rows"] == 240
-        assert "--overwrite" in refused("predict", model, data, "--out", scores)
+        assert "--overwrite" in fails("predict", model, data, "--out", scores)
         run("predict", model, data, "--out", scores, "--overwrite")
         run("evaluate", model, data)
         fingerprints[place] = (run("info", data)["fingerprint"], run("info", model)["fingerprint"])
@@ -191,7 +192,7 @@ def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
     assert set(Watched.seen) == {(before.key, 12)}
     assert len(Watched.seen) >= 4
     assert Dataset.open(url).key == after.key != before.key
-    with pytest.raises(StorageError, match="was replaced or removed .* Repeat what you did"):
+    with refused("changed-meanwhile", url, kind=StorageError):
         before.read(0)
     assert len(generations(url)) == 1
 
@@ -229,7 +230,7 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     if existing:
         assert Dataset.open(url).n_rows == 9
     else:
-        with pytest.raises(FormatError, match="not a protodask dataset"):
+        with refused("wrong-kind", url, kind=FormatError):
             Dataset.open(url)
     rows = str(tmp_path / "rows.npz")
     again = ingest(rows, url, target="target", block_rows=8, overwrite=existing, engine=engine)
@@ -242,7 +243,7 @@ def test_write__where_one_that_was_killed_left_a_generation(root: str, make_arra
     url = f"{root}/d.zarr"
     for left in ("zarr.json", "features/c/0/0"):
         write_object(f"{url}/generation-0123456789abcdef", left, b"{}")
-    with pytest.raises(FormatError, match="not a protodask dataset"):
+    with refused("wrong-kind", url, kind=FormatError):
         Dataset.open(url)
     assert write(make_arrays(9), url).n_rows == 9
     assert len(generations(url)) == 1
@@ -264,7 +265,7 @@ def test_writer__that_another_one_overtook_fails_and_says_so(
             return self.inner.read(number)
 
     columns = (Column("a"), Column("b"), Column("c"))
-    with pytest.raises(StorageError, match="is gone while it was being written|one at a time"):
+    with refused("changed-meanwhile", kind=StorageError):
         write_dataset(Overtaken(), url, classes=("p", "q", "r"), columns=columns, engine=engine, block_rows=8)
     assert Dataset.open(url).n_rows == 30
     assert len(generations(url)) == 1
@@ -283,7 +284,7 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     def publish_meanwhile(path: str, name: str) -> None:
         if name == place.rpartition("/")[2] and not failures:  # the removal of all of it begins
             failures.append("none")
-            with pytest.raises(StorageError, match="one at a time") as caught:
+            with refused("written-by-another", url, kind=StorageError) as caught:
                 overtaken.__exit__(None, None, None)
             failures.append(str(caught.value))
         delete_below(path, name)
@@ -301,9 +302,9 @@ def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make
     write(make_arrays(30), url)
     for name in generations(url):
         delete_below(url, name)
-    with pytest.raises(FormatError, match="Ingest the data again"):
+    with refused("damaged", url, kind=FormatError):
         Dataset.open(url)
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", url, kind=OutputExistsError):
         write(make_arrays(30), url)
     assert write(make_arrays(30), url, overwrite=True).n_rows == 30
 
@@ -316,7 +317,7 @@ def test_open__does_not_follow_a_generation_that_leads_elsewhere(
     attributes = {"format": "protodask-dataset", "generation": name}
     record = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     write_object(f"{root}/d.zarr", "zarr.json", json.dumps(record).encode())
-    with pytest.raises(FormatError):
+    with refused("damaged", f"{root}/d.zarr", kind=FormatError):
         Dataset.open(f"{root}/d.zarr")
 
 
@@ -330,7 +331,7 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
         write(make_arrays(40), url, overwrite=True)
     assert len(generations(url)) == 2
     write_object(f"{url}/generation-0123456789abcdef", "zarr.json", b"perhaps somebody is writing this")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", url, kind=OutputExistsError):
         write(make_arrays(50), url)
     assert len(generations(url)) == 2
     assert Dataset.open(url).n_rows == 40
@@ -342,7 +343,7 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
 def test_write__that_fails_leaves_no_generation(root: str, make_arrays: Make, write: Write) -> None:
     arrays = make_arrays(64)
     arrays["target"][60] = 3
-    with pytest.raises(InputError, match="illegal target code"):
+    with refused("bad-value", "target code", "Row 60"):
         write(arrays, f"{root}/d.zarr", block_rows=8)
     assert keys(root) == []
 
@@ -370,21 +371,21 @@ def test_open__of_a_server_that_cannot_be_reached(
 
     dataset = write(make_arrays(30), f"{bucket}/d.zarr")
     monkeypatch.setattr(FsspecStore, "get", fail)
-    with pytest.raises(StorageError, match="Could not connect .* credentials in the environment"):
+    with refused("unreadable", dataset.path, "http://nowhere", "credentials", kind=StorageError):
         Dataset.open(dataset.path)
-    with pytest.raises(StorageError, match="Could not connect"):
+    with refused("unreadable", "http://nowhere", kind=StorageError):
         dataset.read(0)
-    with pytest.raises(StorageError, match="Could not connect"):
+    with refused("unreadable", "http://nowhere", kind=StorageError):
         write(make_arrays(30), dataset.path, overwrite=True)
 
 
 def test_write__to_a_bucket_that_is_not_there(server: str, make_arrays: Make, write: Write) -> None:
-    with pytest.raises(StorageError, match="Check that the place exists"):
+    with refused("unwritable", "s3://no-such-bucket-here/d.zarr", kind=StorageError):
         write(make_arrays(30), "s3://no-such-bucket-here/d.zarr")
 
 
 def test_open__of_an_unknown_kind_of_store() -> None:
-    with pytest.raises(InputError, match="Check the beginning of the URL"):
+    with refused("unsupported", "nowhere://bucket/d.zarr"):
         Dataset.open("nowhere://bucket/d.zarr")
 
 
