@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.errors import refused
+from support.errors import check_error, refused
 
 from protodask.data import Column, MatrixTable, encode_features, encode_labels
 from protodask.data.encoding import (
@@ -152,8 +152,7 @@ def test_encode_features__can_leave_unseen_categories_out() -> None:
     out, problem = encode(table, column)
     assert problem is not None
     assert problem.row == 1
-    with refused("bad-value", "colour", "green", "row 1", "unseen='zero'"):
-        raise problem.error()
+    check_error(problem.error(), "bad-value", "colour", "green", "row 1", "unseen='zero'")
     out, problem = encode(table, column, unseen="zero")
     assert problem is None
     np.testing.assert_array_equal(out, [[0, 1], [0, 0], [1, 0]])
@@ -179,8 +178,7 @@ def test_encode_features__says_which_value_comes_first(values: Any, code: Code, 
     if "row 12" in facts:  # on equal rows the column that comes first is named
         _, problem = encode({"a": values}, Column("a"))
     assert problem is not None
-    with refused(code, *facts):
-        raise problem.shifted(10).error()
+    check_error(problem.shifted(10).error(), code, *facts)
 
 
 def test_encode_labels__names_what_is_no_class() -> None:
@@ -188,8 +186,7 @@ def test_encode_labels__names_what_is_no_class() -> None:
     assert (codes.tolist(), codes.dtype.name, problem) == ([1, 0], "int32", None)
     _, problem = encode_labels(objects("a", "z"), ("b", "a"), "y")
     assert problem is not None
-    with refused("bad-value", "'y'", "'z'", "row 1", "classes"):
-        raise problem.error()
+    check_error(problem.error(), "bad-value", "'y'", "'z'", "row 1", "classes")
 
 
 @pytest.mark.parametrize(
@@ -207,8 +204,7 @@ def test_encode_weight_and_inclusion__refuse_what_they_cannot_be(
     encoder: Any, values: Any, code: Code, facts: tuple[str, ...]
 ) -> None:
     _, problem = encoder(np.array(values, dtype=float), "w")
-    with refused(code, *facts):
-        raise problem.error()
+    check_error(problem.error(), code, *facts)
     numbers, problem = encoder(np.array([1, 0.5]), "w")
     assert problem is None
     assert numbers.tolist() == [1, 0.5]
@@ -219,8 +215,7 @@ def test_encode_number__reads_text_that_is_a_number() -> None:
     assert (numbers.tolist(), problem) == ([1, 2, 0.5], None)
     _, problem = encode_number(objects("1", "one"), "w")
     assert problem is not None
-    with refused("bad-value", "one", "row 1"):
-        raise problem.error()
+    check_error(problem.error(), "bad-value", "one", "row 1")
 
 
 def test_check_column_names__names_what_is_missing_and_what_is_new() -> None:
@@ -287,8 +282,7 @@ def test_encode_group__is_the_same_whatever_the_type(values: Any) -> None:
 def test_encode_group__names_the_first_row_without_one(values: Any) -> None:
     problem = encode_group(values, "patient")[1]
     assert problem is not None
-    with refused("bad-value", "patient", "row 1", "missing"):
-        raise problem.error()
+    check_error(problem.error(), "bad-value", "patient", "row 1", "missing")
 
 
 def test_encode_group__takes_whatever_has_a_text() -> None:

@@ -75,10 +75,11 @@ def test_put_in_place__shows_a_reader_the_old_or_the_new(tmp_path: Path) -> None
         pytest.skip("this file system cannot exchange two names")
     assert exchange(str(place), str(other))
     with watched(place) as seen:
-        for number in range(1, 200):
+        number = 0
+        while number < 50 or len(seen) < 10:  # however seldom the other thread has its turn
+            number += 1
             put_in_place(str(make_folder(tmp_path / "aside", str(number))), str(place))
     assert None not in seen
-    assert len(seen) > 1
     assert sorted(os.listdir(tmp_path)) == ["d", "other"]
 
 
@@ -159,7 +160,7 @@ def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
         assert len(leftovers(place)) == 1
         process.stdin.write("die\n")
         process.stdin.flush()
-        assert process.wait(60) == -9
+        assert process.wait(200) == -9
     assert len(leftovers(place)) == 1
     assert os.path.exists(lock_place(place))
     sweep(place)

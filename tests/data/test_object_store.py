@@ -224,7 +224,7 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     if existing:
         write(make_arrays(9), url)
     command = [sys.executable, "-c", KILLED, str(tmp_path / "rows.npz"), url]
-    ended = subprocess.run(command, check=False, timeout=120, capture_output=True)
+    ended = subprocess.run(command, check=False, timeout=200, capture_output=True)
     assert ended.returncode == 9, ended.stderr.decode()
     assert len(generations(url)) == 1 + existing
     if existing:
