@@ -359,11 +359,14 @@ def test_ingest__takes_every_content_once_whatever_happens(
         if what == "arrive":
             put(inbox / f"{first}.csv", rows)
             present[f"{first}.csv"] = second
-        elif what == "rename" and f"{first}.csv" in present:
-            os.replace(inbox / f"{first}.csv", inbox / f"{second}.csv")
-            present[f"{second}.csv"] = present.pop(f"{first}.csv")
-        elif what == "remove" and present.pop(f"{first}.csv", None) is not None:
-            (inbox / f"{first}.csv").unlink()
+        elif what in ("rename", "remove") and present:
+            name = sorted(present)[first % len(present)]
+            content = present.pop(name)
+            if what == "rename":
+                os.replace(inbox / name, inbox / f"{second}.csv")
+                present[f"{second}.csv"] = content
+            else:
+                (inbox / name).unlink()
         elif what == "hand":
             ingest(put(folder / "hand.csv", rows), out, append=True, engine=engine)
             taken += rows
