@@ -574,6 +574,7 @@ def test_ingest_arrays__takes_whatever_an_estimator_is_given(engine: Engine, tmp
         ingest((clash, series), tmp_path / "pair", target="target", engine=engine)
 
 
+@pytest.mark.timeout(600)
 def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_path: Path) -> None:
     make_frame().to_csv(tmp_path / "t.csv", index=False)
     from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)

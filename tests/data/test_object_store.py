@@ -116,6 +116,7 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.timeout(600)
 def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str, tmp_path: Path) -> None:
     places = {"disk": str(tmp_path), "store": f"{bucket}/deep"}
     fingerprints = {}
@@ -146,6 +147,7 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_cluster__reads_and_writes_an_object_store(
     bucket: str, table: str, start_cluster: Callable[[int], LocalCluster], tmp_path: Path
 ) -> None:
@@ -214,6 +216,7 @@ ingest(sys.argv[1], sys.argv[2], target="target", block_rows=8, overwrite=True)
 """
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("existing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     existing: bool, bucket: str, make_arrays: Make, write: Write, engine: Engine, tmp_path: Path
