@@ -23,7 +23,7 @@ def engine() -> Iterator[Engine]:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_arrays() -> Callable[..., Arrays]:
     """Encoded rows of three features and three classes, with weights."""
 
@@ -42,7 +42,7 @@ def make_arrays() -> Callable[..., Arrays]:
 Write = Callable[..., Dataset]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write(engine: Engine) -> Write:
     """Write arrays as a dataset of the columns a, b and c and the classes p, q and r."""
 
@@ -59,7 +59,7 @@ def write(engine: Engine) -> Write:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def all_rows() -> Callable[[Dataset], Arrays]:
     """Everything a dataset holds."""
 

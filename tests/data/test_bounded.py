@@ -11,6 +11,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from support.errors import refused
 
 from protodask.data import bounded as bounded_module
 from protodask.data.bounded import (
@@ -28,7 +29,7 @@ from protodask.data.bounded import (
 )
 from protodask.data.growing import require_writer
 from protodask.data.records import RecordKind, recognize, seal, unseal
-from protodask.errors import FormatError, InputError
+from protodask.errors import FormatError
 
 KIND = RecordKind("thing", "protodask-thing", 2, "Make one.", "Make it again.")
 
@@ -68,7 +69,7 @@ def test_parse__of_what_is_allowed() -> None:
 def test_read__of_a_large_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"{}")
     os.truncate(tmp_path / "a.json", 2**40)
-    with pytest.raises(FormatError, match="more than .* bytes"):
+    with refused("over-limit", tmp_path / "a.json", MAX_JSON_BYTES, kind=FormatError):
         read_json(str(tmp_path), "a.json")
 
 
@@ -77,7 +78,7 @@ def test_read__at_a_url() -> None:
     files.pipe("/bounded/a.json", b'{"a": [1]}')
     files.pipe("/bounded/large.json", b" " * (MAX_JSON_BYTES + 1))
     assert read_json("memory://bounded", "a.json") == {"a": [1]}
-    with pytest.raises(FormatError, match="more than .* bytes"):
+    with refused("over-limit", "memory://bounded/large.json", MAX_JSON_BYTES, kind=FormatError):
         read_json("memory://bounded", "large.json")
     with pytest.raises(FileNotFoundError):
         read_json("memory://bounded", "gone.json")
@@ -93,7 +94,7 @@ def test_read_object__tells_what_is_absent_and_is_bounded(tmp_path: Path, monkey
         assert read_object(root, "a/b") == b"x" * 10
         assert read_object(root, "gone") is None
         assert read_object(root, "a/b/c") is None
-        with pytest.raises(FormatError, match="more than 10 bytes"):
+        with refused("over-limit", "than 10", "10 bytes", f"{root}/large", kind=FormatError):
             read_object(root, "large")
 
 
@@ -113,7 +114,7 @@ def test_append__does_not_wait_at_what_is_no_file(kind: str, tmp_path: Path) -> 
     timer = threading.Timer(5, close)  # ends the wait, should there be one
     timer.start()
     try:
-        with pytest.raises(FormatError, match="not a regular file|symbolic link"):
+        with refused("wrong-kind", place, kind=FormatError):
             require_writer(str(tmp_path / "d"), "token")
     finally:
         timer.cancel()
@@ -139,10 +140,10 @@ def test_open__of_what_is_no_file_of_the_folder(opener: Any, kind: str, tmp_path
     (tmp_path / "precious").write_text("keep")
     (tmp_path / "store").mkdir()
     _place(kind, tmp_path / "store" / "a")
-    with pytest.raises(FormatError, match="not a regular file|symbolic link"):
+    with refused("wrong-kind", tmp_path / "store" / "a", kind=FormatError):
         opener(str(tmp_path / "store"), "a")
     (tmp_path / "store" / "below").symlink_to(tmp_path)
-    with pytest.raises(FormatError, match="symbolic link"):
+    with refused("wrong-kind", tmp_path / "store" / "below", "symbolic link", kind=FormatError):
         opener(str(tmp_path / "store"), "below/precious")
     assert (tmp_path / "precious").read_text() == "keep"
     assert not (tmp_path / "made").exists()
@@ -176,7 +177,7 @@ def test_open_named__follows_links_of_users_but_opens_files_only(tmp_path: Path)
     with open_named(str(tmp_path / "link")) as file:
         assert file.read() == b"text"
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FormatError, match="not a pipe or a device"):
+    with refused("wrong-kind", tmp_path / "pipe", kind=FormatError):
         open_named(str(tmp_path / "pipe"))
 
 
@@ -184,20 +185,20 @@ def test_seal__is_broken_by_any_change() -> None:
     record = seal({"format": KIND.format, "version": 1, "values": [1, 2.5]}, KIND.name)
     unseal(recognize(record, KIND, "here"))
     for change in ({"values": [1, 2]}, {"more": 1}, {"version": 2}, {"checksum": None}):
-        with pytest.raises(FormatError, match="checksum does not match. Make it again"):
+        with refused("damaged", "checksum", "thing here", kind=FormatError):
             unseal(recognize({**record, **change}, KIND, "here"))
-    with pytest.raises(FormatError, match="is not a protodask thing. Make one"):
+    with refused("wrong-kind", "here", "thing", kind=FormatError):
         recognize({**record, "format": "other"}, KIND, "here")
-    with pytest.raises(FormatError, match="version 3.*up to 2. Upgrade"):
+    with refused("newer-format", "version 3", "up to 2", kind=FormatError):
         recognize({**record, "version": 3}, KIND, "here")
 
 
 def test_seal__refuses_what_no_reader_would_take() -> None:
-    with pytest.raises(InputError, match="Use fewer features"):
+    with refused("over-limit", "dataset", "values"):
         seal({"values": [0] * MAX_JSON_ITEMS}, "dataset")
-    with pytest.raises(InputError, match="Use fewer features"):
+    with refused("over-limit", "dataset", "characters"):
         seal({"text": "x" * MAX_JSON_BYTES}, "dataset")
-    with pytest.raises(InputError, match="Bring features and weights to sizes"):
+    with refused("overflow", "dataset"):
         seal({"squares": float("inf")}, "dataset")
 
 
@@ -221,5 +222,5 @@ def test_read_bounded__sets_aside_what_the_file_has_and_no_more(tmp_path: Path) 
         with open_named(str(path)) as file:
             assert read_bounded(file, most, "small") == b"x" * size
     path.write_bytes(b"x" * (2**20 + 6))
-    with open_named(str(path)) as file, pytest.raises(FormatError, match="has more than 1048581 bytes"):
+    with open_named(str(path)) as file, refused("over-limit", "small", 2**20 + 5, kind=FormatError):
         read_bounded(file, 2**20 + 5, "small")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import pickle
 import shutil
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data import dataset as dataset_module
@@ -29,11 +32,19 @@ from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
 
 Make = Callable[..., dict[str, Any]]
+Write = Callable[..., Dataset]
+
+
+@pytest.fixture(scope="module")
+def original(make_arrays: Make, write: Write, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write(make_arrays(100), tmp_path_factory.mktemp("original") / "d.zarr", block_rows=32)
 
 
 @pytest.fixture
-def dataset(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> Dataset:
-    return write(make_arrays(100), tmp_path / "d.zarr", block_rows=32)
+def dataset(original: Dataset, tmp_path: Path) -> Dataset:
+    """A copy that may be changed and damaged."""
+    shutil.copytree(original.path, tmp_path / "d.zarr")
+    return Dataset.open(tmp_path / "d.zarr")
 
 
 def attributes(dataset: Dataset) -> dict[str, Any]:
@@ -103,7 +114,7 @@ def test_read__needs_a_block_and_two_chunks_of_memory(engine: Engine, tmp_path: 
 
 
 def test_fingerprint__is_of_the_content_not_the_place(
-    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, tmp_path: Path
+    make_arrays: Make, write: Write, dataset: Dataset, tmp_path: Path
 ) -> None:
     arrays = make_arrays(100)
     again = write(arrays, tmp_path / "other.zarr", block_rows=32, cut=8)
@@ -131,7 +142,7 @@ def test_fingerprint__tells_statistics_apart_by_their_last_bit(name: str, datase
     assert replace(metadata, summary=summary).fingerprint != dataset.key
 
 
-def test_notes__name_constant_features(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_notes__name_constant_features(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     arrays = make_arrays(50)
     arrays["features"][:, 1] = 7
     dataset = write(arrays, tmp_path / "d", notes=("first",))
@@ -154,7 +165,7 @@ def test_read__names_the_array_and_block_of_a_damaged_chunk(dataset: Dataset, ar
         case "remove":
             chunk.unlink()
     dataset.read(1)
-    with pytest.raises(FormatError, match=rf"'{array}' .* damaged in block 2 .*Ingest the data again"):
+    with refused("damaged", f"'{array}'", "block 2", kind=FormatError):
         dataset.read(2)
 
 
@@ -163,31 +174,31 @@ def test_read__refuses_codes_of_no_class(dataset: Dataset) -> None:
 
     target: Any = zarr.open_group(dataset.path, mode="r+")["target"]
     target[40] = 3
-    with pytest.raises(FormatError, match="codes of no class"):
+    with refused("damaged", "codes of no class", "target", "block 1", kind=FormatError):
         dataset.read(1)
 
 
 def test_open__refuses_what_is_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Check the path"):
+    with refused("not-found", tmp_path / "nowhere", kind=StorageError):
         Dataset.open(tmp_path / "nowhere")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(FormatError, match="not a protodask dataset"):
+    with refused("wrong-kind", tmp_path / "folder", "protodask ingest", kind=FormatError):
         Dataset.open(tmp_path / "folder")
     (tmp_path / "file.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(FormatError, match="not a protodask dataset"):
+    with refused("wrong-kind", tmp_path / "file.csv", kind=FormatError):
         Dataset.open(tmp_path / "file.csv")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"zarr_format": 3}', "[" * 100_000, '{"attributes": 5}'])
 def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
     Path(dataset.path, "zarr.json").write_text(text)
-    with pytest.raises(FormatError):
+    with refused("wrong-kind", dataset.path, kind=FormatError):
         Dataset.open(dataset.path)
 
 
 def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
     rewrite(dataset, lambda found: found.update(version=7))
-    with pytest.raises(FormatError, match=r"version 7, .* up to 3\. Upgrade protodask"):
+    with refused("newer-format", "version 7", "up to 3", kind=FormatError):
         Dataset.open(dataset.path)
 
 
@@ -196,7 +207,7 @@ def test_open__notices_any_changed_attribute(dataset: Dataset) -> None:
         shutil.copytree(dataset.path, dataset.path + name)
         copy = Dataset.open(dataset.path + name)
         rewrite(copy, lambda found, name=name: found.pop(name))  # type: ignore[misc]
-        with pytest.raises(FormatError, match="damaged"):
+        with refused("damaged", copy.path, kind=FormatError):
             Dataset.open(copy.path)
 
 
@@ -207,16 +218,35 @@ json_values = st.recursive(
 )
 
 
+def nearly(value: Any) -> st.SearchStrategy[Any]:
+    """What the checks of types and lengths let pass: a value of the same kind that differs in one place."""
+    match value:
+        case bool() | None | [] | {}:
+            return json_values
+        case int():
+            return st.sampled_from([0, value + 1, 2 * value, -value, 2**40, 2**63])
+        case float():
+            return st.sampled_from([0.0, -value, math.nextafter(value, math.inf), 5e-324, sys.float_info.max])
+        case str():
+            return st.sampled_from(["", value[:-1], value + "a", value.swapcase(), "0" * len(value)])
+        case list():
+            inner = st.integers(0, len(value) - 1).flatmap(
+                lambda at: nearly(value[at]).map(lambda changed: [*value[:at], changed, *value[at + 1 :]])
+            )
+            return st.sampled_from([value[:-1], [*value, value[-1]], value[::-1]]) | inner
+        case _:
+            return st.sampled_from(sorted(value)).flatmap(
+                lambda key: nearly(value[key]).map(lambda changed: {**value, key: changed})
+            )
+
+
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Dataset, data: st.DataObject) -> None:
     record = to_attributes(dataset.metadata)
     del record["checksum"]
     name = data.draw(st.sampled_from(sorted(record)))
-    value = data.draw(json_values)
-    if isinstance(record[name], list) and data.draw(st.booleans()):
-        value = [value, *record[name][1:]]
-    record[name] = value
+    record[name] = data.draw(json_values | nearly(record[name]))
     try:
         record["checksum"] = hash_json(record)
     except ValueError:
@@ -256,7 +286,7 @@ def test_open__refuses_signed_nonsense(dataset: Dataset, field: str, value: Any)
         except ValueError:
             record["checksum"] = ""
     rewrite(dataset, lambda found: found.update(record))
-    with pytest.raises(FormatError, match="Ingest the data again"):
+    with refused("damaged", kind=FormatError):
         Dataset.open(dataset.path)
 
 
@@ -272,17 +302,17 @@ def test_open__compares_the_arrays_with_the_attributes(dataset: Dataset, field: 
     path = Path(dataset.path, "features", "zarr.json")
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, field: wrong[field]}))
-    with pytest.raises(FormatError, match=r"array 'features'.* Ingest the data again"):
+    with refused("damaged", "features", dataset.path, kind=FormatError):
         Dataset.open(dataset.path)
 
 
 def test_open__misses_an_array(dataset: Dataset) -> None:
     shutil.rmtree(Path(dataset.path, "weight"))
-    with pytest.raises(FormatError, match="no array 'weight'"):
+    with refused("damaged", "no array 'weight'", dataset.path, kind=FormatError):
         Dataset.open(dataset.path)
 
 
-def test_read__through_a_url_is_the_same(make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_read__through_a_url_is_the_same(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     arrays = make_arrays(100)
     local = write(arrays, tmp_path / "d.zarr", block_rows=32)
     assert write(arrays, "memory://bucket/same.zarr", block_rows=32).key == local.key
@@ -292,7 +322,7 @@ def test_read__through_a_url_is_the_same(make_arrays: Make, write: Callable[...,
 
 
 def test_read__of_a_dataset_opened_before_an_append_shows_its_own_rows(
-    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset
+    make_arrays: Make, write: Write, dataset: Dataset
 ) -> None:
     write(make_arrays(60, seed=1), dataset.path, append=True)
     assert dataset.read(3).n_rows == 4
@@ -332,22 +362,22 @@ def test_read__notices_whole_chunks_in_each_others_place(dataset: Dataset, array
     other.write_bytes(content)
     dataset.read(1)
     for number in (0, 2):
-        with pytest.raises(FormatError, match="holds other rows than were written there. Ingest the data again"):
+        with refused("damaged", "other rows", dataset.path, kind=FormatError):
             dataset.read(number)
 
 
 def test_read__notices_arrays_of_another_dataset(
-    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, tmp_path: Path
+    make_arrays: Make, write: Write, dataset: Dataset, tmp_path: Path
 ) -> None:
     other = write(make_arrays(100, seed=1), tmp_path / "other.zarr", block_rows=32)
     shutil.rmtree(Path(dataset.path, "target"))
     shutil.copytree(Path(other.path, "target"), Path(dataset.path, "target"))
-    with pytest.raises(FormatError, match="Ingest the data again"):
+    with refused("damaged", kind=FormatError):
         Dataset.open(dataset.path).read(0)
 
 
 def test_read__of_all_blocks_after_appends_of_parts_of_blocks(
-    make_arrays: Make, write: Callable[..., Dataset], all_rows: Callable[..., Any], tmp_path: Path
+    make_arrays: Make, write: Write, all_rows: Callable[..., Any], tmp_path: Path
 ) -> None:
     arrays = make_arrays(150)
     edges = [0, 20, 33, 64, 100, 150]
@@ -364,7 +394,7 @@ def test_open_or_read__follows_no_link_inside_a_dataset(dataset: Dataset, place:
     path = Path(dataset.path, place)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FormatError, match="is a symbolic link.*links inside a store are not followed"):
+    with refused("wrong-kind", "symbolic link", kind=FormatError):
         Dataset.open(dataset.path).read(1)
 
 
@@ -374,28 +404,28 @@ def test_open__through_a_link_to_a_dataset(dataset: Dataset, tmp_path: Path) -> 
 
 
 def test_read__of_a_dataset_that_was_replaced_hands_out_no_row_of_the_other(
-    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset
+    make_arrays: Make, write: Write, dataset: Dataset
 ) -> None:
     sent = pickle.dumps(dataset)
     dataset.read(0)
     other = write(make_arrays(100, seed=1), dataset.path, block_rows=32, overwrite=True)
     for stale in (dataset, pickle.loads(sent)):  # with arrays that were opened before, and without
-        with pytest.raises(StorageError, match="was replaced or removed .* Repeat what you did"):
+        with refused("changed-meanwhile", dataset.path, kind=StorageError):
             stale.read(1)
     np.testing.assert_array_equal(other.read(1)["features"], make_arrays(100, seed=1)["features"][32:64])
     # The same content again is still another writing: what was opened before is told so, what is opened now reads.
     again = write(make_arrays(100), dataset.path, block_rows=32, overwrite=True)
     assert again.key == dataset.key
     np.testing.assert_array_equal(again.read(1)["features"], make_arrays(100)["features"][32:64])
-    with pytest.raises(StorageError, match="was replaced or removed"):
+    with refused("changed-meanwhile", dataset.path, kind=StorageError):
         dataset.read(1)
     shutil.rmtree(dataset.path)
-    with pytest.raises(StorageError, match="was replaced or removed"):
+    with refused("changed-meanwhile", dataset.path, kind=StorageError):
         again.read(0)
 
 
 def test_open__of_a_dataset_that_is_replaced_meanwhile_opens_the_new_one(
-    make_arrays: Make, write: Callable[..., Dataset], dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+    make_arrays: Make, write: Write, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = storage_module.find_group
     replacements = [make_arrays(70, seed=2), make_arrays(50, seed=1)]
@@ -462,7 +492,7 @@ def test_read__after_the_attributes_were_missing_for_a_moment_reads(
     place = Path(dataset.path, "zarr.json")
     os.utime(place)
     break_once(monkeypatch, place, FileNotFoundError(errno.ENOENT, "gone"))
-    with pytest.raises(StorageError, match="was replaced or removed"):
+    with refused("changed-meanwhile", dataset.path, kind=StorageError):
         dataset.read(0)
     assert dataset.read(0).n_rows == 32
 
@@ -475,7 +505,7 @@ def test_version_of__says_what_cannot_be_looked_at(
         raise error
 
     monkeypatch.setattr(os, "open", fail)
-    with pytest.raises(StorageError, match=r"cannot be read .* Check (the storage|that you may read it)"):
+    with refused("unreadable", dataset.path, kind=StorageError):
         storage_module.version_of(dataset.path)
 
 
@@ -484,12 +514,12 @@ def test_open__of_a_disk_that_does_not_answer_does_not_advise_to_ingest_again(
     name: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_once(monkeypatch, Path(dataset.path, name), OSError(errno.EIO, "disk"))
-    with pytest.raises(StorageError, match="disk.* Check"):
+    with refused("unreadable", dataset.path, "disk", kind=StorageError):
         Dataset.open(dataset.path)
     assert Dataset.open(dataset.path).n_rows == 100
 
 
-def test_dataset__without_groups_is_what_it_always_was(write: Callable[..., Dataset], tmp_path: Path) -> None:
+def test_dataset__without_groups_is_what_it_always_was(write: Write, tmp_path: Path) -> None:
     arrays = {
         "features": (np.arange(120.0).reshape(40, 3) % 8).astype(np.float32),
         "target": (np.arange(40) % 3).astype(np.int32),
@@ -509,7 +539,7 @@ def test_dataset__without_groups_is_what_it_always_was(write: Callable[..., Data
 
 
 def test_dataset__with_groups_hands_them_out(
-    make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path, all_rows: Callable[[Dataset], Any]
+    make_arrays: Make, write: Write, tmp_path: Path, all_rows: Callable[[Dataset], Any]
 ) -> None:
     arrays = make_arrays(100) | {"group": np.arange(100) // 7 + 2**62}
     dataset = write(arrays, tmp_path / "d.zarr", block_rows=32, group_name="patient")
@@ -522,9 +552,7 @@ def test_dataset__with_groups_hands_them_out(
     assert write(arrays, tmp_path / "without.zarr", block_rows=32).key != dataset.key
 
 
-def test_dataset__of_other_groups_has_another_fingerprint(
-    make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path
-) -> None:
+def test_dataset__of_other_groups_has_another_fingerprint(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     one, other = (
         write(make_arrays(50) | {"group": np.arange(50) // size}, tmp_path / f"{size}.zarr", block_rows=16)
         for size in (2, 3)
@@ -532,11 +560,9 @@ def test_dataset__of_other_groups_has_another_fingerprint(
     assert one.key != other.key
 
 
-def test_read__notices_a_missing_chunk_of_groups(
-    make_arrays: Make, write: Callable[..., Dataset], tmp_path: Path
-) -> None:
+def test_read__notices_a_missing_chunk_of_groups(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     dataset = write(make_arrays(64) | {"group": np.arange(64)}, tmp_path / "d.zarr", block_rows=16)
     (tmp_path / "d.zarr" / "group" / "c" / "2").unlink()
     assert dataset.read(1).n_rows == 16
-    with pytest.raises(FormatError, match=r"'group' .* damaged in block 2"):
+    with refused("damaged", "group", "block 2", kind=FormatError):
         dataset.read(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,18 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data import Column, Dataset, ingest_frames, ingest_scan, ingest_schema, table_source
 from protodask.data import records as records_module
 from protodask.data.ingest import ingest, ingest_arrays
 from protodask.engine import Arrays, Engine, Progress
-from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
 
-ROWS = 500
+ROWS = 250
 SETTINGS: dict[str, Any] = {
     "target": "y",
     "categorical": ["colour", "zone"],
@@ -61,9 +63,16 @@ def small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest_frames, "PARQUET_PARTITION_BYTES", "1KiB")
 
 
-@pytest.fixture
-def expected(engine: Engine, tmp_path: Path) -> Dataset:
-    return ingest(make_frame(), tmp_path / "expected", engine=engine, **SETTINGS)
+@pytest.fixture(scope="module")
+def expected(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """What every test reads and none writes to."""
+    return ingest(make_frame(), tmp_path_factory.mktemp("expected") / "d.zarr", engine=engine, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def client(start_cluster: Callable[[int], LocalCluster]) -> Iterator[Client]:
+    with Client(start_cluster(2)) as connected:
+        yield connected
 
 
 def test_ingest__encodes_as_said(expected: Dataset, all_rows: Callable[[Dataset], Arrays]) -> None:
@@ -108,7 +117,7 @@ def test_ingest__is_the_same_from_every_kind_of_table(
     frame = make_frame()
     data = tmp_path / "data"
     data.mkdir()
-    parts = [frame[:123], frame[123:130], frame[130:]]
+    parts = [frame[:61], frame[61:68], frame[68:]]
     source: Any
     match form:
         case "csv":
@@ -142,22 +151,27 @@ def test_ingest__is_the_same_from_every_kind_of_table(
     np.testing.assert_array_equal(found.summary.mean, expected.summary.mean)
 
 
+MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3
+
+
+@pytest.fixture(scope="module")
+def whole(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return ingest((MATRIX, LABELS), tmp_path_factory.mktemp("whole") / "d.zarr", engine=engine, block_rows=32)
+
+
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(0, 300), min_size=1, max_size=5).map(sorted))
 def test_ingest__does_not_depend_on_partitions(
-    cuts: list[int], engine: Engine, tmp_path_factory: pytest.TempPathFactory
+    cuts: list[int], whole: Dataset, engine: Engine, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.mktemp("partitions")
-    features = np.random.default_rng(0).standard_normal((300, 2))
-    target = np.arange(300) % 3
     edges = [0, *cuts, 300]
     sizes = tuple(last - first for first, last in itertools.pairwise(edges))
     arrays = (
-        dask.array.from_array(features, chunks=(sizes, (2,))),
-        dask.array.from_array(target, chunks=(sizes[::-1],)),
+        dask.array.from_array(MATRIX, chunks=(sizes, (2,))),
+        dask.array.from_array(LABELS, chunks=(sizes[::-1],)),
     )
-    whole = ingest((features, target), folder / "whole", engine=engine, block_rows=32)
-    assert ingest(arrays, folder / "cut", engine=engine, block_rows=32).key == whole.key
+    out = tmp_path_factory.mktemp("cut") / "d.zarr"
+    assert ingest(arrays, out, engine=engine, block_rows=32).key == whole.key
 
 
 @pytest.mark.parametrize("form", ["npy", "memmap", "npz", "mapping", "zarr paths", "zarr group", "zarr arrays", "dask"])
@@ -212,7 +226,7 @@ def test_ingest__of_dask_arrays_of_unknown_length(engine: Engine, tmp_path: Path
 def test_append__equals_one_ingest(kind: str, expected: Dataset, engine: Engine, tmp_path: Path) -> None:
     frame = make_frame()
     out = tmp_path / "grown"
-    for number, (first, last) in enumerate([(0, 200), (200, 201), (201, ROWS)]):
+    for number, (first, last) in enumerate([(0, 100), (100, 101), (101, ROWS)]):
         part: Any = frame[first:last]
         if kind == "csv":
             part.to_csv(tmp_path / f"{number}.csv", index=False)
@@ -228,69 +242,69 @@ def test_append__equals_one_ingest(kind: str, expected: Dataset, engine: Engine,
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "message"),
+    ("column", "value", "code", "facts"),
     [
-        ("colour", "pink", r"'colour' has the category 'pink', .* in row 7 "),
-        ("size", "huge", r"'size' has the category 'huge', .* in row 7 .*small, middle, big"),
-        ("y", "perhaps", r"'y' has the class 'perhaps', .* in row 7 .*known classes"),
-        ("length", np.nan, r"'length' has a missing or infinite value in row 7 "),
-        ("w", -1.0, r"'w' has a negative weight in row 7 "),
+        ("colour", "pink", "bad-value", ("colour", "pink", "row 7")),
+        ("size", "huge", "bad-value", ("size", "huge", "row 7")),
+        ("y", "perhaps", "bad-value", ("'y'", "perhaps", "row 7", "classes")),
+        ("length", np.nan, "bad-value", ("length", "missing or infinite", "row 7")),
+        ("w", -1.0, "bad-value", ("'w'", "negative weight", "row 7")),
     ],
 )
 def test_append__refuses_what_the_dataset_does_not_know(
-    column: str, value: Any, message: str, expected: Dataset, engine: Engine
+    column: str, value: Any, code: Code, facts: tuple[str, ...], expected: Dataset, engine: Engine
 ) -> None:
     frame = make_frame(20)
     frame.loc[7, column] = value
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         ingest(frame, expected.path, append=True, engine=engine)
-    with pytest.raises(InputError, match=r"lacks 'count' and has 'more' besides"):
+    with refused("columns-differ", "lacks 'count'", "has 'more' besides"):
         ingest(make_frame(20).rename(columns={"count": "more"}), expected.path, append=True, engine=engine)
-    with pytest.raises(InputError, match="lacks 'w'"):
+    with refused("columns-differ", "lacks 'w'"):
         ingest(make_frame(20).drop(columns="w"), expected.path, append=True, engine=engine)
-    with pytest.raises(InputError, match="an append keeps it"):
+    with refused("columns-differ", "flag", "'y'"):
         ingest(make_frame(20), expected.path, append=True, target="flag", engine=engine)
     assert Dataset.open(expected.path).key == expected.key
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame", "dask"])
 @pytest.mark.parametrize(
-    ("column", "value", "message"),
+    ("column", "value", "code", "facts"),
     [
-        ("length", None, r"Column 'length' has a missing or infinite value in row 333 \(counted from 0\)\. Fill in"),
-        ("length", np.inf, "Column 'length' has a missing or infinite value in row 333"),
-        ("count", None, "Column 'count' has a missing or infinite value in row 333"),
-        ("flag", None, "Column 'flag' has a missing or infinite value in row 333"),
-        ("colour", None, "Column 'colour' has a missing value in row 333"),
-        ("zone", None, "Column 'zone' has a missing value in row 333"),
-        ("size", None, "Column 'size' has a missing value in row 333"),
-        ("size", "huge", "Column 'size' has the category 'huge', .* in row 333"),
-        ("y", None, "Column 'y' has a missing value in row 333"),
-        ("w", -0.5, "Column 'w' has a negative weight in row 333"),
-        ("w", None, "Column 'w' has a missing or infinite value in row 333"),
-        ("p", 0.0, r"Column 'p' has the inclusion probability 0\.0 in row 333"),
-        ("p", 1.01, r"Column 'p' has the inclusion probability 1\.01 in row 333"),
+        ("length", None, "bad-value", ("length", "missing or infinite", "row 83")),
+        ("length", np.inf, "bad-value", ("length", "missing or infinite", "row 83")),
+        ("count", None, "bad-value", ("count", "missing or infinite", "row 83")),
+        ("flag", None, "bad-value", ("flag", "missing or infinite", "row 83")),
+        ("colour", None, "bad-value", ("colour", "missing", "row 83")),
+        ("zone", None, "bad-value", ("zone", "missing", "row 83")),
+        ("size", None, "bad-value", ("size", "missing", "row 83")),
+        ("size", "huge", "bad-value", ("size", "huge", "row 83")),
+        ("y", None, "bad-value", ("'y'", "missing", "row 83")),
+        ("w", -0.5, "bad-value", ("'w'", "negative weight", "row 83")),
+        ("w", None, "bad-value", ("'w'", "missing or infinite", "row 83")),
+        ("p", 0.0, "bad-value", ("'p'", "inclusion probability", "0.0", "row 83")),
+        ("p", 1.01, "bad-value", ("'p'", "inclusion probability", "1.01", "row 83")),
     ],
 )
 def test_ingest__names_the_column_and_first_row_of_a_bad_value(
-    kind: str, column: str, value: Any, message: str, engine: Engine, tmp_path: Path
+    kind: str, column: str, value: Any, code: Code, facts: tuple[str, ...], engine: Engine, tmp_path: Path
 ) -> None:
-    frame = make_frame()
+    frame = make_frame(120)
     if column == "flag":
         frame["flag"] = frame["flag"].astype("boolean")
     elif column in ("count", "zone"):
         frame[column] = frame[column].astype("Int64")
-    frame.loc[[333, 450], column] = value
+    frame.loc[[83, 110], column] = value
     source: Any = frame
     match kind:
         case "csv":
             frame.to_csv(source := tmp_path / "t.csv", index=False)
         case "parquet":
-            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=60)
+            frame.to_parquet(source := tmp_path / "t.parquet", row_group_size=30)
         case "dask":
-            source = dask.dataframe.from_pandas(frame, npartitions=6)
+            source = dask.dataframe.from_pandas(frame, npartitions=3)
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         ingest(source, tmp_path / "out", engine=engine, **SETTINGS)
     assert sorted(os.listdir(tmp_path)) == before
 
@@ -300,10 +314,12 @@ def test_ingest__of_a_csv_whose_numbers_turn_out_to_be_text(late: int, engine: E
     lines = [f"{number},{number % 7},{'ab'[number % 2]}" for number in range(1500)]
     lines[late] = f"{late},unknown,a"
     (tmp_path / "t.csv").write_text("\n".join(["a,b,y", *lines]))
-    message = rf"'b' has the value 'unknown', which is not a number, in row {late} .*--categorical b"
-    if late < ingest_frames.HEAD_ROWS:
-        message = r"not numbers: b\..*--categorical b"
-    with pytest.raises(InputError, match=message):
+    seen_at_once = late < ingest_frames.HEAD_ROWS
+    with refused(
+        "wrong-type" if seen_at_once else "bad-value",
+        "--categorical b",
+        *([] if seen_at_once else ["unknown", f"row {late}"]),
+    ):
         ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
     found = ingest(tmp_path / "t.csv", tmp_path / "out", target="y", categorical=["b"], engine=engine)
     assert found.columns[1].categories == ("0", "1", "2", "3", "4", "5", "6", "unknown")
@@ -339,29 +355,44 @@ def test_ingest__finds_the_type_of_labels_in_text(
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "facts"),
     [
-        ({"categorical": []}, r"not numbers: colour\. .*--categorical colour"),
-        ({"drop": []}, r"not numbers: id\. .*--drop"),
-        ({"target": None}, "Name it with --target"),
-        ({"target": "z"}, "no column 'z' for the target"),
-        ({"weight": "z"}, "no column 'z' for the weight"),
-        ({"categorical": ["colour", "z"]}, "no column 'z'"),
-        ({"categorical": ["colour", "size"]}, "categorical and ordinal"),
-        ({"ordinal": {"size": ["small"]}}, "Give each category once"),
-        ({"weight": "p"}, "Name different columns"),
+        (
+            {"categorical": []},
+            "wrong-type",
+            (
+                "colour",
+                "--categorical colour",
+            ),
+        ),
+        (
+            {"drop": []},
+            "wrong-type",
+            (
+                "id",
+                "--drop",
+            ),
+        ),
+        ({"target": None}, "setting-missing", ("--target",)),
+        ({"target": "z"}, "column-missing", ("'z'", "the target")),
+        ({"weight": "z"}, "column-missing", ("'z'", "the weight")),
+        ({"categorical": ["colour", "z"]}, "column-missing", ("'z'",)),
+        ({"categorical": ["colour", "size"]}, "settings-conflict", ("size", "categorical", "ordinal")),
+        ({"ordinal": {"size": ["small"]}}, "bad-setting", ("size",)),
+        ({"weight": "p"}, "settings-conflict", ("weight", "inclusion")),
         (
             {"target": "length", "categorical": ["colour", "y"]},
-            r"'length' has the value .*, which is no class, in row 0",
+            "bad-value",
+            ("length", "no class", "row 0"),
         ),
-        ({"block_rows": 3}, "power of two"),
-        ({"append": True, "overwrite": True}, "Choose one"),
+        ({"block_rows": 3}, "bad-setting", ("block_rows", "3")),
+        ({"append": True, "overwrite": True}, "settings-conflict", ("append", "overwrite")),
     ],
 )
 def test_ingest__refuses_settings_that_do_not_fit(
-    changes: dict[str, Any], message: str, engine: Engine, tmp_path: Path
+    changes: dict[str, Any], code: Code, facts: tuple[str, ...], engine: Engine, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         ingest(make_frame(50), tmp_path / "out", engine=engine, **{**SETTINGS, **changes})
     assert os.listdir(tmp_path) == []
 
@@ -370,13 +401,13 @@ def test_ingest__refuses_one_class_and_too_many(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = pd.DataFrame({"a": range(200), "y": "same"})
-    with pytest.raises(InputError, match=r"one class only \('same'\).* two or more classes"):
+    with refused("one-class", "same", "classes", "'y'"):
         ingest(frame, tmp_path / "out", target="y", engine=engine)
 
     monkeypatch.setattr(ingest_scan, "MAX_LABELS", 100)
-    with pytest.raises(InputError, match="'a' has more than 100 different values"):
+    with refused("over-limit", "'a'", "than 100"):
         ingest(frame, tmp_path / "out", target="a", categorical=["y"], engine=engine)
-    with pytest.raises(InputError, match="Give a table with rows"):
+    with refused("no-rows", "There are no rows"):
         ingest(frame[:0], tmp_path / "out", target="y", engine=engine)
     assert os.listdir(tmp_path) == []
 
@@ -388,33 +419,34 @@ def test_ingest__keeps_constant_columns_with_a_note(engine: Engine, tmp_path: Pa
     assert found.summary.scale[1] == 1
 
 
-def test_ingest__needs_the_place_to_be_free(expected: Dataset, engine: Engine) -> None:
-    with pytest.raises(OutputExistsError, match="--overwrite"):
-        ingest(make_frame(), expected.path, engine=engine, **SETTINGS)
-    assert ingest(make_frame(90), expected.path, engine=engine, overwrite=True, **SETTINGS).n_rows == 90
+def test_ingest__needs_the_place_to_be_free(engine: Engine, tmp_path: Path) -> None:
+    ingest(make_frame(50), tmp_path / "d", engine=engine, **SETTINGS)
+    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
+        ingest(make_frame(50), tmp_path / "d", engine=engine, **SETTINGS)
+    assert ingest(make_frame(90), tmp_path / "d", engine=engine, overwrite=True, **SETTINGS).n_rows == 90
 
 
 def test_ingest__of_missing_or_broken_files(engine: Engine, tmp_path: Path) -> None:
     for name in ("no.csv", "no*.parquet"):
-        with pytest.raises(InputError, match="Check the path"):
+        with refused("not-found", tmp_path / name):
             ingest(str(tmp_path / name), tmp_path / "out", target="y", engine=engine)
     for name in ("no.npy", "no.npz"):
-        with pytest.raises(StorageError, match="Check the path"):
+        with refused("not-found", tmp_path / name, kind=StorageError):
             ingest(str(tmp_path / name), tmp_path / "out", target="y", engine=engine)
     for name in ("t.parquet", "t.npy", "t.npz", "t.csv"):
         (tmp_path / name).write_bytes(b"")
-        with pytest.raises(InputError):
+        with refused("unreadable", tmp_path / name):
             ingest(str(tmp_path / name), tmp_path / "out", target="y", engine=engine)
     (tmp_path / "ragged.csv").write_text("a,y\n1,2\n3,4,5,6\n")
-    with pytest.raises(InputError, match="cannot be read"):
+    with refused("unreadable", tmp_path / "ragged.csv"):
         ingest(tmp_path / "ragged.csv", tmp_path / "out", target="y", engine=engine)
-    with pytest.raises(InputError, match="One value|one value"):
+    with refused("wrong-shape", 3, 4):
         ingest((np.zeros((3, 2)), np.zeros(4)), tmp_path / "out", engine=engine)
-    with pytest.raises(InputError, match="no source of data"):
+    with refused("wrong-type", "int"):
         ingest(7, tmp_path / "out", engine=engine)
-    with pytest.raises(StorageError, match="Check the path"):
+    with refused("not-found", tmp_path / "out", kind=StorageError):
         ingest(make_frame(9), tmp_path / "out", append=True, engine=engine)
-    with pytest.raises(FormatError, match="not a protodask dataset"):
+    with refused("wrong-kind", tmp_path / "t.csv", kind=FormatError):
         ingest(make_frame(9), tmp_path / "t.csv", append=True, engine=engine)
 
 
@@ -432,7 +464,7 @@ def test_table_source__encodes_for_scoring_as_at_ingest(
     frame = make_frame().drop(columns=["y", "w", "p"])
     frame.to_csv(tmp_path / "t.csv", index=False)
     source = table_source(
-        tmp_path / "t.csv", expected.columns, dropped=expected.metadata.dropped, block_rows=128, engine=engine
+        tmp_path / "t.csv", expected.columns, dropped=expected.metadata.dropped, block_rows=64, engine=engine
     )
     assert not source.resident
     again = pickle.loads(pickle.dumps(source))
@@ -451,13 +483,13 @@ def test_table_source__encodes_for_scoring_as_at_ingest(
 def test_table_source__meets_unseen_categories(expected: Dataset, engine: Engine) -> None:
     frame = make_frame(40).drop(columns=["id", "y", "w", "p"])
     frame.loc[30, "colour"] = "pink"
-    with pytest.raises(InputError, match=r"'pink', .* in row 30 .*unseen='zero'"):
+    with refused("bad-value", "pink", "row 30", "unseen='zero'"):
         table_source(frame, expected.columns, engine=engine)
     block = table_source(frame, expected.columns, unseen="zero", engine=engine).read(0)
     assert block["features"][30, 2:5].tolist() == [0, 0, 0]
-    with pytest.raises(InputError, match="'error' or 'zero'"):
+    with refused("bad-setting", "error", "zero"):
         table_source(frame, expected.columns, unseen="ignore", engine=engine)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="lacks 'flag' and has 'flog' besides"):
+    with refused("columns-differ", "lacks 'flag'", "has 'flog' besides"):
         table_source(frame.rename(columns={"flag": "flog"}), expected.columns, engine=engine)
 
 
@@ -478,9 +510,9 @@ def test_table_source__reads_further_columns_of_numbers(engine: Engine, tmp_path
         assert block["features"].shape == (36, len(columns))
         np.testing.assert_array_equal(block["x"], frame.b[64:])
         np.testing.assert_array_equal(block["y"], frame.c[64:].astype(float))
-    with pytest.raises(InputError, match="lacks 'z'"):
+    with refused("columns-differ", "lacks 'z'"):
         table_source(frame, (Column("a"),), numbers={"x": "z"}, dropped=["b", "c", "d"], engine=engine)
-    with pytest.raises(InputError, match="'text', which is not a number, in row 0"):
+    with refused("bad-value", "text", "row 0"):
         table_source(frame, (Column("a"),), numbers={"x": "d"}, dropped=["b", "c"], engine=engine)
 
 
@@ -509,7 +541,7 @@ def test_ingest__says_which_extra_to_install(engine: Engine, tmp_path: Path, mon
 
     (tmp_path / "t.csv").write_text("a,y\n1,2\n")
     monkeypatch.setitem(sys.modules, "dask.dataframe", None)
-    with pytest.raises(InputError, match=r"pip install 'protodask\[tabular\]'"):
+    with refused("package-missing", "protodask[tabular]"):
         ingest(tmp_path / "t.csv", tmp_path / "out", target="y", engine=engine)
 
 
@@ -538,34 +570,28 @@ def test_ingest_arrays__takes_whatever_an_estimator_is_given(engine: Engine, tmp
         assert ingest_arrays(X, y, tmp_path / str(number + 1), weight=w, engine=engine).key == whole.key
     clash = frame.set_axis(["target", "b"], axis=1)
     assert ingest_arrays(clash, series, tmp_path / "clash", engine=engine).feature_names[0] == "feature target"
-    with pytest.raises(InputError, match="Call the target something else"):
+    with refused("named-twice", "'target'"):
         ingest((clash, series), tmp_path / "pair", target="target", engine=engine)
 
 
-def test_ingest__on_workers_is_the_same(
-    start_cluster: Callable[[int], Any], expected: Dataset, engine: Engine, tmp_path: Path
-) -> None:
-    from distributed import Client
-
+@pytest.mark.timeout(600)
+def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_path: Path) -> None:
     make_frame().to_csv(tmp_path / "t.csv", index=False)
-    with Client(start_cluster(2)) as client:
-        from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
-        from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
-        assert from_file.key == from_memory.key == expected.key
-        assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
-        frame = make_frame()
-        frame.loc[321, "length"] = np.nan
-        frame.to_csv(tmp_path / "bad.csv", index=False)
-        with pytest.raises(InputError, match="'length' has a missing or infinite value in row 321"):
-            ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
+    from_file = ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, **SETTINGS)
+    from_memory = ingest(make_frame(), tmp_path / "memory", engine=client, **SETTINGS)
+    assert from_file.key == from_memory.key == expected.key
+    assert ingest(tmp_path / "t.csv", tmp_path / "file", engine=client, append=True).n_rows == 2 * ROWS
+    frame = make_frame()
+    frame.loc[221, "length"] = np.nan
+    frame.to_csv(tmp_path / "bad.csv", index=False)
+    with refused("bad-value", "length", "missing or infinite", "row 221"):
+        ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
     assert not (tmp_path / "bad").exists()
 
 
 def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
-    start_cluster: Callable[[int], Any], engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distributed import Client
-
     from protodask.engine.cluster import ClusterScheduler
 
     features = np.random.default_rng(0).standard_normal((300, 2))
@@ -577,30 +603,24 @@ def test_ingest__of_a_lazy_matrix_reads_it_on_the_workers(
         raise AssertionError("rows went through this process")
 
     monkeypatch.setattr(ClusterScheduler, "_ship", ship)
-    with Client(start_cluster(1)) as client:
-        found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
+    found = ingest((lazy, labels), tmp_path / "found", engine=client, block_rows=64)
     assert found.key == whole.key
 
 
-def test_ingest__refuses_what_was_persisted_on_a_cluster(start_cluster: Callable[[int], Any], tmp_path: Path) -> None:
-    from distributed import Client
-
+def test_ingest__refuses_what_was_persisted_on_a_cluster(client: Client, tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 2))
     labels = (features[:, 0] > 0).astype(int)
     frame = dask.dataframe.from_pandas(pd.DataFrame({"a": features[:, 0], "y": labels}), npartitions=2)
-    with Client(start_cluster(1)) as client:
-        lazy = dask.array.from_array(features, chunks=(30, 2))
-        kept, table = lazy.persist(), frame.persist()
-        sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
-        for source in sources:
-            for engine in (None, client):
-                with pytest.raises(
-                    InputError, match=r"persisted on a cluster.* from before persist\(\).*Parquet or Zarr"
-                ):
-                    ingest(source, tmp_path / "d", engine=engine)
-        for rows in (table, table.rename(columns={"a": "b"})):
-            with pytest.raises(InputError, match=r"from before persist\(\)"):
-                ingest(rows, tmp_path / "d", target="y", engine=client)
+    lazy = dask.array.from_array(features, chunks=(30, 2))
+    kept, table = lazy.persist(), frame.persist()
+    sources = [(kept, labels), (kept + 1, labels), (lazy, table["y"].to_dask_array(lengths=True))]
+    for source in sources:
+        for engine in (None, client):
+            with refused("unsupported", "persist()"):
+                ingest(source, tmp_path / "d", engine=engine)
+    for rows in (table, table.rename(columns={"a": "b"})):
+        with refused("unsupported", "persist()"):
+            ingest(rows, tmp_path / "d", target="y", engine=client)
     assert os.listdir(tmp_path) == []
 
 
@@ -622,7 +642,7 @@ def test_ingest__of_more_columns_than_a_dataset_can_have_reads_no_row(
     monkeypatch.setattr(ingest_schema, "run_scan", lambda *arguments: scans.append(arguments))
     monkeypatch.setattr(records_module, "MAX_JSON_ITEMS", records_module.HEAD + 200)
     arrays = np.ones((10, 40)), np.arange(10) % 2
-    with pytest.raises(InputError, match="description of the dataset .* Use fewer features"):
+    with refused("over-limit", "dataset"):
         ingest(arrays, tmp_path / "d", engine=engine)
     assert scans == []
     assert os.listdir(tmp_path) == []
@@ -638,13 +658,24 @@ def grouped_frame(kind: str = "text", rows: int = 200) -> pd.DataFrame:
     return pd.DataFrame({"x": generator.random(rows).round(6), "g": group, "y": generator.integers(0, 2, rows)})
 
 
-@pytest.mark.parametrize("kind", ["text", "numbers"])
+@pytest.fixture(scope="module", params=["text", "numbers"])
+def grouped(
+    request: pytest.FixtureRequest, engine: Engine, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[pd.DataFrame, Dataset]:
+    """Rows of groups named in text or by numbers, and the dataset of them."""
+    frame = grouped_frame(request.param)
+    return frame, ingest(frame, tmp_path_factory.mktemp("grouped") / "d.zarr", engine=engine, **GROUP_SETTINGS)
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet", "dask", "arrays", "npz"])
 def test_ingest__groups_are_the_same_from_every_kind_of_table(
-    form: str, kind: str, engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]
+    form: str,
+    grouped: tuple[pd.DataFrame, Dataset],
+    engine: Engine,
+    tmp_path: Path,
+    all_rows: Callable[[Dataset], Arrays],
 ) -> None:
-    frame = grouped_frame(kind)
-    expected = ingest(frame, tmp_path / "expected", engine=engine, **GROUP_SETTINGS)
+    frame, expected = grouped
     assert expected.feature_names == ("x",)
     assert expected.metadata.group_name == "g"
     codes = all_rows(expected)["group"]
@@ -661,7 +692,7 @@ def test_ingest__groups_are_the_same_from_every_kind_of_table(
         case "arrays":
             source = {"X": frame[["x"]].to_numpy(), "target": frame["y"].to_numpy(), "g": frame["g"].to_numpy()}
         case _:
-            values = frame["g"].to_numpy(dtype=str if kind == "text" else None)
+            values = frame["g"].to_numpy(dtype=str if frame["g"].dtype.kind not in "iu" else None)
             np.savez(source := tmp_path / "t.npz", X=frame[["x"]], target=frame["y"], g=values, other=np.zeros(3))
     found = ingest(source, tmp_path / "found", engine=engine, **GROUP_SETTINGS)
     np.testing.assert_array_equal(all_rows(found)["group"], codes)
@@ -685,16 +716,16 @@ def test_ingest__names_the_row_without_a_group(form: str, engine: Engine, tmp_pa
     frame.loc[123, "g"] = None
     frame.to_csv(tmp_path / "t.csv", index=False)
     source = frame if form == "pandas" else tmp_path / "t.csv"
-    with pytest.raises(InputError, match=r"'g' has a missing value in row 123 \(counted from 0\)\. Fill in or remove"):
+    with refused("bad-value", "'g'", "row 123", "missing"):
         ingest(source, tmp_path / "out", engine=engine, **GROUP_SETTINGS)
     assert not (tmp_path / "out").exists()
 
 
 def test_ingest__refuses_a_group_column_that_cannot_be_one(engine: Engine, tmp_path: Path) -> None:
     frame = grouped_frame()
-    with pytest.raises(InputError, match=r"no column 'h' for the group\. The columns are x, g, y"):
+    with refused("column-missing", "'h'", "the group", "columns"):
         ingest(frame, tmp_path / "out", target="y", group="h", engine=engine)
-    with pytest.raises(InputError, match="two of the roles target, weight, inclusion and group"):
+    with refused("settings-conflict", "target, weight, inclusion and group"):
         ingest(frame, tmp_path / "out", target="y", group="y", engine=engine)
 
 
@@ -705,10 +736,10 @@ def test_append__keeps_the_group_column(engine: Engine, tmp_path: Path, all_rows
     frame[90:].to_csv(tmp_path / "more.csv", index=False)
     grown = ingest(tmp_path / "more.csv", tmp_path / "d", append=True, group="g", engine=engine)
     np.testing.assert_array_equal(all_rows(grown)["group"], all_rows(whole)["group"])
-    with pytest.raises(InputError, match="lacks 'g'"):
+    with refused("columns-differ", "lacks 'g'"):
         ingest(frame.drop(columns="g"), tmp_path / "d", append=True, engine=engine)
-    with pytest.raises(InputError, match=r"group of the dataset is 'g', not 'x'\. Leave it out"):
+    with refused("columns-differ", "group", "'g'", "'x'"):
         ingest(frame, tmp_path / "d", append=True, group="x", engine=engine)
     ingest(frame.drop(columns="g"), tmp_path / "without", target="y", engine=engine)
-    with pytest.raises(InputError, match="has 'g' besides"):
+    with refused("columns-differ", "has 'g' besides"):
         ingest(frame, tmp_path / "without", append=True, engine=engine)

@@ -12,13 +12,13 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data import Column, table_source
 from protodask.data.kept_columns import KEPT, pack, unpack
 from protodask.data.small_files import encode_file
-from protodask.errors import InputError
 
 # What dask.dataframe does inside where Parquet files were not written by pandas.
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.reset_index:DeprecationWarning")
@@ -116,20 +116,19 @@ def test_kept__of_csv_is_the_text_that_stands_there(tmp_path: Path) -> None:
 def test_kept__missing_features_stay_missing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("id,x,c\n1,NA,a\n")
-    with pytest.raises(InputError, match="'x' has a missing or infinite value in row 0"):
+    with refused("bad-value", "'x'", "missing or infinite", "row 0"):
         table_source(str(path), COLUMNS, keep=["id"])
 
 
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.sampled_from([1, 2, 4]))
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.sampled_from([1, 2, 4]))
 def test_kept__whatever_the_partitions_and_blocks(lengths: list[int], block_rows: int) -> None:
     from dask.dataframe import concat, from_pandas
 
     n_rows = sum(lengths)
     frame = pd.DataFrame({"x": np.arange(n_rows) / 8, "c": "a", "id": np.arange(n_rows)})
     edges = np.cumsum([0, *lengths])
-    parts = [frame.iloc[first:last] for first, last in pairwise(edges) if last > first]
-    if not parts:
-        return
+    parts = [frame.iloc[first:last] for first, last in pairwise(edges)]
     joined = concat([from_pandas(part, npartitions=1) for part in parts])
     source = table_source(joined, COLUMNS, keep=["id"], block_rows=block_rows)
     for number in range(source.layout.n_blocks):
@@ -148,21 +147,21 @@ def test_kept__long_values_make_small_blocks() -> None:
 def test_kept__column_of_two_types_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,c,id\n1,a,5\n")
     pyarrow.parquet.write_table(pyarrow.table({"x": [1.0], "c": ["a"], "id": [5]}), tmp_path / "b.parquet")
-    with pytest.raises(InputError, match="'id'.* type int64 in one table and string in another.*same types"):
+    with refused("wrong-type", "'id'", "int64", "string"):
         table_source(str(tmp_path), COLUMNS, keep=["id"])
 
 
 def test_kept__column_that_is_not_there_or_named_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,c,id\n1,a,5\n")
-    with pytest.raises(InputError, match="lacks 'time'"):
+    with refused("columns-differ", "lacks 'time'"):
         table_source(str(tmp_path / "a.csv"), COLUMNS, keep=["id", "time"])
-    with pytest.raises(InputError, match="Name it once"):
+    with refused("named-twice", "'id'"):
         table_source(str(tmp_path / "a.csv"), COLUMNS, keep=["id", "id"])
 
 
 def test_kept__values_of_no_one_type_are_refused() -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0], "c": "a", "id": [1, "one"]})
-    with pytest.raises(InputError, match="'id' cannot be kept.*of one type"):
+    with refused("wrong-type", "id"):
         table_source(frame, COLUMNS, keep=["id"])
 
 
@@ -185,5 +184,5 @@ def test_kept__column_that_a_small_file_lacks_is_named(name: str) -> None:
     else:
         pyarrow.parquet.write_table(pyarrow.table({"a": [1.0, 2.0]}), buffer)
     options: dict[str, Any] = {"target_name": "y", "dropped": (), "unseen": "error", "dtype": "float32"}
-    with pytest.raises(InputError, match="lacks 'id', a column to keep. Keep columns that all tables have"):
+    with refused("column-missing", "'id'"):
         encode_file(buffer.getvalue(), name, (Column("a", "numeric"),), keep=("id",), **options)

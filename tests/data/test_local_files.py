@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 
 from protodask.data import local_files as local_files_module
 from protodask.data.growing import commit
@@ -74,10 +75,11 @@ def test_put_in_place__shows_a_reader_the_old_or_the_new(tmp_path: Path) -> None
         pytest.skip("this file system cannot exchange two names")
     assert exchange(str(place), str(other))
     with watched(place) as seen:
-        for number in range(1, 200):
+        number = 0
+        while number < 50 or len(seen) < 10:  # however seldom the other thread has its turn
+            number += 1
             put_in_place(str(make_folder(tmp_path / "aside", str(number))), str(place))
     assert None not in seen
-    assert len(seen) > 1
     assert sorted(os.listdir(tmp_path)) == ["d", "other"]
 
 
@@ -151,14 +153,14 @@ def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
         assert process.stdout.readline() == "ready\n"
         sweep(place)
         with (
-            pytest.raises(StorageError, match=r"Someone else is writing to .* wait for the other one"),
+            refused("written-by-another", "Someone else", kind=StorageError),
             sole_writer(place),
         ):
             pass
         assert len(leftovers(place)) == 1
         process.stdin.write("die\n")
         process.stdin.flush()
-        assert process.wait(60) == -9
+        assert process.wait(200) == -9
     assert len(leftovers(place)) == 1
     assert os.path.exists(lock_place(place))
     sweep(place)
@@ -185,7 +187,7 @@ def test_sole_writer__in_a_folder_that_may_not_be_written_says_which(
 
     monkeypatch.setattr(os, "open", fail)
     with (
-        pytest.raises(StorageError, match=f"Locking .* failed .* Make the folder {tmp_path} writable"),
+        refused("unwritable", f"Locking {tmp_path / 'd'}", tmp_path, kind=StorageError),
         sole_writer(str(tmp_path / "d")),
     ):
         pass
@@ -259,5 +261,8 @@ def test_replace_file__sweeps_and_keeps_the_link(tmp_path: Path) -> None:
     assert (tmp_path / "real.json").read_text() == "new"
     assert (tmp_path / "link.json").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["link.json", "real.json"]
-    with sole_writer(str(tmp_path / "real.json")), pytest.raises(StorageError, match="wait for the other one"):
+    with (
+        sole_writer(str(tmp_path / "real.json")),
+        refused("written-by-another", tmp_path / "real.json", kind=StorageError),
+    ):
         replace_file(str(tmp_path / "link.json"), "newer")

@@ -9,6 +9,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from support.errors import refused
 
 from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
 from protodask.errors import FormatError, StorageError
@@ -31,17 +32,20 @@ def test_read_array__gives_back_what_was_written(place: Path, values: Any) -> No
     found = read_array(str(place), "inside/numbers", str(values.dtype), values.shape)
     assert (found.shape, found.dtype, found.tobytes()) == (values.shape, values.dtype, values.tobytes())
     with (
-        pytest.raises(FormatError, match="The planes of the model m cannot be read .*Do something"),
+        refused("damaged", "The planes of the model m", "Do something.", kind=FormatError),
         damage_named("The planes of the model", "m", "Do something."),
     ):
         read_array(str(place), "inside/numbers", str(values.dtype), (*values.shape[:-1], values.shape[-1] + 1))
 
 
 def test_damage_named__tells_what_may_pass_from_damage() -> None:
-    with pytest.raises(StorageError, match="may read it"), damage_named("It", "m", "Do something."):
-        raise PermissionError("no")
+    def fail(error: Exception) -> None:
+        raise error
+
+    with refused("unreadable", "m", kind=StorageError), damage_named("It", "m", "Do something."):
+        fail(PermissionError("no"))
     with pytest.raises(MemoryError), damage_named("It", "m", "Do something."):
-        raise MemoryError
+        fail(MemoryError())
 
 
 @given(values=ARRAYS)

@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fsspec
 import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster
 from moto.server import ThreadedMotoServer
+from support.errors import refused
 from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
@@ -26,7 +29,7 @@ from protodask.data.generations import GENERATION
 from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
 from protodask.engine import Arrays, Engine, array_source
-from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
 
@@ -66,13 +69,24 @@ def bucket(server: str, request: pytest.FixtureRequest) -> str:
     return f"s3://{name}"
 
 
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
+def root(request: pytest.FixtureRequest) -> str:
+    """The URL of a new place in an object store: in memory by default, since each request to S3 takes milliseconds."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("bucket"))
+    return f"memory://{uuid.uuid4().hex}"
+
+
 def keys(url: str) -> list[str]:
-    """Everything in a bucket, asked of the server itself."""
+    """Everything below a URL, asked of the store itself."""
+    if url.startswith("memory://"):
+        found: list[str] = fsspec.filesystem("memory").find(url.removeprefix("memory:/"))
+        return found
     import boto3
 
     client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    found = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
-    return [entry["Key"] for entry in found.get("Contents", [])]
+    listed = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
+    return [entry["Key"] for entry in listed.get("Contents", [])]
 
 
 def generations(url: str) -> set[str]:
@@ -86,7 +100,7 @@ def run(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def refused(*arguments: str) -> str:
+def fails(*arguments: str) -> str:
     outcome = CliRunner().invoke(app, [*arguments])
     assert outcome.exit_code == 1, outcome.output
     return outcome.stderr
@@ -102,6 +116,7 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.timeout(600)
 def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str, tmp_path: Path) -> None:
     places = {"disk": str(tmp_path), "store": f"{bucket}/deep"}
     fingerprints = {}
@@ -111,11 +126,11 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
         run("ingest", table, "--target", "kind", "--out", data)
         run("ingest", table, "--out", data, "--append")
         assert run("info", data)["rows"] == 240
-        assert "--overwrite" in refused("ingest", table, "--target", "kind", "--out", data)
+        assert "--overwrite" in fails("ingest", table, "--target", "kind", "--out", data)
         run("fit", data, "--out", model, "--run-dir", run_dir, "--candidates", "40", "--max-iterations", "5")
         run("predict", model, data, "--out", scores)
         assert run("info", scores)["rows"] == 240
-        assert "--overwrite" in refused("predict", model, data, "--out", scores)
+        assert "--overwrite" in fails("predict", model, data, "--out", scores)
         run("predict", model, data, "--out", scores, "--overwrite")
         run("evaluate", model, data)
         fingerprints[place] = (run("info", data)["fingerprint"], run("info", model)["fingerprint"])
@@ -132,6 +147,7 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_cluster__reads_and_writes_an_object_store(
     bucket: str, table: str, start_cluster: Callable[[int], LocalCluster], tmp_path: Path
 ) -> None:
@@ -154,9 +170,9 @@ def test_cluster__reads_and_writes_an_object_store(
 
 
 def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
-    bucket: str, make_arrays: Make, write: Write, engine: Engine, all_rows: Callable[[Dataset], Arrays]
+    root: str, make_arrays: Make, write: Write, engine: Engine, all_rows: Callable[[Dataset], Arrays]
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
     before = write(make_arrays(12), url, block_rows=8)
 
     class Watched:
@@ -178,7 +194,7 @@ def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
     assert set(Watched.seen) == {(before.key, 12)}
     assert len(Watched.seen) >= 4
     assert Dataset.open(url).key == after.key != before.key
-    with pytest.raises(StorageError, match="was replaced or removed .* Repeat what you did"):
+    with refused("changed-meanwhile", url, kind=StorageError):
         before.read(0)
     assert len(generations(url)) == 1
 
@@ -200,7 +216,8 @@ ingest(sys.argv[1], sys.argv[2], target="target", block_rows=8, overwrite=True)
 """
 
 
-@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("existing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     existing: bool, bucket: str, make_arrays: Make, write: Write, engine: Engine, tmp_path: Path
 ) -> None:
@@ -210,13 +227,13 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     if existing:
         write(make_arrays(9), url)
     command = [sys.executable, "-c", KILLED, str(tmp_path / "rows.npz"), url]
-    ended = subprocess.run(command, check=False, timeout=120, capture_output=True)
+    ended = subprocess.run(command, check=False, timeout=200, capture_output=True)
     assert ended.returncode == 9, ended.stderr.decode()
     assert len(generations(url)) == 1 + existing
     if existing:
         assert Dataset.open(url).n_rows == 9
     else:
-        with pytest.raises(FormatError, match="not a protodask dataset"):
+        with refused("wrong-kind", url, kind=FormatError):
             Dataset.open(url)
     rows = str(tmp_path / "rows.npz")
     again = ingest(rows, url, target="target", block_rows=8, overwrite=existing, engine=engine)
@@ -225,10 +242,21 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     assert {key.split("/")[1] for key in keys(url)} == {"zarr.json", name}
 
 
+def test_write__where_one_that_was_killed_left_a_generation(root: str, make_arrays: Make, write: Write) -> None:
+    url = f"{root}/d.zarr"
+    for left in ("zarr.json", "features/c/0/0"):
+        write_object(f"{url}/generation-0123456789abcdef", left, b"{}")
+    with refused("wrong-kind", url, kind=FormatError):
+        Dataset.open(url)
+    assert write(make_arrays(9), url).n_rows == 9
+    assert len(generations(url)) == 1
+    assert not [key for key in keys(root) if "generation-0123456789abcdef" in key]
+
+
 def test_writer__that_another_one_overtook_fails_and_says_so(
-    bucket: str, make_arrays: Make, write: Write, engine: Engine
+    root: str, make_arrays: Make, write: Write, engine: Engine
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
 
     class Overtaken:
         inner = array_source(make_arrays(64), 8)
@@ -240,16 +268,16 @@ def test_writer__that_another_one_overtook_fails_and_says_so(
             return self.inner.read(number)
 
     columns = (Column("a"), Column("b"), Column("c"))
-    with pytest.raises(StorageError, match="is gone while it was being written|one at a time"):
+    with refused("changed-meanwhile", kind=StorageError):
         write_dataset(Overtaken(), url, classes=("p", "q", "r"), columns=columns, engine=engine, block_rows=8)
     assert Dataset.open(url).n_rows == 30
     assert len(generations(url)) == 1
 
 
 def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
-    bucket: str, monkeypatch: pytest.MonkeyPatch
+    root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
     overtaken = generations_module.new_generation(url, "some format")
     place = overtaken.__enter__()
     for name in ("a", "zarr.json", "z"):
@@ -259,7 +287,7 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     def publish_meanwhile(path: str, name: str) -> None:
         if name == place.rpartition("/")[2] and not failures:  # the removal of all of it begins
             failures.append("none")
-            with pytest.raises(StorageError, match="one at a time") as caught:
+            with refused("written-by-another", url, kind=StorageError) as caught:
                 overtaken.__exit__(None, None, None)
             failures.append(str(caught.value))
         delete_below(path, name)
@@ -272,41 +300,41 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
 
 
-def test_open__of_a_place_whose_generation_was_lost(bucket: str, make_arrays: Make, write: Write) -> None:
-    url = f"{bucket}/d.zarr"
+def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make, write: Write) -> None:
+    url = f"{root}/d.zarr"
     write(make_arrays(30), url)
     for name in generations(url):
         delete_below(url, name)
-    with pytest.raises(FormatError, match="Ingest the data again"):
+    with refused("damaged", url, kind=FormatError):
         Dataset.open(url)
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", url, kind=OutputExistsError):
         write(make_arrays(30), url)
     assert write(make_arrays(30), url, overwrite=True).n_rows == 30
 
 
 @pytest.mark.parametrize("name", ["../other.zarr", "generation-../../x", "generation-0", 7, None, ["a"]])
 def test_open__does_not_follow_a_generation_that_leads_elsewhere(
-    name: object, bucket: str, make_arrays: Make, write: Write
+    name: object, root: str, make_arrays: Make, write: Write
 ) -> None:
-    write(make_arrays(30), f"{bucket}/other.zarr")
+    write(make_arrays(30), f"{root}/other.zarr")
     attributes = {"format": "protodask-dataset", "generation": name}
-    root = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-    write_object(f"{bucket}/d.zarr", "zarr.json", json.dumps(root).encode())
-    with pytest.raises(FormatError):
-        Dataset.open(f"{bucket}/d.zarr")
+    record = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    write_object(f"{root}/d.zarr", "zarr.json", json.dumps(record).encode())
+    with refused("damaged", f"{root}/d.zarr", kind=FormatError):
+        Dataset.open(f"{root}/d.zarr")
 
 
 def test_write__refused_after_a_kill_still_removes_what_was_replaced(
-    bucket: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
+    root: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{bucket}/d.zarr"
+    url = f"{root}/d.zarr"
     write(make_arrays(30), url)
     with monkeypatch.context() as patch:  # as if killed when the new generation had come to count
         patch.setattr(generations_module, "_remove_others", lambda path, kept: None)
         write(make_arrays(40), url, overwrite=True)
     assert len(generations(url)) == 2
     write_object(f"{url}/generation-0123456789abcdef", "zarr.json", b"perhaps somebody is writing this")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", url, kind=OutputExistsError):
         write(make_arrays(50), url)
     assert len(generations(url)) == 2
     assert Dataset.open(url).n_rows == 40
@@ -315,16 +343,16 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
     assert len(generations(url)) == 1
 
 
-def test_write__that_fails_leaves_no_generation(bucket: str, make_arrays: Make, write: Write) -> None:
+def test_write__that_fails_leaves_no_generation(root: str, make_arrays: Make, write: Write) -> None:
     arrays = make_arrays(64)
     arrays["target"][60] = 3
-    with pytest.raises(InputError, match="illegal target code"):
-        write(arrays, f"{bucket}/d.zarr", block_rows=8)
-    assert keys(bucket) == []
+    with refused("bad-value", "target code", "Row 60"):
+        write(arrays, f"{root}/d.zarr", block_rows=8)
+    assert keys(root) == []
 
 
-def test_append__removes_what_one_that_was_killed_left(bucket: str, make_arrays: Make, write: Write) -> None:
-    url = f"{bucket}/d.zarr"
+def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: Make, write: Write) -> None:
+    url = f"{root}/d.zarr"
     dataset = write(make_arrays(50), url, block_rows=16)
     for stray in ("features/c/9/0", "target/c/4", "weight/c/900"):
         write_object(dataset.place, stray, b"left behind")
@@ -346,21 +374,21 @@ def test_open__of_a_server_that_cannot_be_reached(
 
     dataset = write(make_arrays(30), f"{bucket}/d.zarr")
     monkeypatch.setattr(FsspecStore, "get", fail)
-    with pytest.raises(StorageError, match="Could not connect .* credentials in the environment"):
+    with refused("unreadable", dataset.path, "http://nowhere", "credentials", kind=StorageError):
         Dataset.open(dataset.path)
-    with pytest.raises(StorageError, match="Could not connect"):
+    with refused("unreadable", "http://nowhere", kind=StorageError):
         dataset.read(0)
-    with pytest.raises(StorageError, match="Could not connect"):
+    with refused("unreadable", "http://nowhere", kind=StorageError):
         write(make_arrays(30), dataset.path, overwrite=True)
 
 
 def test_write__to_a_bucket_that_is_not_there(server: str, make_arrays: Make, write: Write) -> None:
-    with pytest.raises(StorageError, match="Check that the place exists"):
+    with refused("unwritable", "s3://no-such-bucket-here/d.zarr", kind=StorageError):
         write(make_arrays(30), "s3://no-such-bucket-here/d.zarr")
 
 
 def test_open__of_an_unknown_kind_of_store() -> None:
-    with pytest.raises(InputError, match="Check the beginning of the URL"):
+    with refused("unsupported", "nowhere://bucket/d.zarr"):
         Dataset.open("nowhere://bucket/d.zarr")
 
 
@@ -399,11 +427,11 @@ def test_ingest__takes_what_is_new_from_and_into_a_store(bucket: str, table: str
 
 
 def test_ingest__of_what_is_new_that_ends_before_the_commit_leaves_nothing_that_counts(
-    bucket: str, table: str, monkeypatch: pytest.MonkeyPatch
+    root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from protodask.data import writer
 
-    data = f"{bucket}/data.zarr"
+    data = f"{root}/data.zarr"
     ingest(table, data, target="kind", new=True)
     Path(table).write_text(Path(table).read_text() + "0.5,0.5,yes\n")
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
-import pytest
+from support.errors import refused
 
 from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, write_part
 from protodask.data.storage import MARKER, read_marker
-from protodask.errors import InputError, StorageError
+from protodask.errors import StorageError
 
 
 def test_is_parquet__by_the_end_of_the_name() -> None:
@@ -16,7 +16,7 @@ def test_is_parquet__by_the_end_of_the_name() -> None:
 
 def test_check_parquet__refuses_object_stores() -> None:
     check_parquet("here.parquet", "Predictions")
-    with pytest.raises(InputError, match="Decisions as Parquet .*use a local path"):
+    with refused("not-local", "Decisions"):
         check_parquet("s3://bucket/there.parquet", "Decisions")
 
 
@@ -32,5 +32,5 @@ def test_write_part__one_file_a_block_beside_the_record(tmp_path: Path) -> None:
 
 
 def test_write_part__refuses_a_folder_that_was_taken_away(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="choose a place that all workers reach"):
+    with refused("changed-meanwhile", tmp_path, kind=StorageError):
         write_part(str(tmp_path), 0, "mine", {"row": np.array([0])})

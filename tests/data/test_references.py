@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 
 from protodask.data.references import (
     Reference,
@@ -19,7 +20,7 @@ from protodask.data.references import (
     split_reference,
 )
 from protodask.data.registry_state import AttachedFile, Entry, Move, RegistryState, parse_state, to_bytes
-from protodask.errors import FormatError, InputError, StorageError
+from protodask.errors import FormatError, StorageError
 
 FIRST = Entry(1, "1-00000000", "model", "abc", "2026-01-01T00:00:00+00:00", {})
 SECOND = Entry(
@@ -93,20 +94,19 @@ def test_resolve__leaves_other_places_alone(registry: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "seen", "remedy"),
+    ("place", "facts"),
     [
-        ("models@best", "no alias 'best'", "The aliases there are champion, previous."),
-        ("models@7", "no version 7", "The versions there are 1, 2."),
-        ("models@99999999999999999999999", "no version", "The versions there are 1, 2."),
-        ("models@0", "no version 0", "The versions there are 1, 2."),
-        ("models@champion:scores", "has no file 'scores'", "Its files are profile, report."),
-        ("models@1:scores", "has no file 'scores'", "None were attached"),
+        ("models@best", ("alias", "'best'", "champion, previous")),
+        ("models@7", ("version 7", "1, 2")),
+        ("models@99999999999999999999999", ("version 99999999999999999999999", "1, 2")),
+        ("models@0", ("version 0", "1, 2")),
+        ("models@champion:scores", ("Version 2", "file 'scores'", "profile, report")),
+        ("models@1:scores", ("Version 1", "file 'scores'")),
     ],
 )
-def test_resolve__says_what_there_is(registry: Path, place: str, seen: str, remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy) as caught:
+def test_resolve__says_what_there_is(registry: Path, place: str, facts: tuple[str, ...]) -> None:
+    with refused("unknown-name", "models", *facts):
         resolve(place)
-    assert seen in caught.value.seen
     assert not has_alias(place)
     assert reference_fingerprint(place) is None
 
@@ -114,7 +114,7 @@ def test_resolve__says_what_there_is(registry: Path, place: str, seen: str, reme
 def test_resolve__says_that_a_version_was_removed(registry: Path) -> None:
     state = RegistryState().with_entry(FIRST).with_entry(SECOND).moved("champion", 2, "t", "")
     write(registry, state.pruned(1))
-    with pytest.raises(InputError, match=r"Version 1 .* was removed.*The versions there are 2\."):
+    with refused("unknown-name", "Version 1", "removed", "2."):
         resolve("models@1")
 
 
@@ -137,7 +137,7 @@ def test_follow__looks_again_when_the_version_is_gone(registry: Path) -> None:
         seen.append(place)
         if len(seen) == 1:  # meanwhile the champion moves back, and the version is removed
             write(registry, RegistryState(2, {1: FIRST}, {"champion": 1}))
-            raise StorageError("bad-value", "It is gone.", "Look.")
+            raise StorageError("changed-meanwhile", "It is gone.", "Look.")
         return place
 
     assert follow("models@champion", read) == resolve("models@1")
@@ -147,28 +147,28 @@ def test_follow__looks_again_when_the_version_is_gone(registry: Path) -> None:
 def test_follow__says_that_the_version_was_removed_meanwhile(registry: Path) -> None:
     def read(place: str) -> str:
         write(registry, RegistryState(2, {1: FIRST}, {"champion": 1}))
-        raise StorageError("bad-value", "It is gone.", "Look.")
+        raise StorageError("changed-meanwhile", "It is gone.", "Look.")
 
-    with pytest.raises(InputError, match="Version 2 .* was removed"):
+    with refused("unknown-name", "Version 2", "removed", "models"):
         follow("models@2", read)
 
 
 def test_follow__leaves_errors_of_what_stays_as_they_are(registry: Path) -> None:
     def read(place: str) -> str:
-        raise StorageError("bad-value", "It is broken.", "Mend it.")
+        raise StorageError("unreadable", "It is broken.", "Mend it.")
 
     Path(resolve("models@champion")).mkdir(parents=True)
     for place in ("models@champion", "elsewhere.zarr"):
-        with pytest.raises(StorageError, match="Mend it"):
+        with refused("unreadable", kind=StorageError):
             follow(place, read)
-    with pytest.raises(FormatError, match="not there.*`protodask registry promote`"):
+    with refused("not-found", "models@1", "protodask registry promote", kind=FormatError):
         follow("models@1", read)
-    with pytest.raises(InputError, match="no registry at nothing.*`protodask publish`"):
+    with refused("not-found", "nothing@champion", "protodask publish"):
         follow("nothing@champion", read)
 
 
 def test_check_no_version__keeps_references_from_being_written(registry: Path) -> None:
-    with pytest.raises(InputError, match="versions never change.*`protodask publish`"):
+    with refused("not-local", "models@champion", "protodask publish"):
         check_no_version("models@champion")
     check_no_version("other@champion")
     check_no_version("models")
@@ -210,7 +210,7 @@ def test_state__of_damaged_files_is_refused(registry: Path, change: dict[str, ob
     record = {**json.loads((registry / "registry.json").read_text()), **change}
     del record["checksum"]
     (registry / "registry.json").write_text(json.dumps(seal(record, "registry")))
-    with pytest.raises(FormatError, match="Restore the file registry.json"):
+    with refused("damaged", registry / "registry.json", kind=FormatError):
         resolve("models@champion")
 
 
@@ -219,11 +219,11 @@ def test_state__of_changed_torn_and_foreign_files_is_refused(registry: Path) -> 
     whole = path.read_text()
     for text in (whole.replace('"def"', '"dee"'), whole[:100], "", "[]"):
         path.write_text(text)
-        with pytest.raises(FormatError, match=r"Restore|Make one"):
+        with refused("wrong-kind" if text == "[]" else "damaged", path, kind=FormatError):
             resolve("models@champion")
     record = json.loads(whole)
     path.write_text(json.dumps({**record, "version": 2}))
-    with pytest.raises(FormatError, match="Upgrade protodask"):
+    with refused("newer-format", path, "version 2", kind=FormatError):
         resolve("models@champion")
 
 
@@ -231,7 +231,7 @@ def test_state__with_a_path_out_of_its_folder_is_refused(registry: Path) -> None
     for file in ("../secret", "a/b", "..", "x.json/.."):
         entry = Entry(1, "1-00000000", "model", "", "", {"profile": AttachedFile(file, 1, "")})
         write(registry, RegistryState(1, {1: entry}))
-        with pytest.raises(FormatError, match="a file of a version is not described"):
+        with refused("damaged", registry / "registry.json", kind=FormatError):
             resolve("models@1")
 
 
@@ -241,5 +241,5 @@ def test_resolve__is_light_to_import(registry: Path) -> None:
         "print(resolve('models@champion'), has_alias('models@1'), reference_fingerprint('models@2')); "
         "print(sorted({'numpy', 'zarr', 'dask', 'distributed', 'pandas', 'pyarrow', 'sklearn'} & sys.modules.keys()))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout.splitlines() == [f"{resolve('models@2')} True def", "[]"]

@@ -19,6 +19,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data import Column, Dataset, DatasetSink, write_dataset
 from protodask.data import metadata as metadata_module
@@ -29,7 +30,7 @@ from protodask.data.checksums import canonical_json
 from protodask.data.metadata import Metadata, require_storable, to_attributes
 from protodask.data.summary import Summary, empty_summary
 from protodask.engine import Arrays, ArraySource, Block, Engine, Layout, array_source
-from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.errors import Code, OutputExistsError, StorageError
 
 Make = Callable[..., dict[str, Any]]
 Write = Callable[..., Dataset]
@@ -74,9 +75,9 @@ def same_bits(left: Summary, right: Summary) -> bool:
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    cuts=st.lists(st.integers(1, 300), min_size=1, max_size=4),
-    exponent=st.integers(5, 9),
-    source_exponent=st.integers(0, 9),
+    cuts=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    exponent=st.integers(2, 6),
+    source_exponent=st.integers(0, 6),
 )
 def test_append__equals_writing_at_once(
     cuts: list[int],
@@ -140,7 +141,7 @@ def test_write__says_that_the_disk_is_full(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(writer_module, "_open_writable", lambda *args: {**opened(*args), "features": Full()})
-    with pytest.raises(StorageError, match=r"disk was full .* Free some space"):
+    with refused("disk-full", tmp_path, kind=StorageError):
         write(make_arrays(64), tmp_path / "d.zarr", block_rows=8)
     assert os.listdir(tmp_path) == []
 
@@ -211,7 +212,7 @@ def test_append__is_safe_from_workers_of_one_that_was_killed(
             raise KeyboardInterrupt
         written = write_blocks(source, writer, *rest)
         # A worker of the first one wakes up when the second one has written, and has not committed.
-        with pytest.raises(StorageError, match="Someone else has begun to write"):
+        with refused("written-by-another", "Someone else", tmp_path / "d", kind=StorageError):
             sinks[0].write(2, 32, {name: values[:16] for name, values in arrays.items()})
         return written
 
@@ -228,11 +229,11 @@ def test_overwrite__removes_what_killed_ones_left_beside(make_arrays: Make, writ
     for name in (".d.partial-00000000", ".d.replaced-11111111"):
         (tmp_path / name).mkdir()
     (tmp_path / ".other.partial-00000000").mkdir()
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
         write(make_arrays(50), tmp_path / "d")
     assert sorted(os.listdir(tmp_path)) == [".other.partial-00000000", "d"]
     (tmp_path / "d").rename(tmp_path / ".d.replaced-11111111")  # killed between two renamings
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
         write(make_arrays(50), tmp_path / "d")
     assert Dataset.open(tmp_path / "d").n_rows == 40
 
@@ -261,7 +262,7 @@ def test_append__is_refused_while_another_one_lasts(
     write(first, tmp_path / "d", block_rows=16)
 
     def append_too() -> None:
-        with pytest.raises(StorageError, match=r"Someone else is writing to .*/d\. .* one at a time"):
+        with refused("written-by-another", tmp_path / "d", kind=StorageError):
             write(make_arrays(40, seed=2), tmp_path / "d", append=True)
 
     interrupt_writing(monkeypatch, append_too)
@@ -296,7 +297,7 @@ def test_overwrite__is_refused_during_an_append(
     write(first, tmp_path / "d", block_rows=16)
 
     def overwrite() -> None:
-        with pytest.raises(StorageError, match="one at a time: wait for the other one"):
+        with refused("written-by-another", tmp_path / "d", kind=StorageError):
             write(make_arrays(200, seed=2), tmp_path / "d", overwrite=True)
 
     interrupt_writing(monkeypatch, overwrite)
@@ -313,7 +314,7 @@ def test_append__through_a_link_takes_the_lock_of_the_dataset(
     (tmp_path / "link").symlink_to("d")
 
     def append_too() -> None:
-        with pytest.raises(StorageError, match="one at a time: wait for the other one"):
+        with refused("written-by-another", tmp_path / "d", kind=StorageError):
             write(make_arrays(40, seed=2), tmp_path / "link", append=True)
 
     interrupt_writing(monkeypatch, append_too)
@@ -327,7 +328,7 @@ def test_append__at_a_url_spares_what_another_one_committed(
     path = "memory://appended/d.zarr"
     write(first, path, block_rows=16)
     interrupt_writing(monkeypatch, lambda: write(theirs, path, append=True))
-    with pytest.raises(StorageError, match="changed by someone else .* one at a time"):
+    with refused("written-by-another", path, kind=StorageError):
         write(make_arrays(70, seed=1), path, append=True)
     for name, values in all_rows(Dataset.open(path)).items():
         np.testing.assert_array_equal(values, np.concatenate([first[name], theirs[name]]))
@@ -354,20 +355,20 @@ def test_append__that_fails_spares_what_another_one_committed(
 def test_append__refuses_another_schema(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     arrays = make_arrays(40)
     write(arrays, tmp_path / "d")
-    with pytest.raises(InputError, match="classes of the rows to append"):
+    with refused("columns-differ", "classes", "z"):
         write(arrays, tmp_path / "d", append=True, classes=("p", "q", "z"))
-    with pytest.raises(InputError, match="columns of the rows to append"):
+    with refused("columns-differ", "columns", "z"):
         write(arrays, tmp_path / "d", append=True, columns=(Column("a"), Column("b"), Column("z")))
     del arrays["weight"]
-    with pytest.raises(InputError, match="weight of the rows to append"):
+    with refused("columns-differ", "weight"):
         write(arrays, tmp_path / "d", append=True)
-    with pytest.raises(StorageError, match="Check the path"):
+    with refused("not-found", tmp_path / "nowhere", kind=StorageError):
         write(arrays, tmp_path / "nowhere", append=True)
 
 
 def test_overwrite__needs_to_be_asked_for(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     first = write(make_arrays(40), tmp_path / "d")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", tmp_path / "d", kind=OutputExistsError):
         write(make_arrays(50), tmp_path / "d")
     assert Dataset.open(tmp_path / "d").key == first.key
     assert write(make_arrays(50), tmp_path / "d", overwrite=True).n_rows == 50
@@ -399,10 +400,10 @@ def test_overwrite__through_a_link_replaces_what_it_points_to(make_arrays: Make,
 def test_overwrite__spares_what_is_no_dataset(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("x")
-    with pytest.raises(OutputExistsError, match="remove it yourself"):
+    with refused("wrong-kind", tmp_path / "precious", kind=OutputExistsError):
         write(make_arrays(40), tmp_path / "precious", overwrite=True)
     zarr.open_group(tmp_path / "foreign", mode="w", attributes={"a": 1})
-    with pytest.raises(OutputExistsError, match="remove it yourself"):
+    with refused("wrong-kind", tmp_path / "foreign", kind=OutputExistsError):
         write(make_arrays(40), tmp_path / "foreign", overwrite=True)
     assert (tmp_path / "precious" / "file").read_text() == "x"
 
@@ -410,57 +411,57 @@ def test_overwrite__spares_what_is_no_dataset(make_arrays: Make, write: Write, t
 def test_write__at_a_url_counts_as_unfinished_until_the_end(make_arrays: Make, write: Write) -> None:
     path = "memory://urls/d.zarr"
     write(make_arrays(40), path, block_rows=8)
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", "--overwrite", path, kind=OutputExistsError):
         write(make_arrays(40), path)
     assert write(make_arrays(50), path, overwrite=True).n_rows == 50
     assert write(make_arrays(7), path, append=True).n_rows == 57
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value", "code", "facts"),
     [
-        ("features", np.nan, r"Column 'b' has a missing or infinite value in row 37 \(counted from 0\). Fill in"),
-        ("features", -np.inf, "Column 'b' has a missing or infinite value in row 37"),
-        ("target", 3, "Row 37 .* target code. Codes are 0 to 2"),
-        ("target", -1, "Row 37 .* target code"),
-        ("weight", -1.0, "Row 37 .* weight. Weights are finite and at least 0"),
-        ("weight", np.nan, "Row 37 .* weight"),
-        ("inclusion", 0.0, "Row 37 .* inclusion probability. These are above 0"),
-        ("inclusion", 1.5, "Row 37 .* inclusion probability"),
-        ("inclusion", np.nan, "Row 37 .* inclusion probability"),
+        ("features", np.nan, "bad-value", ("'b'", "missing or infinite", "row 37")),
+        ("features", -np.inf, "bad-value", ("'b'", "missing or infinite", "row 37")),
+        ("target", 3, "bad-value", ("Row 37", "target code", "0 to 2")),
+        ("target", -1, "bad-value", ("Row 37", "target code")),
+        ("weight", -1.0, "bad-value", ("Row 37", "weight")),
+        ("weight", np.nan, "bad-value", ("Row 37", "weight")),
+        ("inclusion", 0.0, "bad-value", ("Row 37", "inclusion probability")),
+        ("inclusion", 1.5, "bad-value", ("Row 37", "inclusion probability")),
+        ("inclusion", np.nan, "bad-value", ("Row 37", "inclusion probability")),
     ],
 )
 def test_write__lets_only_legal_values_pass(
-    name: str, value: float, message: str, make_arrays: Make, write: Write, tmp_path: Path
+    name: str, value: float, code: Code, facts: tuple[str, ...], make_arrays: Make, write: Write, tmp_path: Path
 ) -> None:
     arrays = make_arrays(64)
     if name == "features":
         arrays[name][37, 1] = value
     else:
         arrays[name][37] = value
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         write(arrays, tmp_path / "d", block_rows=8)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "facts"),
     [
-        ({"block_rows": 100}, "power of two"),
-        ({"block_rows": 2**40}, "fewer block_rows"),
-        ({"dtype": "float16"}, "Use float32 or float64"),
-        ({"classes": ("p",)}, "two or more classes"),
-        ({"columns": (Column("a"), Column("b"), Column("b"))}, "Rename the columns"),
-        ({"columns": (Column("a"), Column("b"))}, "columns that belong together"),
+        ({"block_rows": 100}, "bad-setting", ("block_rows", "100")),
+        ({"block_rows": 2**40}, "over-limit", ("block_rows",)),
+        ({"dtype": "float16"}, "bad-setting", ("float32", "float64")),
+        ({"classes": ("p",)}, "one-class", ("target",)),
+        ({"columns": (Column("a"), Column("b"), Column("b"))}, "named-twice", ("b",)),
+        ({"columns": (Column("a"), Column("b"))}, "wrong-shape", ("(20, 3)", "2 features")),
     ],
 )
 def test_write__refuses_settings_that_cannot_be(
-    changes: dict[str, Any], message: str, make_arrays: Make, engine: Engine, tmp_path: Path
+    changes: dict[str, Any], code: Code, facts: tuple[str, ...], make_arrays: Make, engine: Engine, tmp_path: Path
 ) -> None:
     rows = 2**29 if changes.get("block_rows") == 2**40 else 20
     small = array_source(make_arrays(20), 32)
     source = ArraySource(small.arrays, Layout(rows, 32)) if rows > 20 else small
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         write_dataset(source, tmp_path / "d", engine=engine, **options(**changes))
     assert os.listdir(tmp_path) == []
 
@@ -472,7 +473,7 @@ def test_write__refuses_what_its_attributes_cannot_hold_before_rows_are_read(
     monkeypatch.setattr(records_module, "MAX_JSON_ITEMS", records_module.HEAD + 20)
     source = FailingSource(array_source(make_arrays(64), 8), 1, RuntimeError("a row was read"))
     for place, append in (("other", False), ("d", True)):
-        with pytest.raises(InputError, match="description of the dataset .* Use fewer features"):
+        with refused("over-limit", "dataset"):
             write_dataset(source, tmp_path / place, engine=engine, append=append, **options())
     assert os.listdir(tmp_path) == ["d"]
 
@@ -484,7 +485,7 @@ def test_write__with_a_block_check_for_each_of_too_many_rows_allocates_little(tm
     )
     tracemalloc.start()
     try:
-        with pytest.raises(InputError, match="larger blocks"):
+        with refused("over-limit", "dataset"):
             write_dataset(source, tmp_path / "d", engine=engine, block_rows=1, **options())
         assert tracemalloc.get_traced_memory()[1] < 10 * MAX_JSON_BYTES
     finally:
@@ -541,7 +542,7 @@ def test_require_storable__refuses_whatever_could_be_refused_at_the_end(data: st
 def test_write__refuses_weights_that_are_all_zero(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     arrays = make_arrays(20)
     arrays["weight"][:] = 0
-    with pytest.raises(InputError, match="Give positive weights"):
+    with refused("no-rows", "weight"):
         write(arrays, tmp_path / "d")
     assert os.listdir(tmp_path) == []
 
@@ -563,7 +564,7 @@ def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine
 
 def test_sink__does_not_bring_back_what_was_given_up(make_arrays: Make, tmp_path: Path) -> None:
     sink = DatasetSink(str(tmp_path / "gone"), "token", {"features": 8})
-    with pytest.raises(StorageError, match="is gone"):
+    with refused("changed-meanwhile", tmp_path / "gone", kind=StorageError):
         sink.write(0, 0, make_arrays(8))
     assert os.listdir(tmp_path) == []
 
@@ -584,24 +585,24 @@ def test_append__takes_groups_where_the_dataset_has_them(
     write(first, tmp_path / "d", block_rows=16)
     grown = write(second, tmp_path / "d", append=True)
     np.testing.assert_array_equal(all_rows(grown)["group"], np.concatenate([first["group"], second["group"]]))
-    with pytest.raises(InputError, match=r"group of the rows to append are None, those of the dataset 'group'"):
+    with refused("columns-differ", "group", "None"):
         write(make_arrays(30), tmp_path / "d", append=True)
     write(make_arrays(30), tmp_path / "without", block_rows=16)
-    with pytest.raises(InputError, match="Append rows encoded like the dataset"):
+    with refused("columns-differ", "group"):
         write(second, tmp_path / "without", append=True)
 
 
 @pytest.mark.parametrize(
-    ("group", "message"),
+    ("group", "code", "facts"),
     [
-        (np.where(np.arange(64) == 37, -1, 5), "Row 37 .* group code. Codes of groups are whole numbers of at least 0"),
-        (np.zeros(64), "codes of the groups are of type float64. Give each group a number from 0 that int64 can hold"),
-        (np.zeros(64, dtype=np.uint64), "codes of the groups are of type uint64"),
+        (np.where(np.arange(64) == 37, -1, 5), "bad-value", ("Row 37", "group code")),
+        (np.zeros(64), "wrong-type", ("float64", "int64")),
+        (np.zeros(64, dtype=np.uint64), "wrong-type", ("uint64",)),
     ],
 )
 def test_write__lets_only_codes_of_groups_pass(
-    group: Any, message: str, make_arrays: Make, write: Write, tmp_path: Path
+    group: Any, code: Code, facts: tuple[str, ...], make_arrays: Make, write: Write, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         write(make_arrays(64) | {"group": group}, tmp_path / "d", block_rows=8)
     assert os.listdir(tmp_path) == []
