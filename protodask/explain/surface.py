@@ -213,7 +213,8 @@ def _checked_point(model: PrototypeSet, at: ArrayLike) -> Floats:
     if point.shape != (model.n_features,) or not np.isfinite(point).all():
         raise InputError(
             "wrong-shape" if point.shape != (model.n_features,) else "bad-value",
-            f"The point has shape {point.shape}" + (" and values that are not finite." if point.size else "."),
+            f"The point has shape {point.shape}"
+            + ("." if np.isfinite(point).all() else " and values that are not finite."),
             f"Give one finite number for each of the model's {model.n_features} features.",
         )
     return point

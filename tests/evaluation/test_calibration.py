@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 from sklearn.calibration import calibration_curve as sklearn_curve
+from support.errors import refused
 
 from protodask.data.schema import Column
 from protodask.engine import array_source, thread_engine
-from protodask.errors import InputError
 from protodask.evaluation.calibration import (
     CalibrationSums,
     calibration_curve,
@@ -185,9 +185,9 @@ def test_calibration_curve__is_the_same_on_any_threads(
 def test_calibration_curve__refuses_what_makes_no_curve(case: tuple[PrototypeSet, dict[str, NDArray[Any]]]) -> None:
     model, arrays = case
     for n_bins in (0, 1001, 2.5):
-        with pytest.raises(InputError, match="from 1 to 1000"):
+        with refused("bad-setting", "from 1 to 1000", "n_bins", n_bins):
             calibration_curve(model, array_source(arrays), np.arange(3), n_bins=n_bins)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="at least one row"):
+    with refused("no-rows"):
         calibration_curve(model, array_source({name: array[:0] for name, array in arrays.items()}), np.arange(3))
-    with pytest.raises(InputError, match="between 0 and 1"):
+    with refused("bad-setting", "between 0 and 1", "confidence", "1.0"):
         calibration_curve(model, array_source(arrays), np.arange(3), confidence=1.0)

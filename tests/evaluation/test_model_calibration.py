@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.errors import refused
 
 from protodask.data.schema import Column
 from protodask.engine import array_source, thread_engine
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.evaluation import Calibrator
 from protodask.evaluation.model_calibration import calibrate_model, fit_calibration
 from protodask.prototypes.model import Batch, PrototypeSet
@@ -111,25 +112,32 @@ def test_calibrate_model__has_the_same_bits_for_any_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "remedy"),
+    ("change", "arguments", "code", "facts"),
     [
-        ({}, {"n_batches": 3}, "give a number from 0"),
-        ({}, {"n_bins": 0}, "Give a whole number from 1"),
-        ({"target": np.zeros(3000, dtype=np.int32)}, {}, "of two classes"),
-        ({"weight": np.zeros(3000)}, {}, "at least one row of positive weight"),
-        ({"weight": np.full(3000, np.nan)}, {}, "Give weights of zero or more"),
+        ({}, {"n_batches": 3}, "bad-setting", ("n_batches", 3, "2 batches")),
+        ({}, {"n_bins": 0}, "bad-setting", ("from 1 to 1000", 0)),
+        ({"target": np.zeros(3000, dtype=np.int32)}, {}, "one-class", ("outcome",)),
+        ({"weight": np.zeros(3000)}, {}, "no-rows", ("weights", 0)),
+        (
+            {"weight": np.full(3000, np.nan)},
+            {},
+            "bad-value",
+            ("row 2048", "weight"),
+        ),
     ],
 )
-def test_calibrate_model__refuses_what_it_cannot_use(change: Arrays, arguments: dict[str, Any], remedy: str) -> None:
+def test_calibrate_model__refuses_what_it_cannot_use(
+    change: Arrays, arguments: dict[str, Any], code: Code, facts: tuple[object, ...]
+) -> None:
     model = make_model(2)
-    with pytest.raises(InputError, match=remedy):
+    with refused(code, *facts):
         calibrate_model(model, array_source({**make_rows(model), **change}), np.arange(2), **arguments)
 
 
 def test_calibrate_model__refuses_no_rows() -> None:
     model = make_model(2)
     arrays = {name: values[:0] for name, values in make_rows(model, 5).items()}
-    with pytest.raises(InputError, match="Give rows of at least two classes"):
+    with refused("no-rows"):
         calibrate_model(model, array_source(arrays), np.arange(2))
 
 

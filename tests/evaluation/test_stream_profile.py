@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
 
 from protodask.data.records import seal
 from protodask.data.schema import Column
@@ -101,20 +102,20 @@ Change = Callable[[dict[str, Any]], Any]
 def test_read_profile__refuses_what_is_damaged(profile: StreamProfile, change: Change) -> None:
     record = json.loads(json.dumps(_without_checksum(profile_record(profile))))
     change(record)
-    with pytest.raises(FormatError, match="Make it again, or restore it"):
+    with refused("damaged", "here", kind=FormatError):
         read_profile({"profile": seal(record, "profile")}, "here")
 
 
 def test_read_profile__refuses_what_was_changed_and_what_is_none(profile: StreamProfile) -> None:
     record = profile_record(profile) | {"rows": 5}
-    with pytest.raises(FormatError, match="checksum does not match"):
+    with refused("damaged", "checksum", "here", kind=FormatError):
         read_profile({"profile": record}, "here")
     contents: list[object] = [[], {"profile": None}, {"profile": {"format": "other"}}, None]
     for content in contents:
-        with pytest.raises(FormatError, match="Make one with `protodask monitor`"):
+        with refused("wrong-kind", "here", "protodask monitor", kind=FormatError):
             read_profile(content, "here")
     newer = seal(_without_checksum(profile_record(profile)) | {"version": 2}, "profile")
-    with pytest.raises(FormatError, match="Upgrade protodask"):
+    with refused("newer-format", "here", "version 2", "up to 1", kind=FormatError):
         read_profile({"profile": newer}, "here")
 
 
