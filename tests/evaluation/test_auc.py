@@ -67,6 +67,7 @@ def drawn_rows(draw: st.DrawFn) -> Rows:
     return score, label, weight
 
 
+@settings(max_examples=50)
 @given(rows=drawn_rows())
 def test_auc__is_exact_where_it_fits(rows: Rows) -> None:
     score, label, weight = rows
@@ -76,7 +77,7 @@ def test_auc__is_exact_where_it_fits(rows: Rows) -> None:
     assert (found.positives, found.negatives) == (np.sum(label == 1), np.sum(label == 0))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(rows=drawn_rows())
 def test_auc__in_bins_lies_within_its_bound(rows: Rows) -> None:
     found = in_bins(rows, block_rows=8)

@@ -119,7 +119,7 @@ def deviations(case: str) -> list[tuple[float, ClassTotals]]:
     draw, wanted = CASES[case]
     random = np.random.default_rng(3)
     found = []
-    for _ in range(250):
+    for _ in range(150):
         score, positive, rate = draw(random)
         kept = random.random(len(score)) < rate
         weight = 1 / rate[kept]

@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.calibrator import Points, control_points, spline
@@ -53,6 +53,7 @@ def assert_same_points(found: Spline, expected: Points) -> None:
     np.testing.assert_allclose(points_of(found), [(float(x), float(y)) for x, y in expected], rtol=1e-12, atol=1e-12)
 
 
+@settings(max_examples=50)
 @given(rows(), st.integers(1, 25), st.booleans(), st.sampled_from([None, False, True]))
 def test_fit__is_that_of_exact_fractions(given_rows: Rows, n_bins: int, monotone: bool, ends: bool | None) -> None:
     score, outcome, weight = given_rows
@@ -99,6 +100,7 @@ def test_fit__bounds_count_zeros_that_stand_for_many() -> None:
     assert one.outcome[-1] == pytest.approx(1 - 0.5 / (1 + 1))
 
 
+@settings(max_examples=50)
 @given(rows(("two-valued",)), st.integers(1, 30), st.booleans())
 def test_fit__probabilities_are_never_0_or_1(given_rows: Rows, n_bins: int, monotone: bool) -> None:
     calibrated = Calibrator(n_bins, monotone).fit(*given_rows).transform(given_rows[0])
@@ -106,6 +108,7 @@ def test_fit__probabilities_are_never_0_or_1(given_rows: Rows, n_bins: int, mono
     assert calibrated.max() < 1
 
 
+@settings(max_examples=50)
 @given(rows(smallest=20), st.integers(1, 12))
 def test_fit__bins_have_equal_weight_but_for_a_tied_score_at_each_edge(given_rows: Rows, n_bins: int) -> None:
     score, outcome, weight = given_rows
@@ -119,6 +122,7 @@ def test_fit__bins_have_equal_weight_but_for_a_tied_score_at_each_edge(given_row
     assert len(found.score) <= n_bins + 2
 
 
+@settings(max_examples=50)
 @given(rows(), st.integers(1, 20))
 def test_monotone__is_so_and_keeps_the_mean(given_rows: Rows, n_bins: int) -> None:
     score, outcome, weight = given_rows
@@ -152,6 +156,7 @@ def test_fit__general_outcomes_reach_their_ends() -> None:
     np.testing.assert_allclose(found.transform(middle), 3 * middle, atol=0.2)
 
 
+@settings(max_examples=50)
 @given(rows(), st.integers(1, 20), st.integers(0, 100))
 def test_fit__does_not_depend_on_the_order_of_rows(given_rows: Rows, n_bins: int, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(given_rows[0]))
@@ -160,6 +165,7 @@ def test_fit__does_not_depend_on_the_order_of_rows(given_rows: Rows, n_bins: int
     np.testing.assert_allclose(points_of(other), points_of(one), rtol=1e-12, atol=1e-14)
 
 
+@settings(max_examples=50)
 @given(rows(), st.integers(1, 20))
 def test_fit__weights_are_repetitions(given_rows: Rows, n_bins: int) -> None:
     score, outcome, weight = given_rows
@@ -169,6 +175,7 @@ def test_fit__weights_are_repetitions(given_rows: Rows, n_bins: int) -> None:
     np.testing.assert_allclose(points_of(other), points_of(one), rtol=1e-12, atol=1e-14)
 
 
+@settings(max_examples=50)
 @given(rows(), st.integers(1, 20), st.sampled_from([0.125, 7.0, 1024.0]))
 def test_fit__the_unit_of_weights_plays_no_part(given_rows: Rows, n_bins: int, unit: float) -> None:
     score, outcome, weight = given_rows
@@ -199,7 +206,7 @@ def test_fit__has_the_same_bits_for_any_number_of_threads(threads: int) -> None:
 
 @pytest.mark.parametrize("block_rows", [1, 256, 32768])
 def test_fit__agrees_for_any_blocks(block_rows: int) -> None:
-    arrays = many_rows(3000)
+    arrays = many_rows(1000)
     found = Calibrator().fit(array_source(arrays, block_rows)).splines_[0]
     expected = Calibrator().fit(arrays["score"], arrays["outcome"], arrays["weight"]).splines_[0]
     np.testing.assert_allclose(points_of(found), points_of(expected), rtol=1e-12)

@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
@@ -106,6 +106,7 @@ def test_policy_value__zeros_that_were_dropped_and_counted_change_nothing(seed: 
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000), block_rows=st.sampled_from([1, 2, 8, 64]))
 def test_policy_value__order_and_blocks_do_not_matter(estimator: Estimator, seed: int, block_rows: int) -> None:
     log = example(50, seed)
@@ -359,9 +360,8 @@ def check_simulation(rate: float, repetitions: int, least: float, most: float) -
         assert least <= covered <= most, f"{name}: {covered:.1%} of the intervals cover the truth"
 
 
-@pytest.mark.parametrize("rate", RECORDS)
-def test_policy_value__is_unbiased_and_its_intervals_cover(rate: float) -> None:
-    check_simulation(rate, 200, 0.91, 0.99)
+def test_policy_value__is_unbiased_and_its_intervals_cover() -> None:
+    check_simulation(0.01, 200, 0.91, 0.99)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import mean_squared_error
 from support.errors import refused
@@ -30,6 +30,7 @@ def test_squared_error__rows_that_were_kept_by_chance_stand_for_others() -> None
     assert squared_error(array_source(arrays, 64)) == pytest.approx(wanted, rel=1e-13)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 3000), st.sampled_from([1, 16, 4096]))
 def test_squared_error__order_and_blocks_do_not_matter(seed: int, block_rows: int) -> None:
     order = np.random.default_rng(seed).permutation(100)

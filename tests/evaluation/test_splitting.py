@@ -54,7 +54,7 @@ def groups_of(dataset: Dataset) -> set[int]:
     return {int(value) for number in range(dataset.layout.n_blocks) for value in dataset.read(number)["group"]}
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(40, 300),
     more=st.integers(1, 200),
@@ -106,7 +106,7 @@ def test_part__holds_out_about_the_share() -> None:
 
 
 def test_split__is_the_same_with_other_threads(tmp_path: Path, engine: Engine) -> None:
-    data = write(tmp_path / "data.zarr", 3000, engine, groups=100)
+    data = write(tmp_path / "data.zarr", 600, engine, groups=100)
     keys = []
     for threads in (1, 2):
         with thread_engine(threads) as other:

@@ -6,39 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 from support.errors import refused
+from support.models import make_model
 
 from protodask.data.records import seal
-from protodask.data.schema import Column
 from protodask.engine import array_source, thread_engine
 from protodask.errors import FormatError
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream
 from protodask.evaluation.stream_changes import calibration_error, calibration_table
 from protodask.evaluation.stream_profile import StreamProfile, make_profile, profile_record, read_profile
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
 
 @pytest.fixture(scope="module")
 def model() -> PrototypeSet:
-    rng = np.random.default_rng(0)
-    batch = Batch(
-        feature_index=np.arange(2),
-        feature_weight=np.ones(2),
-        center=np.zeros(2),
-        scale=np.ones(2),
-        prototypes=rng.normal(size=(8, 2)),
-        prototype_class=np.arange(8) % 2,
-        prototype_weight=np.full(8, 3.0),
-        row=np.arange(8),
-    )
-    return PrototypeSet(
-        marginals=np.array([0.5, 0.5]),
-        classes=("a", True),
-        feature_names=("x", "y.z"),
-        columns=(Column("x"), Column("y.z")),
-        batches=(batch,),
-        precision="float64",
-    )
+    return make_model(prototypes=(8,), classes=("a", True), feature_names=("x", "y.z"), n_active=2)
 
 
 def rows(n_rows: int = 400) -> dict[str, Any]:

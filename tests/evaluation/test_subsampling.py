@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -215,7 +214,7 @@ def test_subsample__keeps_what_the_dataset_says_of_its_rows(tmp_path: Path) -> N
 
 
 def test_subsample__of_a_subsample_stands_for_the_rows_of_the_first(tmp_path: Path) -> None:
-    arrays = {name: values for name, values in make_arrays(20_000).items() if name in ("features", "target")}
+    arrays = {name: values for name, values in make_arrays(8_000).items() if name in ("features", "target")}
     source = written(arrays, tmp_path / "all")
     once = subsample(source, tmp_path / "once", rates=[0.5, 0.5, 1])
     twice = subsample(once, tmp_path / "twice", rates=[0.5, 1, 0.25])
@@ -257,20 +256,15 @@ def test_draw__at_a_higher_rate_keeps_what_a_lower_one_keeps(low: float, high: f
     assert is_kept(block, np.array([1.0]), seed).all()
 
 
-def test_subsample__does_not_depend_on_blocks_threads_or_processes(
-    start_cluster: Callable[[int], LocalCluster], tmp_path: Path
-) -> None:
+def test_subsample__does_not_depend_on_blocks_and_threads(tmp_path: Path) -> None:
     arrays = make_arrays(2000, inclusion=True)
-    rates = {"no": 0.1, "perhaps": 0.5}
-    found = {}
+    keys = set()
     for exponent in (6, 7, 12):
         source = written(arrays, tmp_path / f"all-{exponent}", block_rows=2**exponent)
         with thread_engine(1 + exponent % 3) as engine:
-            found[exponent] = subsample(source, tmp_path / f"part-{exponent}", rates=rates, engine=engine)
-    with Client(start_cluster(2)) as client:
-        source = Dataset.open(tmp_path / "all-6")
-        found[0] = subsample(source, tmp_path / "on-cluster", rates=rates, engine=client)
-    assert len({part.key for part in found.values()}) == 1, "the same rows in the same blocks"
+            part = subsample(source, tmp_path / f"part-{exponent}", rates={"no": 0.1, "perhaps": 0.5}, engine=engine)
+        keys.add(part.key)
+    assert len(keys) == 1, "the same rows in the same blocks"
 
 
 def test_subsample__works_in_a_remote_store(tmp_path: Path) -> None:
@@ -285,14 +279,14 @@ def test_subsample__works_in_a_remote_store(tmp_path: Path) -> None:
 
 
 def test_subsample__needs_no_memory_for_rows(engine_of_one: Engine, tmp_path: Path) -> None:
-    width, peaks = 16, []
+    width, peaks = 64, []
     columns = [Column(f"x{number}") for number in range(width)]
-    for rows in (2**12, 2**15):
+    for rows in (2**10, 2**13):
         generator = np.random.default_rng(0)
         features = generator.random((rows, width), dtype=np.float32)
         arrays = {"features": features, "target": (generator.random(rows) < 0.5).astype(np.int32)}
         place = tmp_path / str(rows)
-        source = write_dataset(array_source(arrays), place, classes=(0, 1), columns=columns, block_rows=1024)
+        source = write_dataset(array_source(arrays), place, classes=(0, 1), columns=columns, block_rows=512)
         tracemalloc.start()
         subsample(source, tmp_path / f"part-{rows}", rates={0: 0.9, 1: 0.9}, engine=engine_of_one)
         peaks.append(tracemalloc.get_traced_memory()[1])
@@ -304,7 +298,7 @@ def test_subsample__needs_no_memory_for_rows(engine_of_one: Engine, tmp_path: Pa
 
 
 def test_subsample__with_a_budget_keeps_about_so_many_rows_evenly(tmp_path: Path) -> None:
-    arrays = {name: values for name, values in make_arrays(30_000).items() if name in ("features", "target")}
+    arrays = {name: values for name, values in make_arrays(12_000).items() if name in ("features", "target")}
     source = written(arrays, tmp_path / "all")
     counts = source.summary.class_rows
     budget = 3 * int(counts[2]) - 600  # all classes have more than their share
@@ -312,7 +306,7 @@ def test_subsample__with_a_budget_keeps_about_so_many_rows_evenly(tmp_path: Path
     assert (np.abs(found.summary.class_rows - budget / 3) < 4 * np.sqrt(budget / 3)).all()
     np.testing.assert_allclose(class_rates(source, budget=budget), balanced_rates(counts, budget))
     whole = subsample(source, tmp_path / "whole", budget=10**9)
-    assert whole.n_rows == 30_000
+    assert whole.n_rows == 12_000
     assert whole.summary.largest_weight == 1
 
 
@@ -331,6 +325,11 @@ def test_class_rates__of_a_budget_count_rows_of_weight_zero(tmp_path: Path) -> N
 @pytest.fixture
 def source(tmp_path: Path) -> Dataset:
     return written(make_arrays(300), tmp_path / "all")
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return written(make_arrays(300), tmp_path_factory.mktemp("unchanged") / "all")
 
 
 @pytest.mark.parametrize(
@@ -359,11 +358,11 @@ def source(tmp_path: Path) -> Dataset:
     ],
 )
 def test_subsample__refuses(
-    options: Any, code: Code, facts: tuple[object, ...], source: Dataset, tmp_path: Path
+    options: Any, code: Code, facts: tuple[object, ...], unchanged: Dataset, tmp_path: Path
 ) -> None:
     with refused(code, *facts):
-        subsample(source, tmp_path / "part", **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["all"]
+        subsample(unchanged, tmp_path / "part", **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_subsample__knows_labels_by_what_they_mean(tmp_path: Path) -> None:
