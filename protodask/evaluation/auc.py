@@ -186,12 +186,12 @@ def read_labelled(block: Block) -> Labelled:
     if SCORE not in block or LABEL not in block:
         found = ", ".join(sorted(block.arrays))
         raise InputError(
-            "todo", f"The source has the arrays {found}.", 'Give one whose blocks hold "score" and "label".'
+            "column-missing", f"The source has the arrays {found}.", 'Give one whose blocks hold "score" and "label".'
         )
     score, label = block[SCORE], block[LABEL]
     if score.dtype.kind not in "fiub" or score.ndim != 1:
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if score.ndim != 1 else "wrong-type",
             f"The scores are of type {score.dtype} and {score.ndim} dimensions.",
             "Give one number for each row.",
         )

@@ -162,7 +162,7 @@ def read_plain(block: Block) -> ScoredRows:
     for name, values in ((SCORE, score), (OUTCOME, outcome)):
         if values.ndim != 1 or values.dtype.kind not in "fiub":
             raise InputError(
-                "wrong-shape",
+                "wrong-shape" if values.ndim != 1 else "wrong-type",
                 f"The {name} is an array of shape {values.shape} and type {values.dtype}.",
                 f"Give one number for each row as its {name}.",
             )
@@ -183,7 +183,7 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
     try:
         as_classes = not isinstance(score, Source) and np.ndim(score) == 2
     except ValueError as error:
-        raise InputError("todo", f"The scores are no array ({error}).", "Give rows of one length.") from error
+        raise InputError("wrong-shape", f"The scores are no array ({error}).", "Give rows of one length.") from error
     names = (PROBABILITY, TARGET.name) if as_classes else (SCORE, OUTCOME)
     given = {names[0]: score, names[1]: outcome, WEIGHT.name: weight}
     return source_of(given, {names[1]: "Give what each row came to as outcome."}, tables=[PROBABILITY])
@@ -192,7 +192,7 @@ def _as_source(score: Any, outcome: Any, weight: Any) -> Source:
 def _width_of_block(block: Block) -> int | None:
     if not ({SCORE, OUTCOME} <= block.arrays.keys() or {PROBABILITY, TARGET.name} <= block.arrays.keys()):
         raise InputError(
-            "todo",
+            "column-missing",
             f"The source has the arrays {', '.join(block.arrays)}.",
             f"Let it have {SCORE} and {OUTCOME}, or {PROBABILITY} and {TARGET.name}.",
         )
@@ -201,13 +201,13 @@ def _width_of_block(block: Block) -> int | None:
     probability, target = block[PROBABILITY], block[TARGET.name]
     if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if probability.dtype.kind == "f" else "wrong-type",
             f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
             "Give floating-point numbers in one row for each sample and one column for each class, or scores (N,).",
         )
     if target.dtype.kind not in "iub" or target.ndim != 1:
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if target.ndim != 1 else "wrong-type",
             f"The outcomes are an array of shape {target.shape} and type {target.dtype}.",
             "Beside probabilities, give each outcome as the index of its class, an integer from 0.",
         )

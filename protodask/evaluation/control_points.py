@@ -271,19 +271,19 @@ def _check_ranges(ranges: tuple[OutcomeRange, ...]) -> None:
         )
     if 0 < weight < LEAST_WEIGHT:
         raise InputError(
-            "todo",
+            "bad-value",
             f"The weights of the rows add up to {weight:g}, too little to be multiplied with scores.",
             "Multiply all weights by one number.",
         )
     if not weight > 0:
         raise InputError(
-            "todo",
+            "no-rows",
             f"There is nothing to calibrate with: the weights of the rows add up to {weight:g}.",
             "Give at least one row of positive weight.",
         )
     if all(own.lowest == own.highest for own in ranges):
         raise InputError(
-            "todo",
+            "one-class",
             "All rows have the same outcome, so that every score would be calibrated to it.",
             "Give rows of at least two outcomes, or of two classes.",
         )

@@ -32,7 +32,7 @@ def source_of(given: Mapping[str, Any], needed: Mapping[str, str], *, tables: Co
         return first
     for other, remedy in needed.items():
         if other not in others:
-            raise InputError("todo", f"There is a {name} of each row, and no {other}.", remedy)
+            raise InputError("setting-missing", f"There is a {name} of each row, and no {other}.", remedy)
     return column_source({name: first, **others}, tables=tables)
 
 
@@ -61,7 +61,7 @@ def check_weight(weight: float) -> None:
 def require(block: Block, fits: NDArray[np.bool_], seen: str, remedy: str) -> None:
     """Refuse a block unless every row fits; `{row}` in what was seen is the number of the first that does not."""
     if not fits.all():
-        raise InputError("todo", seen.format(row=block.start + int(np.argmin(fits))), remedy)
+        raise InputError("bad-value", seen.format(row=block.start + int(np.argmin(fits))), remedy)
 
 
 def usable_weights(block: Block) -> NDArray[np.float64] | None:

@@ -122,7 +122,7 @@ def _evaluate_block(
     found = block[PROBABILITY].shape[1]
     if found != n_classes:
         raise InputError(
-            "todo",
+            "wrong-shape",
             f"There are {found} columns of probabilities for {n_classes} classes.",
             "Give one column for each class, in the order of the classes.",
         )
@@ -229,7 +229,7 @@ def roc_auc(
     as `evaluate` says, which also says how exact it is then.
     """
     if average not in {"macro", "weighted"}:
-        raise InputError("bad-setting", f"average is {average!r}.", 'Give "macro" or "weighted".')
+        raise InputError("unknown-name", f"average is {average!r}.", 'Give "macro" or "weighted".')
     source = _as_source(probability, target, weight)
     with open_engine(engine) as opened:
         n_classes = opened.take(source, np.array([0]), (PROBABILITY,), label="columns")[PROBABILITY].shape[1]
@@ -281,7 +281,7 @@ def _as_array(values: Any) -> Any:
 def _check_types(probability: Any, target: Any) -> None:
     if probability.ndim != 2 or probability.shape[1] < 2 or probability.dtype.kind != "f":
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if probability.dtype.kind == "f" else "wrong-type",
             f"The probabilities are an array of shape {probability.shape} and type {probability.dtype}.",
             "Give floating-point numbers in one row for each sample and one column for each class.",
         )

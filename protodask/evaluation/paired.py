@@ -198,7 +198,7 @@ def compare_paired(
     if n_blocks < LEAST_BLOCKS:
         what = "groups of rows" if grouped else "blocks of rows"
         raise InputError(
-            "todo",
+            "too-few",
             f"There are {n_blocks} {what} to compare on, and fewer than {LEAST_BLOCKS} tell nothing.",
             "Compare on more rows of positive weight, and of several groups where rows belong to groups.",
         )

@@ -55,7 +55,7 @@ class PolicyQuestion:
 
     def __post_init__(self) -> None:
         if self.estimator not in ("ips", "snips"):
-            raise InputError("bad-setting", f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
+            raise InputError("unknown-name", f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
         normal_quantile(self.confidence)
         if self.dropped_zeros is None:
             return
@@ -68,11 +68,11 @@ class PolicyQuestion:
             )
         if self.dropped_zeros > MOST_DROPPED:
             raise InputError(
-                "todo", "The number of dropped records is above 10^30.", "Give the number that were counted."
+                "bad-setting", "The number of dropped records is above 10^30.", "Give the number that were counted."
             )
         if self.estimator == "snips":
             raise InputError(
-                "todo",
+                "settings-conflict",
                 "The self-normalised estimate needs the propensities of dropped records, not their number.",
                 "Leave the number out and give inclusion probabilities, or use the estimator ips.",
             )
@@ -168,7 +168,7 @@ def _read_log(block: Block) -> tuple[Floats, Floats, Floats]:
     """Match, reward and propensity of each row, or an error that names the first row that cannot be used."""
     if WEIGHT.name in block:
         raise InputError(
-            "todo",
+            "unsupported",
             "The rows of the log have weights, and a policy's value has no use for them.",
             "Give the log without weights; for rows that were kept by chance, give inclusion probabilities.",
         )
@@ -202,7 +202,7 @@ def _records(block: Block, reward: Floats, question: PolicyQuestion) -> Floats |
 def _numbers(block: Block, name: str) -> Floats:
     if name not in block:
         raise InputError(
-            "todo",
+            "column-missing",
             f"The rows have no {name}.",
             f'Give a source whose blocks hold "{MATCH}", "{REWARD}" and "{PROPENSITY}".',
         )
@@ -216,7 +216,7 @@ def _numbers(block: Block, name: str) -> Floats:
             except (TypeError, ValueError):
                 pass
     raise InputError(
-        "wrong-shape",
+        "wrong-shape" if values.ndim != 1 else "wrong-type",
         f"The {name} has the shape {values.shape} and the type {values.dtype}.",
         "Give numbers, one a row.",
     )
@@ -226,7 +226,7 @@ def _require(block: Block, fits: NDArray[np.bool_], name: str, remedy: str) -> N
     if not fits.all():
         row = int(np.argmin(fits))
         raise InputError(
-            "todo", f"The {name} of row {block.start + row} is {block[name][row]} (rows count from 0).", remedy
+            "bad-value", f"The {name} of row {block.start + row} is {block[name][row]} (rows count from 0).", remedy
         )
 
 
@@ -247,7 +247,7 @@ def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
     """The value that the sums amount to."""
     if question.estimator == "snips" and sums.matched == 0:
         raise InputError(
-            "todo",
+            "no-rows",
             "No row of the log has an action that the policy takes, so there is nothing to divide by.",
             "Give a longer log, or use the estimator ips.",
         )

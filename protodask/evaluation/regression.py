@@ -68,7 +68,7 @@ def _numbers(block: Block, name: str) -> NDArray[np.float64]:
     values = block[name]
     if values.ndim != 1 or values.dtype.kind not in "biuf":
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if values.ndim != 1 else "wrong-type",
             f"The {name} has the shape {values.shape} and the type {values.dtype}.",
             "Give numbers, one for each row.",
         )

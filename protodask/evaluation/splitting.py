@@ -67,7 +67,7 @@ def check_split(share: object, seed: object, out: str, held_out: str) -> None:
     places = sorted((f"{locate(out)}/", f"{locate(held_out)}/"))
     if places[1].startswith(places[0]):
         raise InputError(
-            "settings-conflict",
+            "places-overlap",
             "Both parts are to be written to one place, or one into the other.",
             "Choose two places.",
         )
@@ -107,7 +107,7 @@ def split(
         if not 0 < taken < dataset.n_rows:
             unit = "group" if dataset.has_group else "row"
             raise InputError(
-                "todo",
+                "too-few",
                 f"Of the {dataset.n_rows:,} rows, {'none' if taken == 0 else 'all'} would be held out.",
                 f"Give another share or seed, or more rows: each {unit} is drawn by itself.",
             )

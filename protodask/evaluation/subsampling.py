@@ -60,14 +60,14 @@ def balanced_rates(counts: ArrayLike, budget: float) -> Floats:
     found = np.asarray(counts)
     if found.ndim != 1 or len(found) == 0 or found.dtype.kind not in "iuf":
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if found.dtype.kind in "iuf" else "wrong-type",
             f"The counts have the shape {found.shape} and the type {found.dtype}.",
             "Give the number of rows per class.",
         )
     rows = found.astype(np.float64)
     if not (np.isfinite(rows).all() and (rows >= 0).all() and (rows == np.floor(rows)).all() and rows.any()):
         raise InputError(
-            "todo", "The counts are not all whole numbers of rows.", "Give counts from 0, not all of them 0."
+            "bad-value", "The counts are not all whole numbers of rows.", "Give counts from 0, not all of them 0."
         )
     _check_budget(budget)
     rates = np.ones(len(rows))
@@ -91,7 +91,9 @@ def _check_budget(budget: object) -> None:
 def check_rates(rates: Rates | None, budget: float | None) -> None:
     """Refuse what cannot work whatever the dataset: both or neither, or rates that are no probabilities."""
     if rates is None and budget is None:
-        raise InputError("todo", "It is not said how many rows to keep.", "Give rates by class, or a budget of rows.")
+        raise InputError(
+            "setting-missing", "It is not said how many rows to keep.", "Give rates by class, or a budget of rows."
+        )
     if rates is not None and budget is not None:
         raise InputError(
             "settings-conflict",
@@ -115,7 +117,7 @@ def _check_rate(label: object, rate: object) -> None:
     numeric = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
     if not numeric or not 0 < rate <= 1:  # type: ignore[operator]
         raise InputError(
-            "todo",
+            "bad-setting",
             f"The rate of class {label!r} is {rate!r}.",
             "Give a probability above 0 and up to 1: rows of a class that is left out stand for nothing.",
         )
@@ -143,7 +145,7 @@ def class_rates(
     found = np.array(rates, dtype=np.float64)
     if found.shape != (len(dataset.classes),):
         raise InputError(
-            "todo",
+            "wrong-shape",
             f"There are {found.size} rates, and the dataset has {len(dataset.classes)} classes.",
             "Give one for each class, in their order, or rates by label.",
         )
@@ -357,7 +359,7 @@ def _require_classes(counted: KeptCounts, rates: Floats, classes: Sequence[Label
     if len(lost):
         code = int(lost[0])
         raise InputError(
-            "todo",
+            "too-few",
             f"None of the {counted.by_class[code]:,} rows of class {classes[code]!r} is kept at the rate "
             f"{rates[code]:.6g}.",
             "Give the class a higher rate, or a larger budget: a subsample without it says nothing about it.",

@@ -127,7 +127,7 @@ def _checked(model: PrototypeSet, features: NDArray[Any]) -> Floats:
         )
     if rows.shape[1] != model.n_features:
         raise InputError(
-            "todo",
+            "wrong-shape",
             f"The rows have {rows.shape[1]} features, and the model has {model.n_features}.",
             "Give all features of the model, in the order of its feature_names.",
         )

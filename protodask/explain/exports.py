@@ -62,15 +62,15 @@ def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise InputError(
-            "todo",
+            "bad-setting",
             f"{mask(path)} does not say in which format to write.",
             f"Give it one of the suffixes {', '.join(SUFFIXES)}.",
         )
     if n_tables == 0:
-        raise InputError("todo", "There is no table to write.", "Give at least one.")
+        raise InputError("no-rows", "There is no table to write.", "Give at least one.")
     if suffix != ".xlsx" and n_tables > 1:
         raise InputError(
-            "todo",
+            "unsupported",
             f"A {suffix} file holds one table, and there are {n_tables}.",
             "Write them to one file each, or all to one .xlsx file.",
         )
@@ -163,7 +163,7 @@ def _excel(tables: Sequence[Table]) -> bytes:
 def _check_excel(table: Table) -> None:
     if table.n_rows >= EXCEL_ROWS or len(table.columns) > EXCEL_COLUMNS:
         raise InputError(
-            "todo",
+            "over-limit",
             f"The table of {table.name} has {table.n_rows} rows and {len(table.columns)} columns, and an Excel sheet "
             f"holds {EXCEL_ROWS - 1} by {EXCEL_COLUMNS}.",
             "Write a .csv or .parquet file.",
@@ -172,7 +172,7 @@ def _check_excel(table: Table) -> None:
     longest = max((len(_excel_text(text)) for text in texts), default=0)
     if longest > EXCEL_CHARACTERS:
         raise InputError(
-            "todo",
+            "over-limit",
             f"A text of {longest} characters is longer than a cell of an Excel sheet can be.",
             "Write a .csv or .parquet file.",
         )

@@ -135,7 +135,7 @@ def reference(
     """
     (count,) = model.batch_counts(None if n_batches is None else [n_batches])
     if most < 1:
-        raise InputError("todo", f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
+        raise InputError("bad-setting", f"A reference of {most} rows is asked for.", "Give a number of rows from 1.")
     if source.layout.n_rows == 0:
         raise InputError("no-rows", "The held-out data has no rows.", "Give held-out rows.")
     sampling = familiarity_sampling(most)

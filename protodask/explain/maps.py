@@ -59,7 +59,7 @@ class BatchMap:
         rows = np.asarray(features)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or rows.dtype.kind not in "fiub":
             raise InputError(
-                "wrong-shape",
+                "wrong-shape" if rows.dtype.kind in "fiub" else "wrong-type",
                 f"The features have shape {rows.shape} and type {rows.dtype}.",
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )

@@ -100,13 +100,13 @@ def _foreign(training: Dataset, trained: Sequence[str | None]) -> InputError:
     known = sorted({key for key in trained if key is not None})
     if not known:
         return InputError(
-            "todo",
+            "unsupported",
             "The model does not say which dataset it was trained on.",
             "Leave the training data out: only models of `protodask fit` know theirs. What the model itself holds of "
             "its prototypes is shown without it.",
         )
     return InputError(
-        "todo",
+        "other-run",
         f"The dataset {mask(training.path)} has the fingerprint {training.key}, and the model was trained on "
         f"{' and '.join(known)}.",
         "Give the dataset as it was when the model was trained (`protodask info` shows fingerprints), or leave the "
@@ -119,7 +119,7 @@ def _take(training: Dataset, rows: Sequence[int], engine: Engine) -> dict[int, t
         return {}
     if rows[-1] >= training.n_rows:  # a fingerprint vouches for the dataset, nothing for the row numbers of a model
         raise InputError(
-            "todo",
+            "damaged",
             f"The model has a prototype from row {rows[-1]}, and the dataset {mask(training.path)} has "
             f"{training.n_rows} rows.",
             "Leave the training data out, or fit the model again.",

@@ -84,7 +84,9 @@ def budget_plot(
     low, high = (float(end) for end in budgets)
     if not 0 < low < high < np.inf:
         raise InputError(
-            "todo", f"The budgets range from {low:g} to {high:g}.", "Give two positive numbers, the smaller one first."
+            "bad-setting",
+            f"The budgets range from {low:g} to {high:g}.",
+            "Give two positive numbers, the smaller one first.",
         )
     points = _points(methods, measured or {})
     given = sorted({float(size) for size in sizes})
@@ -124,7 +126,9 @@ def _points(methods: Mapping[str, Any], measured: Mapping[str, ArrayLike]) -> di
     for name, rows in measured.items():
         if name not in methods:
             raise InputError(
-                "todo", f"{shown(name)!r} was measured but is not among the methods.", "Give both under the same name."
+                "unknown-name",
+                f"{shown(name)!r} was measured but is not among the methods.",
+                "Give both under the same name.",
             )
         table = np.asarray(rows, dtype=np.float64)
         if table.size == 0:
@@ -144,7 +148,7 @@ def _accuracies(name: str, method: Choosing | AccuracyAt, size: float, budgets: 
         values = np.asarray(method(size, budgets), dtype=np.float64)
         if values.shape != budgets.shape:
             raise InputError(
-                "todo",
+                "user-code",
                 f"{shown(name)!r} has accuracies of the shape {values.shape} for {len(budgets)} budgets.",
                 "Return one for each budget.",
             )

@@ -237,7 +237,7 @@ def _checked_classes(target: ArrayLike | None, n_rows: int, n_classes: int) -> I
     codes = np.asarray(target)
     if codes.shape != (n_rows,) or codes.dtype.kind not in "iu" or (codes < 0).any() or (codes >= n_classes).any():
         raise InputError(
-            "wrong-shape",
+            "wrong-shape" if codes.shape != (n_rows,) else "bad-value" if codes.dtype.kind in "iu" else "wrong-type",
             f"The target has shape {codes.shape} and type {codes.dtype} for {n_rows} rows.",
             f"Give the position of each row's class, from 0 to {n_classes - 1}.",
         )

@@ -144,7 +144,7 @@ def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
     values, _ = _prototype_values(model, column, n_batches)
     if len(values) == 0:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"The first {n_batches} batches do not look at the feature {model.feature_names[column]!r}.",
             "Choose features among the active ones of the model, or say with limits what to show.",
         )
@@ -202,7 +202,7 @@ def _position(model: PrototypeSet, feature: int | str) -> int:
     elif feature in range(model.n_features):
         return int(feature)
     raise InputError(
-        "todo",
+        "unknown-name",
         f"The model has no feature {feature!r}.",
         f"Give the name of one of its {model.n_features} features, or its position, counted from 0.",
     )
@@ -212,8 +212,9 @@ def _checked_point(model: PrototypeSet, at: ArrayLike) -> Floats:
     point = np.array(at, dtype=np.float64)
     if point.shape != (model.n_features,) or not np.isfinite(point).all():
         raise InputError(
-            "wrong-shape",
-            f"The point has shape {point.shape}" + (" and values that are not finite." if point.size else "."),
+            "wrong-shape" if point.shape != (model.n_features,) else "bad-value",
+            f"The point has shape {point.shape}"
+            + ("." if np.isfinite(point).all() else " and values that are not finite."),
             f"Give one finite number for each of the model's {model.n_features} features.",
         )
     return point

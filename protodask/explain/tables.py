@@ -84,7 +84,9 @@ def prototype_table(model: PrototypeSet, originals: Sequence[OriginalRow] = ()) 
     }
     rows = originals or original_rows(model, prototypes)
     if [(row.batch, row.position) for row in rows] != [(item.batch, item.position) for item in prototypes]:
-        raise InputError("todo", "The original rows are not those of all prototypes.", "Give those of all_prototypes.")
+        raise InputError(
+            "wrong-shape", "The original rows are not those of all prototypes.", "Give those of all_prototypes."
+        )
     values = [row.values for row in rows]
     names = dict.fromkeys(name for value in values for name in value)
     _add(columns, {name: [value.get(name) for value in values] for name in names})

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
+from support.errors import refused
 
-from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, class_totals, half_width, merge_totals, widened
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ def test_half_width__needs_both_classes() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, math.nan])
 def test_half_width__refuses_what_is_no_probability(confidence: float) -> None:
-    with pytest.raises(InputError, match="Give a probability between 0 and 1"):
+    with refused("bad-setting", "between 0 and 1", "confidence", confidence):
         half_width(class_totals(np.arange(3) < 1, None), confidence)
 
 
@@ -119,7 +119,7 @@ def deviations(case: str) -> list[tuple[float, ClassTotals]]:
     draw, wanted = CASES[case]
     random = np.random.default_rng(3)
     found = []
-    for _ in range(250):
+    for _ in range(150):
         score, positive, rate = draw(random)
         kept = random.random(len(score)) < rate
         weight = 1 / rate[kept]

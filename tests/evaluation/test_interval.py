@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
+from support.errors import refused
 
-from protodask.errors import InputError
 from protodask.evaluation.interval import Interval, normal_interval, normal_quantile
 
 
@@ -30,5 +30,5 @@ def test_normal_interval__of_no_error_is_the_value() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 95.0, float("nan")])
 def test_normal_quantile__confidence_that_is_no_probability(confidence: float) -> None:
-    with pytest.raises(InputError, match="between 0 and 1"):
+    with refused("bad-setting", "between 0 and 1", "confidence", confidence):
         normal_quantile(confidence)

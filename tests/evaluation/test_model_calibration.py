@@ -6,41 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.errors import refused
+from support.models import make_model
 
-from protodask.data.schema import Column
 from protodask.engine import array_source, thread_engine
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.evaluation import Calibrator
 from protodask.evaluation.model_calibration import calibrate_model, fit_calibration
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def make_model(n_classes: int) -> PrototypeSet:
-    rng = np.random.default_rng(n_classes)
-
-    def batch() -> Batch:
-        return Batch(
-            feature_index=np.arange(2),
-            feature_weight=np.ones(2),
-            center=np.zeros(2),
-            scale=np.ones(2),
-            prototypes=rng.normal(size=(8, 2)),
-            prototype_class=np.arange(8) % n_classes,
-            prototype_weight=np.full(8, 3.0),
-            row=np.arange(8),
-        )
-
-    return PrototypeSet(
-        marginals=np.full(n_classes, 1 / n_classes),
-        classes=tuple("abcd"[:n_classes]),
-        feature_names=("x", "y"),
-        columns=(Column("x"), Column("y")),
-        batches=(batch(), batch()),
-        precision="float64",
-    )
+def made_up(n_classes: int) -> PrototypeSet:
+    return make_model(n_classes, prototypes=(8, 8), n_features=2, n_active=2, n_classes=n_classes)
 
 
 def make_rows(model: PrototypeSet, n_rows: int = 3000) -> Arrays:
@@ -61,7 +41,7 @@ def make_rows(model: PrototypeSet, n_rows: int = 3000) -> Arrays:
 @pytest.mark.parametrize("n_batches", [None, 1])
 @pytest.mark.parametrize("monotone", [False, True])
 def test_fit_calibration__is_that_of_the_probabilities(n_classes: int, n_batches: int | None, monotone: bool) -> None:
-    model = make_model(n_classes)
+    model = made_up(n_classes)
     arrays = make_rows(model)
     codes = np.arange(n_classes)
     found = fit_calibration(model, array_source(arrays, 1024), codes, n_batches=n_batches, n_bins=10, monotone=monotone)
@@ -77,7 +57,7 @@ def test_fit_calibration__is_that_of_the_probabilities(n_classes: int, n_batches
 
 
 def test_fit_calibration__codes_name_the_classes_of_the_model() -> None:
-    model = make_model(3)
+    model = made_up(3)
     arrays = make_rows(model)
     order = np.array([2, 0, 1])
     expected = fit_calibration(model, array_source(arrays), np.arange(3))
@@ -88,7 +68,7 @@ def test_fit_calibration__codes_name_the_classes_of_the_model() -> None:
 
 
 def test_calibrate_model__replaces_what_there_was_and_starts_from_raw_probabilities() -> None:
-    model = make_model(2)
+    model = made_up(2)
     source = array_source(make_rows(model))
     once = calibrate_model(model, source, np.arange(2))
     twice = calibrate_model(once, source, np.arange(2))
@@ -100,7 +80,7 @@ def test_calibrate_model__replaces_what_there_was_and_starts_from_raw_probabilit
 
 
 def test_calibrate_model__has_the_same_bits_for_any_number_of_threads() -> None:
-    model = make_model(3)
+    model = made_up(3)
     source = array_source(make_rows(model), 256)
     found: list[bytes] = []
     for threads in (1, 3):
@@ -111,30 +91,37 @@ def test_calibrate_model__has_the_same_bits_for_any_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "remedy"),
+    ("change", "arguments", "code", "facts"),
     [
-        ({}, {"n_batches": 3}, "give a number from 0"),
-        ({}, {"n_bins": 0}, "Give a whole number from 1"),
-        ({"target": np.zeros(3000, dtype=np.int32)}, {}, "of two classes"),
-        ({"weight": np.zeros(3000)}, {}, "at least one row of positive weight"),
-        ({"weight": np.full(3000, np.nan)}, {}, "Give weights of zero or more"),
+        ({}, {"n_batches": 3}, "bad-setting", ("n_batches", 3, "2 batches")),
+        ({}, {"n_bins": 0}, "bad-setting", ("from 1 to 1000", 0)),
+        ({"target": np.zeros(3000, dtype=np.int32)}, {}, "one-class", ("outcome",)),
+        ({"weight": np.zeros(3000)}, {}, "no-rows", ("weights", 0)),
+        (
+            {"weight": np.full(3000, np.nan)},
+            {},
+            "bad-value",
+            ("row 2048", "weight"),
+        ),
     ],
 )
-def test_calibrate_model__refuses_what_it_cannot_use(change: Arrays, arguments: dict[str, Any], remedy: str) -> None:
-    model = make_model(2)
-    with pytest.raises(InputError, match=remedy):
+def test_calibrate_model__refuses_what_it_cannot_use(
+    change: Arrays, arguments: dict[str, Any], code: Code, facts: tuple[object, ...]
+) -> None:
+    model = made_up(2)
+    with refused(code, *facts):
         calibrate_model(model, array_source({**make_rows(model), **change}), np.arange(2), **arguments)
 
 
 def test_calibrate_model__refuses_no_rows() -> None:
-    model = make_model(2)
+    model = made_up(2)
     arrays = {name: values[:0] for name, values in make_rows(model, 5).items()}
-    with pytest.raises(InputError, match="Give rows of at least two classes"):
+    with refused("no-rows"):
         calibrate_model(model, array_source(arrays), np.arange(2))
 
 
 def test_predict_features__calibrated_are_those_of_the_calibration() -> None:
-    model = make_model(3)
+    model = made_up(3)
     arrays = make_rows(model)
     calibrated = calibrate_model(model, array_source(arrays), np.arange(3), n_batches=1)
     assert calibrated.calibration is not None

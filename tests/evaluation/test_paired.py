@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import bootstrap, norm
 from sklearn.metrics import log_loss
+from support.errors import refused
 
-from protodask.errors import InputError
 from protodask.evaluation.paired import (
     LEAST_PROBABILITY,
     MOST_BLOCKS,
@@ -99,9 +99,9 @@ def test_compare_paired__is_keyed_by_its_seed() -> None:
 
 
 def test_compare_paired__needs_five_blocks_and_sensible_settings() -> None:
-    with pytest.raises(InputError, match="Compare on more rows"):
+    with refused("too-few", 4, 5):
         compare_paired(sums_of(np.ones(8), np.ones(8), 2))
-    with pytest.raises(InputError, match="from 100 to"):
+    with refused("bad-setting", "from 100 to 100,000", "draws", 10):
         compare_paired(sums_of(np.ones(5), np.ones(5), 1), draws=10)
 
 

@@ -7,13 +7,14 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm
+from support.errors import refused
 
 from protodask.engine import Block, array_source, thread_engine
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.evaluation import policy_value
 from protodask.evaluation.interval import Interval
 from protodask.evaluation.policy import (
@@ -105,6 +106,7 @@ def test_policy_value__zeros_that_were_dropped_and_counted_change_nothing(seed: 
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1000), block_rows=st.sampled_from([1, 2, 8, 64]))
 def test_policy_value__order_and_blocks_do_not_matter(estimator: Estimator, seed: int, block_rows: int) -> None:
     log = example(50, seed)
@@ -198,7 +200,7 @@ def test_finish_policy__says_what_it_rests_on() -> None:
 
 def test_policy_value__where_no_reward_was_seen() -> None:
     assert policy_value([0, 1], [3.0, 0.0], [0.5, 0.5]) == Interval(0.0, 0.0, 0.0)
-    with pytest.raises(InputError, match="use the estimator ips"):
+    with refused("no-rows", "ips"):
         policy_value([0, 0], [3.0, 0.0], [0.5, 0.5], estimator="snips")
 
 
@@ -208,81 +210,85 @@ def test_policy_value__of_one_row_has_no_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value", "code", "facts"),
     [
-        ("propensity", 0.0, r"propensity of row 2 is 0\.0 .*above 0 and at most 1"),
-        ("propensity", 1.5, "above 0 and at most 1"),
-        ("propensity", -0.1, "above 0 and at most 1"),
-        ("propensity", math.nan, "above 0 and at most 1"),
-        ("propensity", 1e-320, "propensity of row 2 .* so small a probability"),
-        ("inclusion", 0.0, r"inclusion of row 2 is 0\.0 .*above 0 and at most 1"),
-        ("inclusion", 1.01, "above 0 and at most 1"),
-        ("inclusion", math.nan, "above 0 and at most 1"),
-        ("inclusion", 1e-320, "inclusion of row 2 .* so small a probability"),
-        ("reward", math.nan, "Give a finite reward"),
-        ("reward", math.inf, "Give a finite reward"),
-        ("match", math.nan, "with 0 or 1, or with a probability"),
-        ("match", 2.0, "with 0 or 1, or with a probability"),
-        ("match", -1.0, "with 0 or 1, or with a probability"),
+        ("propensity", 0.0, "bad-value", ("above 0 and at most 1", "0.0")),
+        ("propensity", 1.5, "bad-value", ("above 0 and at most 1",)),
+        ("propensity", -0.1, "bad-value", ("above 0 and at most 1",)),
+        ("propensity", math.nan, "bad-value", ("above 0 and at most 1",)),
+        ("propensity", 1e-320, "bad-value", ("1e-320", "small")),
+        ("inclusion", 0.0, "bad-value", ("above 0 and at most 1", "0.0")),
+        ("inclusion", 1.01, "bad-value", ("above 0 and at most 1",)),
+        ("inclusion", math.nan, "bad-value", ("above 0 and at most 1",)),
+        ("inclusion", 1e-320, "bad-value", ("1e-320", "small")),
+        ("reward", math.nan, "bad-value", ("finite",)),
+        ("reward", math.inf, "bad-value", ("finite",)),
+        ("match", math.nan, "bad-value", ("0 or 1", "probability")),
+        ("match", 2.0, "bad-value", ("0 or 1", "probability")),
+        ("match", -1.0, "bad-value", ("0 or 1", "probability")),
     ],
 )
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
-def test_policy_value__rows_that_cannot_be_used(name: str, value: float, message: str, estimator: Estimator) -> None:
+def test_policy_value__rows_that_cannot_be_used(
+    name: str, value: float, code: Code, facts: tuple[object, ...], estimator: Estimator
+) -> None:
     log: dict[str, Any] = {
         "match": np.ones(4), "reward": np.ones(4), "propensity": np.full(4, 0.5), "inclusion": np.ones(4),
     }  # fmt: skip
     log[name][2] = value
-    with pytest.raises(InputError, match=message):
+    with refused(code, name, "row 2", *facts):
         policy_value(**log, estimator=estimator)
 
 
 def test_policy_value__errors_name_the_row_of_the_whole_log() -> None:
     log = example(100)
     log["propensity"][77] = 0
-    with pytest.raises(InputError, match="propensity of row 77 "):
+    with refused("bad-value", "propensity", "row 77"):
         policy_value(array_source(log, 8))
 
 
 def test_policy_value__rewards_that_may_have_been_dropped_though_only_zeros_were_counted() -> None:
-    with pytest.raises(InputError, match="leave out the number of dropped records"):
+    with refused("bad-value", "inclusion", "row 0", "0.5", "dropped records"):
         policy_value([1, 1], [1.0, 0.0], [0.5, 0.5], [0.5, 0.5], dropped_zeros=3)
     assert policy_value([1, 1], [1.0, 0.0], [0.5, 0.5], [1.0, 0.5], dropped_zeros=2).value == 0.5
 
 
 @pytest.mark.parametrize("dropped", [-1, 2.5, math.nan, True, "3"])
 def test_policy_value__number_of_dropped_records_that_is_none(dropped: Any) -> None:
-    with pytest.raises(InputError, match="Give a whole number, 0 or more"):
+    with refused("bad-setting", "dropped records", repr(dropped)):
         policy_value([1, 1], [1.0, 0.0], [0.5, 0.5], dropped_zeros=dropped)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "facts"),
     [
-        ({"estimator": "dr"}, '"ips" or "snips"'),
-        ({"estimator": "snips", "dropped_zeros": 0}, "use the estimator ips"),
-        ({"confidence": 95}, "between 0 and 1"),
-        ({"reward": None}, "Give one of each for each row"),
-        ({"propensity": None}, "Give one of each for each row"),
-        ({"reward": [1.0]}, "one value of each for each row"),
-        ({"reward": ["a", "b"]}, "Give numbers"),
-        ({"reward": [None, 1.0]}, "Give a finite reward"),
-        ({"match": [], "reward": [], "propensity": []}, "Give at least one row"),
+        ({"estimator": "dr"}, "unknown-name", ("'dr'", '"ips"', '"snips"', "estimator")),
+        ({"estimator": "snips", "dropped_zeros": 0}, "settings-conflict", ("dropped records", "ips")),
+        ({"confidence": 95}, "bad-setting", ("between 0 and 1", "confidence", 95)),
+        ({"reward": None}, "setting-missing", ("reward",)),
+        ({"propensity": None}, "setting-missing", ("propensity",)),
+        ({"reward": [1.0]}, "wrong-shape", ("(1,)", "(2,)", "reward", "match")),
+        ({"reward": ["a", "b"]}, "wrong-type", ("(2,)", "<U1", "reward")),
+        ({"reward": [None, 1.0]}, "bad-value", ("row 0", "reward", "finite")),
+        ({"match": [], "reward": [], "propensity": []}, "no-rows", ()),
     ],
 )
-def test_policy_value__arguments_that_cannot_be_used(arguments: dict[str, Any], message: str) -> None:
+def test_policy_value__arguments_that_cannot_be_used(
+    arguments: dict[str, Any], code: Code, facts: tuple[object, ...]
+) -> None:
     fine: dict[str, Any] = {"match": [1, 0], "reward": [1.0, 0.0], "propensity": [0.5, 0.5]}
-    with pytest.raises(InputError, match=message):
+    with refused(code, *facts):
         policy_value(**fine | arguments)
 
 
 def test_policy_value__sources_that_cannot_be_used() -> None:
     log = example(10)
     source = array_source(log)
-    with pytest.raises(InputError, match="Let the source hold them all"):
+    with refused("settings-conflict", "reward"):
         policy_value(source, reward=log["reward"])
-    with pytest.raises(InputError, match='blocks hold "match"'):
+    with refused("column-missing", '"match"', '"reward"', '"propensity"'):
         policy_value(array_source({"match": log["match"], "reward": log["reward"]}))
-    with pytest.raises(InputError, match="without weights"):
+    with refused("unsupported", "weights", "inclusion probabilities"):
         policy_value(array_source(log | {"weight": np.ones(10)}))
 
 
@@ -354,9 +360,8 @@ def check_simulation(rate: float, repetitions: int, least: float, most: float) -
         assert least <= covered <= most, f"{name}: {covered:.1%} of the intervals cover the truth"
 
 
-@pytest.mark.parametrize("rate", RECORDS)
-def test_policy_value__is_unbiased_and_its_intervals_cover(rate: float) -> None:
-    check_simulation(rate, 200, 0.91, 0.99)
+def test_policy_value__is_unbiased_and_its_intervals_cover() -> None:
+    check_simulation(0.01, 200, 0.91, 0.99)
 
 
 @pytest.mark.slow
@@ -367,7 +372,7 @@ def test_policy_value__is_unbiased_and_its_intervals_cover_in_2000_repetitions(r
 
 def test_policy_value__refuses_more_dropped_records_than_anyone_counts() -> None:
     assert policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], dropped_zeros=10**30).value == pytest.approx(2e-30)
-    with pytest.raises(InputError, match="Give the number that were counted"):
+    with refused("bad-setting", "dropped records", "10^30"):
         policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], dropped_zeros=10**400)
-    with pytest.raises(InputError, match="Give a probability between 0 and 1"):
+    with refused("bad-setting", "'x'", "between 0 and 1", "confidence"):
         policy_value([1, 0], [1.0, 1.0], [0.5, 0.5], confidence="x")  # type: ignore[arg-type]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.scores import LARGEST, crowds
 
 from protodask.evaluation.rank_cells import (
     Cells,
@@ -24,7 +25,7 @@ from protodask.evaluation.score_bins import bin_scores, key_scores, score_keys
 
 Floats = NDArray[np.float64]
 
-scores = st.lists(
+scores = crowds() | st.lists(
     st.floats(allow_nan=False) | st.sampled_from([0.0, 0.5, np.nextafter(0.5, 1), 1.0]), min_size=2, max_size=60
 ).map(lambda values: np.array(values, dtype=np.float64))
 
@@ -50,6 +51,7 @@ def check(cells: Cells, score: Floats, weight: Floats) -> None:
     assert cells.positive.sum() + cells.negative.sum() == weight.sum()
 
 
+@settings(max_examples=50)
 @given(score=scores, most=st.integers(2, 10), places=st.integers(2, 200), weighted=st.booleans())
 def test_refine_cells__ends_with_single_scores_in_few_passes(
     score: Floats, most: int, places: int, weighted: bool
@@ -75,21 +77,22 @@ def test_refine_cells__ends_with_single_scores_in_few_passes(
     assert area_of_cells(cells)[0] == pytest.approx(own @ pairs @ other / own.sum() / other.sum(), abs=1e-12)
 
 
-@given(score=scores, sought=scores, most=st.integers(2, 20))
+@settings(max_examples=50)
+@given(score=crowds(), sought=scores, most=st.integers(2, 20))
 def test_find_cells__is_a_search_among_sorted_cells(score: Floats, sought: Floats, most: int) -> None:
     grid = cut_cells(first_cells(score, most), 0.0, 1000, 1)
-    if grid is None:
-        return
-    key = score_keys(np.concatenate([sought, score]))
+    assert grid is not None
+    beside = [np.nextafter(score, end) for end in (-LARGEST, LARGEST)]
+    key = score_keys(np.concatenate([sought, score, *beside]))
     wanted = np.maximum(np.searchsorted(grid.lowest, key, side="right") - 1, 0)
     np.testing.assert_array_equal(find_cells(grid, key), wanted)
 
 
-@given(score=scores, first=st.integers(0, 60), second=st.integers(0, 60))
+@settings(max_examples=50)
+@given(score=crowds(), first=st.integers(0, 60), second=st.integers(0, 60))
 def test_merge_sums__is_a_monoid(score: Floats, first: int, second: int) -> None:
     grid = cut_cells(first_cells(score, 4), 0.0, 100, 1)
-    if grid is None:
-        return
+    assert grid is not None
     low, high = sorted((first, second))
     positive, weight = halves(score), np.where(np.arange(len(score)) % 3, 1.0, 0.25)
     a, b, c = (

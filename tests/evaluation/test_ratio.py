@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from support.errors import refused
 
-from protodask.errors import InputError
 from protodask.evaluation.ratio import NO_ROWS, RatioSums, finish_ratio, merge_ratios, ratio_sums, zero_rows
 
 Floats = NDArray[np.float64]
@@ -95,8 +95,8 @@ def test_finish_ratio__one_row_says_nothing_of_the_spread() -> None:
 
 def test_finish_ratio__sums_that_overflow() -> None:
     value = np.array([1e200, -1e200])
-    with pytest.raises(InputError, match="Rescale the rewards"):
+    with refused("overflow", "rewards"):
         finish_ratio(ratio_sums(None, value, value))
     half = [ratio_sums(None, value[:1], value[:1]), ratio_sums(None, value[1:], value[1:])]
-    with pytest.raises(InputError, match="Rescale the rewards"):
+    with refused("overflow", "rewards"):
         finish_ratio(reduce(merge_ratios, half))

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -54,14 +54,12 @@ def area_by_pairs(drawn: list[tuple[int, int, float]]) -> float:
     return won / compared if compared else math.nan
 
 
-@settings(deadline=None)
 @given(drawn=rows)
 def test_area__is_the_share_of_pairs_in_order(drawn: list[tuple[int, int, float]]) -> None:
     (runs,) = exact(drawn)
     np.testing.assert_allclose(area(runs), area_by_pairs(drawn), rtol=1e-12)
 
 
-@settings(deadline=None)
 @given(drawn=rows)
 def test_collect_runs__keeps_each_distinct_score_once_and_all_weight(drawn: list[tuple[int, int, float]]) -> None:
     (runs,) = exact(drawn)
@@ -70,7 +68,6 @@ def test_collect_runs__keeps_each_distinct_score_once_and_all_weight(drawn: list
     assert runs.negative.sum() == sum(weight for _, label, weight in drawn if label == 0)
 
 
-@settings(deadline=None)
 @given(first=rows, second=rows, third=rows)
 def test_merge_curves__is_associative_and_equals_collecting_all_rows(
     first: list[tuple[int, int, float]], second: list[tuple[int, int, float]], third: list[tuple[int, int, float]]
@@ -83,7 +80,6 @@ def test_merge_curves__is_associative_and_equals_collecting_all_rows(
         np.testing.assert_equal(asdict(merged[0]), asdict(whole))
 
 
-@settings(deadline=None)
 @given(first=rows, second=rows, third=rows, most=st.integers(2, 8))
 def test_merge_curves__of_bins_is_associative_and_equals_binning_all_rows(
     first: list[tuple[int, int, float]],
@@ -100,7 +96,6 @@ def test_merge_curves__of_bins_is_associative_and_equals_binning_all_rows(
     assert len(whole.bins[0].key) <= most
 
 
-@settings(deadline=None)
 @given(drawn=rows, most=st.integers(2, 8))
 def test_finish_areas__of_bins_is_within_its_error_of_the_exact_area(
     drawn: list[tuple[int, int, float]], most: int
@@ -144,7 +139,7 @@ def test_finish_areas__means_leave_out_classes_without_an_area() -> None:
 @pytest.mark.parametrize("n_classes", [2, 6])
 def test_curve_bytes__is_about_the_measured_peak_and_not_below(n_classes: int) -> None:
     random = np.random.default_rng(0)
-    n_rows = 100_000
+    n_rows = 40_000
     raw = random.random((n_rows, n_classes))
     arrays = {"probability": raw / raw.sum(axis=1, keepdims=True), "target": random.integers(0, n_classes, n_rows)}
     source = array_source(arrays, 2048)
@@ -162,7 +157,7 @@ def test_curve_bytes__is_about_the_measured_peak_and_not_below(n_classes: int) -
 @pytest.mark.parametrize("n_classes", [2, 6])
 def test_curve_bins__take_a_share_of_the_memory_that_is_about_the_measured_peak(n_classes: int) -> None:
     random = np.random.default_rng(0)
-    n_rows = 200_000
+    n_rows = 80_000
     raw = random.random((n_rows, n_classes)).astype(np.float32)
     raw[:, 0] *= 10.0 ** random.integers(
         -30, 0, n_rows

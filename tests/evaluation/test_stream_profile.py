@@ -5,39 +5,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
+from support.models import make_model
 
 from protodask.data.records import seal
-from protodask.data.schema import Column
 from protodask.engine import array_source, thread_engine
 from protodask.errors import FormatError
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream
 from protodask.evaluation.stream_changes import calibration_error, calibration_table
 from protodask.evaluation.stream_profile import StreamProfile, make_profile, profile_record, read_profile
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.scoring import predict_features
 
 
 @pytest.fixture(scope="module")
 def model() -> PrototypeSet:
-    rng = np.random.default_rng(0)
-    batch = Batch(
-        feature_index=np.arange(2),
-        feature_weight=np.ones(2),
-        center=np.zeros(2),
-        scale=np.ones(2),
-        prototypes=rng.normal(size=(8, 2)),
-        prototype_class=np.arange(8) % 2,
-        prototype_weight=np.full(8, 3.0),
-        row=np.arange(8),
-    )
-    return PrototypeSet(
-        marginals=np.array([0.5, 0.5]),
-        classes=("a", True),
-        feature_names=("x", "y.z"),
-        columns=(Column("x"), Column("y.z")),
-        batches=(batch,),
-        precision="float64",
-    )
+    return make_model(prototypes=(8,), classes=("a", True), feature_names=("x", "y.z"), n_active=2)
 
 
 def rows(n_rows: int = 400) -> dict[str, Any]:
@@ -101,20 +84,20 @@ Change = Callable[[dict[str, Any]], Any]
 def test_read_profile__refuses_what_is_damaged(profile: StreamProfile, change: Change) -> None:
     record = json.loads(json.dumps(_without_checksum(profile_record(profile))))
     change(record)
-    with pytest.raises(FormatError, match="Make it again, or restore it"):
+    with refused("damaged", "here", kind=FormatError):
         read_profile({"profile": seal(record, "profile")}, "here")
 
 
 def test_read_profile__refuses_what_was_changed_and_what_is_none(profile: StreamProfile) -> None:
     record = profile_record(profile) | {"rows": 5}
-    with pytest.raises(FormatError, match="checksum does not match"):
+    with refused("damaged", "checksum", "here", kind=FormatError):
         read_profile({"profile": record}, "here")
     contents: list[object] = [[], {"profile": None}, {"profile": {"format": "other"}}, None]
     for content in contents:
-        with pytest.raises(FormatError, match="Make one with `protodask monitor`"):
+        with refused("wrong-kind", "here", "protodask monitor", kind=FormatError):
             read_profile(content, "here")
     newer = seal(_without_checksum(profile_record(profile)) | {"version": 2}, "profile")
-    with pytest.raises(FormatError, match="Upgrade protodask"):
+    with refused("newer-format", "here", "version 2", "up to 1", kind=FormatError):
         read_profile({"profile": newer}, "here")
 
 

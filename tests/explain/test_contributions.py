@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.errors import refused
 
-from protodask.errors import InputError
+from protodask.errors import Code, InputError
 from protodask.explain import contributions as module
 from protodask.explain.contributions import Explanation, explain_rows
 from protodask.explain.dominance import dominant_size
@@ -182,17 +183,26 @@ def test_explain_rows__of_no_rows_or_no_batches(model: PrototypeSet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "remedy"),
+    ("rows", "options", "code", "facts"),
     [
-        (np.zeros((1, 3)), {}, "Give all features of the model"),
-        (np.zeros(4), {}, "one row is x\\[None, :\\]"),
-        (np.array([[0, 1, 2, 3], [0, 1, np.nan, 3]]), {}, "'x2' has a missing or infinite value in row 1.*Fill in"),
-        (np.array([[0, np.inf, 2, 3]]), {}, "'x1' has a missing or infinite value in row 0"),
-        (np.zeros((1, 4)), {"n_batches": 3}, "The model has 2 batches"),
-        (np.zeros((1, 4)), {"n_batches": -1}, "The model has 2 batches"),
-        (np.zeros((1, 4)), {"most": -1}, "from 0"),
+        (np.zeros((1, 3)), {}, "wrong-shape", ("3 features", 4)),
+        (np.zeros(4), {}, "wrong-shape", ("(4,)", "x[None, :]")),
+        (np.zeros((1, 4)), {"n_batches": 3}, "bad-setting", ("n_batches", 3, "2 batches")),
+        (np.zeros((1, 4)), {"n_batches": -1}, "bad-setting", ("n_batches", -1, "2 batches")),
+        (np.zeros((1, 4)), {"most": -1}, "bad-setting", ("from 0", -1)),
     ],
 )
-def test_explain_rows__refuse(model: PrototypeSet, rows: NDArray[Any], options: dict[str, int], remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_explain_rows__refuse(
+    model: PrototypeSet, rows: NDArray[Any], options: dict[str, int], code: Code, facts: tuple[object, ...]
+) -> None:
+    with refused(code, *facts):
         explain_rows(model, rows, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "place"),
+    [([[0, 1, 2, 3], [0, 1, np.nan, 3]], "'x2' .* row 1 "), ([[0, np.inf, 2, 3]], "'x1' .* row 0 ")],
+)
+def test_explain_rows__name_the_value_they_cannot_use(model: PrototypeSet, rows: list[list[float]], place: str) -> None:
+    with pytest.raises(InputError, match=place):
+        explain_rows(model, np.array(rows))

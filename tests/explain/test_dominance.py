@@ -41,7 +41,7 @@ SPREAD = st.floats(1e-300, 1e3)
 TINY = st.sampled_from([1e-17, 1.0, 1.0 + 2.0**-52, 2.0**-53, 0.5])
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.data(), st.sampled_from([TIED, SPREAD, TINY]), st.integers(2, 4))
 def test_dominant_size__is_the_least_that_withstands_every_change(
     data: st.DataObject, values: st.SearchStrategy[float], n_classes: int

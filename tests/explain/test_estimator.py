@@ -7,9 +7,9 @@ import numpy as np
 import pandas
 import pytest
 from sklearn.exceptions import NotFittedError
+from support.errors import refused
 
 from protodask import PrototypeSetClassifier
-from protodask.errors import InputError
 from protodask.explain import Explanation
 
 NAMES = ["one", "two", "three"]
@@ -57,22 +57,22 @@ def test_explain__of_one_row_is_one_explanation_however_it_is_given(fitted: Fitt
 
 
 @pytest.mark.parametrize(
-    ("rows", "remedy"),
+    ("rows", "facts"),
     [
         (np.zeros((2, 2)), "expecting 3 features"),
-        (pandas.DataFrame([[0.0, np.nan, 1.0]], columns=NAMES), "'two', row 0.*Fill in"),
-        (da.zeros((4, 3)), "such as X\\[:5\\].compute"),
+        (pandas.DataFrame([[0.0, np.nan, 1.0]], columns=NAMES), "'two', row 0"),
+        (da.zeros((4, 3)), "compute"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_explain__refuses(fitted: Fitted, rows: Any, remedy: str) -> None:
-    with pytest.raises(ValueError, match=remedy):
+def test_explain__refuses(fitted: Fitted, rows: Any, facts: str) -> None:
+    with pytest.raises(ValueError, match=facts):
         fitted[0].explain(rows)
 
 
 def test_explain__refuses_more_batches_than_there_are(fitted: Fitted) -> None:
     classifier, X = fitted
-    with pytest.raises(InputError, match="The model has 2 batches"):
+    with refused("bad-setting", "n_batches", 3, "2 batches"):
         classifier.explain(X[:1], n_batches=3)
     with pytest.raises(NotFittedError):
         PrototypeSetClassifier().explain(X[:1])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import refused
 
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.explain.maps import batch_map
 from protodask.prototypes.model import PrototypeSet
 
@@ -139,8 +140,13 @@ def test_batch_map__keeps_the_digits_of_values_far_from_zero(by_hand: PrototypeS
 def test_batch_map__refuses_what_is_no_batch_or_no_row(make_model: MakeModel) -> None:
     model = make_model()
     for number in (0, 3):
-        with pytest.raises(InputError, match="2 batches, counted from 1"):
+        with refused("bad-setting", number, "2 batches", "from 1"):
             batch_map(model, number)
-    for rows in (np.ones(4), np.ones((2, 3)), [["a"] * 4]):
-        with pytest.raises(InputError, match="the model's 4 features"):
+    unfit: list[tuple[Code, Any]] = [
+        ("wrong-shape", np.ones(4)),
+        ("wrong-shape", np.ones((2, 3))),
+        ("wrong-type", [["a"] * 4]),
+    ]
+    for code, rows in unfit:
+        with refused(code, str(np.shape(rows)), "4 features"):
             batch_map(model).project(rows)

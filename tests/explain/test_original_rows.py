@@ -10,12 +10,12 @@ import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data import Dataset, encode_features
 from protodask.data.ingest import ingest
 from protodask.data.schema import Column
 from protodask.engine import Engine
-from protodask.errors import InputError
 from protodask.explain.contributions import explain_rows
 from protodask.explain.original_rows import check_training, decode_row, original_rows, training_keys
 from protodask.prototypes import FitConfig, fit
@@ -166,9 +166,9 @@ def test_original_rows__refuse_other_data(
 ) -> None:
     data, fitted = trained
     other = ingest(frame[["age", "outcome"]], tmp_path / "other.zarr", target="outcome", engine=engine)
-    with pytest.raises(InputError, match=f"{other.key}.*{data.key}.*Give the dataset as it was when"):
+    with refused("other-run", other.key, data.key):
         original_rows(fitted, (), other, engine)
-    with pytest.raises(InputError, match="does not say which dataset.*Leave the training data out"):
+    with refused("unsupported", "which dataset"):
         check_training(model, data)
     check_training(fitted, data)
 
@@ -177,7 +177,7 @@ def test_original_rows__refuse_row_numbers_the_data_does_not_have(trained: Train
     data, model = trained
     beyond = replace(model, batches=tuple(replace(batch, row=batch.row + 500) for batch in model.batches))
     (explanation,) = explain_rows(beyond, data.read(0)["features"][:1])
-    with pytest.raises(InputError, match="200 rows. Leave the training data out"):
+    with refused("damaged", "200 rows"):
         original_rows(beyond, explanation.contributions, data, engine)
 
 

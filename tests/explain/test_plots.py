@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from io import BytesIO
 from typing import Any
 
@@ -20,18 +21,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from numpy.typing import NDArray
+from support.errors import refused
 
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
 from protodask.data.schema import Column
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.evaluation.calibration import CalibrationCurve, calibration_sums, finish_calibration, no_calibration
 from protodask.evaluation.outcomes import Outcomes
 from protodask.explain import palette
 from protodask.explain.importance import Importance
 from protodask.explain.maps import batch_map
 from protodask.explain.plot_figures import compact, legend_below, power_of_ten, shown
+from protodask.explain.plot_space import MOST_ROWS
 from protodask.explain.plots import (
     budget_plot,
     calibration_plot,
@@ -56,20 +59,28 @@ NASTY = ("$x^2$", "_hidden", "<b>&amp;", "a$b", "\\frac{1}{2", "%s{0}")
 MANY = tuple(f"class number {position}" for position in range(30))
 
 
-def draw(figure: Figure, widths: tuple[int, ...] = (400,)) -> list[str]:
-    """The texts that are visible, when the figure was drawn that many pixels wide; none may stick out of it."""
-    canvas: Any = FigureCanvasAgg(figure)
-    for pixels in widths:
-        figure.set_dpi(pixels / figure.get_size_inches()[0])
-        canvas.draw()
-        texts = visible_texts(figure)
-        for text in texts:
-            box, frame = text.get_window_extent(), figure.bbox
-            assert box.x0 >= frame.x0 - 1, text
-            assert box.x1 <= frame.x1 + 1, text
-            assert box.y0 >= frame.y0 - 1, text
-            assert box.y1 <= frame.y1 + 1, text
+def draw(figure: Figure, pixels: int = 400) -> list[str]:
+    """The texts that are visible, when the figure was laid out that many pixels wide; none may stick out of it.
+
+    No pixel is filled, which takes half the time and says nothing about texts.
+    """
+    FigureCanvasAgg(figure)
+    figure.set_dpi(pixels / figure.get_size_inches()[0])
+    figure.draw_without_rendering()
+    texts = visible_texts(figure)
+    for text in texts:
+        box, frame = text.get_window_extent(), figure.bbox
+        assert box.x0 >= frame.x0 - 1, text
+        assert box.x1 <= frame.x1 + 1, text
+        assert box.y0 >= frame.y0 - 1, text
+        assert box.y1 <= frame.y1 + 1, text
     return [text.get_text() for text in texts]
+
+
+def texts_of(figure: Figure) -> set[str]:
+    """What is written somewhere, without a look at where it comes to stand."""
+    texts: list[Any] = list(figure.findobj(Text))
+    return {text.get_text() for text in texts}
 
 
 def visible_texts(figure: Figure) -> list[Text]:
@@ -94,9 +105,12 @@ def tick_labels(figure: Figure, axis: str) -> list[Text]:
 
 
 def as_svg(figure: Figure) -> str:
-    file = BytesIO()
+    """What is drawn, wherever it comes to stand: the layout takes longer than everything else."""
+    file, layout = BytesIO(), figure.get_layout_engine()
+    figure.set_layout_engine("none")
     with rc_context({"svg.fonttype": "none"}):
         figure.savefig(file, format="svg")
+    figure.set_layout_engine(layout)
     return file.getvalue().decode()
 
 
@@ -126,7 +140,7 @@ def names(n_classes: int) -> tuple[str, ...]:
     return NASTY[:n_classes] if n_classes <= len(NASTY) else tuple(f"class {position}" for position in range(n_classes))
 
 
-@pytest.mark.parametrize("n_classes", [1, 2, 6, 12, 30, 50])
+@pytest.mark.parametrize("n_classes", [1, 6, 12, 30, 50])
 def test_confusion_plot__says_what_it_can_at_every_size(n_classes: int) -> None:
     counts = np.diag(np.arange(n_classes) * 37.0)
     counts[0, -1] = 1234567
@@ -151,7 +165,7 @@ def test_confusion_plot__shades_by_row() -> None:
 
 
 def test_confusion_plot__refuses_another_shape() -> None:
-    with pytest.raises(InputError, match="a row and a column for each class"):
+    with refused("wrong-shape", "(1, 2)", "2 classes"):
         confusion_plot([[1, 2]], ["a", "b"])
 
 
@@ -168,7 +182,7 @@ def test_calibration_plot__has_a_panel_for_each_of_the_larger_classes(n_classes:
 
 @pytest.mark.parametrize("n_rows", [1, 2, 5])
 def test_calibration_plot__of_a_few_rows(n_rows: int) -> None:
-    draw(calibration_plot(make_curve(n_rows, 3)))
+    draw(calibration_plot(make_curve(n_rows, 2)))
 
 
 def test_calibration_plot__of_nothing_says_so() -> None:
@@ -209,13 +223,13 @@ def make_importance(mean: list[float], error: list[float]) -> Importance:
 
 def test_importance_plot__shows_the_strongest_first() -> None:
     figure = importance_plot(make_importance([0.1, 0.0, -0.02, 0.3], [0.01, 0.0, math.nan, 0.02]))
-    found = draw(figure)
+    found = texts_of(figure)
     bars = [patch.get_width() for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     assert bars == [0.3, 0.1, -0.02]
     assert any("1 more columns" in text for text in found)
 
 
-@pytest.mark.parametrize("n_columns", [0, 1, 20, 300])
+@pytest.mark.parametrize("n_columns", [0, 1, 300])
 def test_importance_plot__of_any_number_of_columns(n_columns: int) -> None:
     figure = importance_plot(make_importance([1 / (place + 1) for place in range(n_columns)], [0.01] * n_columns))
     draw(figure)
@@ -287,7 +301,6 @@ def test_search_plot__bars_are_standard_errors() -> None:
 
 def test_search_plot__of_two_stages_marks_the_chosen_penalties_too() -> None:
     figure = search_plot(two_stage([1e-3, 1e-2, 1e-4], [0, 1, 2, 3]))
-    draw(figure)
     penalties, batches = (axes for axes in figure.axes if axes.get_xlabel() in {"lambda_v", "batches"})
     assert [places_of(line) for line in penalties.get_lines()] == [[1e-3], [1e-3]]
     assert [places_of(line) for line in batches.get_lines()[-2:]] == [[0], [3]]
@@ -333,7 +346,7 @@ def test_budget_plot__is_the_staircase_of_what_an_index_chooses() -> None:
     accuracies = {(): 0.1, (0,): 0.6, (1,): 0.7, (0, 1): 0.9}
     index = make_index(curves, [Expansion(frozenset(features), value) for features, value in accuracies.items()])
     figure = budget_plot({"index": index}, [5, 20], (0.1, 10))
-    assert {"size 5", "size 20", "budget", "accuracy", "index"} <= set(draw(figure))
+    assert {"size 5", "size 20", "budget", "accuracy", "index"} <= texts_of(figure)
     for panel, size in enumerate((5, 20)):
         (line,) = lines_of(figure, panel)
         assert line.get_drawstyle() == "steps-post"
@@ -366,7 +379,6 @@ def test_budget_plot__has_some_ticks_whatever_the_budgets(budgets: tuple[float, 
 
 def test_budget_plot__begins_where_something_is_affordable() -> None:
     figure = budget_plot({"a": from_budget(1, 0.7), "never": from_budget(100, 0.9)}, [2, 3], (1, 10))
-    draw(figure)
     for panel, size in enumerate((2, 3)):
         some, none = lines_of(figure, panel)
         assert (np.isfinite(some.get_ydata()) == (np.asarray(some.get_xdata()) >= size)).all()
@@ -376,7 +388,7 @@ def test_budget_plot__begins_where_something_is_affordable() -> None:
 @pytest.mark.parametrize(("n_sizes", "panels"), [(1, 1), (2, 2), (4, 4), (5, 5), (30, 9)])
 def test_budget_plot__has_a_panel_for_each_of_some_sizes(n_sizes: int, panels: int) -> None:
     figure = budget_plot({"a": from_budget(1, 0.7)}, range(1, n_sizes + 1), (1, 1e6), budget_name="$seconds$")
-    found = draw(figure, (400, 1280))
+    found = draw(figure)
     assert len(figure.axes) == panels
     assert ("9 of 30 sizes" in found) == (n_sizes == 30)
     assert {"size 1", f"size {n_sizes}", "$seconds$"} <= set(found)
@@ -387,12 +399,12 @@ def test_budget_plot__shows_what_was_measured_where_it_was() -> None:
     figure = budget_plot(
         methods, [1, 2], (1, 10), measured={"b": [(1, 3, 0.75), (2, 4, 0.6), (2, 5, 0.7), (7, 1, 0.1)]}
     )
-    assert "as measured" in draw(figure)
+    assert "as measured" in texts_of(figure)
     marks = [lines_of(figure, panel)[-1] for panel in (0, 1)]
     assert [mark.get_xydata().tolist() for mark in marks] == [[[3, 0.75]], [[4, 0.6], [5, 0.7]]]
     line = lines_of(figure, 0)[1]
     assert (marks[0].get_marker(), marks[0].get_markeredgecolor()) == (line.get_marker(), line.get_color())
-    assert "as measured" not in draw(budget_plot(methods, [1], (1, 10)))
+    assert "as measured" not in texts_of(budget_plot(methods, [1], (1, 10)))
     draw(budget_plot(methods, [1], (1, 10), measured={"a": []}))
 
 
@@ -405,7 +417,6 @@ def test_budget_plot__tells_forty_methods_apart_without_colour() -> None:
 
 def test_budget_plot__of_lines_on_each_other_shows_a_marker_of_each() -> None:
     figure = budget_plot({name: from_budget(1, 0.7) for name in "abcd"}, [1], (1, 100))
-    draw(figure)
     places = [place for line in lines_of(figure, 0) for place in line.get_markevery()]
     assert len(places) == len(set(places))
     assert min(map(len, (line.get_markevery() for line in lines_of(figure, 0)))) >= 3
@@ -418,17 +429,17 @@ def test_budget_plot__of_nothing_says_so() -> None:
 
 @pytest.mark.parametrize("budgets", [(0, 1), (2, 1), (1, 1), (1, math.inf), (math.nan, 1)])
 def test_budget_plot__refuses_budgets_without_an_axis(budgets: tuple[float, float]) -> None:
-    with pytest.raises(InputError, match="two positive numbers"):
+    with refused("bad-setting", *(f"{end:g}" for end in budgets)):
         budget_plot({"a": from_budget(1, 1)}, [1], budgets)
 
 
 def test_budget_plot__refuses_what_does_not_fit_together() -> None:
     methods = {"a": from_budget(1, 1)}
-    with pytest.raises(InputError, match="under the same name"):
+    with refused("unknown-name", "'b'"):
         budget_plot(methods, [1], (1, 2), measured={"b": [(1, 1, 1)]})
-    with pytest.raises(InputError, match="rows of three numbers"):
+    with refused("wrong-shape", "'a'", "(1, 2)"):
         budget_plot(methods, [1], (1, 2), measured={"a": [(1, 1)]})
-    with pytest.raises(InputError, match="one for each budget"):
+    with refused("user-code", "'a'", "()"):
         budget_plot({"a": lambda _size, _budgets: 0.5}, [1], (1, 2))
 
 
@@ -470,21 +481,25 @@ def test_surface_plot__without_batches(make_model: MakeModel) -> None:
     draw(surface_plot(surface(make_model(prototypes=()), 0, 1, n_points=5, limits=((0, 1), (0, 1)))))
 
 
-@pytest.mark.parametrize("prototypes", [0, 1, 2, 600])
-@pytest.mark.parametrize("n_features", [2, 4])
+@pytest.mark.parametrize(("prototypes", "n_features"), [(0, 4), (1, 2), (2, 4), (600, 2), (600, 4)])
 def test_map_plot__of_any_number_of_prototypes(make_model: MakeModel, prototypes: int, n_features: int) -> None:
     model = named(make_model(prototypes=(prototypes,), n_features=n_features, n_classes=6))
     rng = np.random.default_rng(0)
     found = batch_map(model)
     draw(map_plot(found))
-    draw(map_plot(found, rng.normal(size=(2000, n_features))))
-    figure = map_plot(found, rng.normal(size=(10, n_features)), rng.integers(0, 6, 10))
-    texts = draw(figure)
+    texts = draw(map_plot(found, rng.normal(size=(10, n_features)), rng.integers(0, 6, 10)))
     if prototypes == 0:
         assert texts == ["Batch 1 has no prototypes."]
     if prototypes == 2:
         assert any(text.startswith("100% of the variance") for text in texts)
         assert "no further variance" in texts
+
+
+def test_map_plot__shows_some_of_many_rows(make_model: MakeModel) -> None:
+    figure = map_plot(batch_map(make_model()), np.random.default_rng(0).normal(size=(2000, 4)))
+    draw(figure)
+    rows: Any = figure.axes[0].findobj(PathCollection)[0]
+    assert len(rows.get_offsets()) == MOST_ROWS
 
 
 def test_plots_of_prototypes__say_how_many_are_left_out(make_model: MakeModel) -> None:
@@ -494,7 +509,7 @@ def test_plots_of_prototypes__say_how_many_are_left_out(make_model: MakeModel) -
     found = surface(model, first, second, n_points=5)
     says = f"400 of {len(found.prototypes)} prototypes, those with the strongest impact here"
     assert (says in draw(surface_plot(found))) == (len(found.prototypes) > 400)
-    assert not any("prototypes" in text for text in draw(map_plot(batch_map(make_model()))))
+    assert not any("prototypes" in text for text in texts_of(map_plot(batch_map(make_model()))))
 
 
 def test_surface_plot__borders_are_where_two_classes_are_equal(make_model: MakeModel) -> None:
@@ -502,7 +517,6 @@ def test_surface_plot__borders_are_where_two_classes_are_equal(make_model: MakeM
     first, second = model.batches[0].feature_index[:2].tolist()
     found = surface(model, first, second, n_points=60)
     figure = surface_plot(found)
-    draw(figure)
     contours: list[Any] = list(figure.axes[0].findobj(ContourSet))
     points = np.concatenate([path.vertices for contour in contours for path in contour.get_paths()])
     rows = np.tile(found.at, (len(points), 1))
@@ -520,7 +534,7 @@ def test_map_plot__lengths_are_the_same_both_ways(make_model: MakeModel) -> None
     assert x1 - x0 == pytest.approx(y1 - y0, rel=0.01)
 
 
-@pytest.mark.parametrize("most", [1, 3, 6])
+@pytest.mark.parametrize("most", [1, 6])
 def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: int) -> None:
     model = named(make_model(n_features=9))
     rng = np.random.default_rng(0)
@@ -535,7 +549,7 @@ def test_scatter_plot__has_a_panel_for_each_pair(make_model: MakeModel, most: in
 
 
 def test_scatter_plot__of_prototypes_alone_or_of_nothing(make_model: MakeModel) -> None:
-    draw(scatter_plot(make_model()))
+    draw(scatter_plot(make_model(), most=2))
     draw(scatter_plot(make_model(), np.zeros((0, 4)), np.zeros(0, dtype=np.int64), 2))
     draw(scatter_plot(make_model(), np.full((3, 4), 7.0), most=2))
     assert draw(scatter_plot(make_model(prototypes=()))) == ["The model looks at no feature."]
@@ -544,45 +558,27 @@ def test_scatter_plot__of_prototypes_alone_or_of_nothing(make_model: MakeModel) 
 def test_scatter_plot__of_thirty_classes(make_model: MakeModel) -> None:
     rng = np.random.default_rng(0)
     model = named(make_model(prototypes=(100,), n_classes=30))
-    draw(scatter_plot(model, rng.normal(size=(3000, 4)), rng.integers(0, 30, 3000), 3))
+    figure = scatter_plot(model, rng.normal(size=(3000, 4)), rng.integers(0, 30, 3000), 3)
+    draw(figure)
+    assert len(figure.axes) == 6
 
 
 def test_plots_of_rows__refuse_rows_of_another_model(make_model: MakeModel) -> None:
     model = make_model()
-    with pytest.raises(InputError, match="the model's 4 features"):
+    with refused("wrong-shape", "(2, 3)", "4 features"):
         scatter_plot(model, np.zeros((2, 3)))
-    for target in ([0], [0, 3], [0.0, 1.0], [-1, 0]):
-        with pytest.raises(InputError, match="from 0 to 2"):
+    codes: list[tuple[Code, list[float]]] = [
+        ("wrong-shape", [0]), ("bad-value", [0, 3]), ("wrong-type", [0.0, 1.0]), ("bad-value", [-1, 0])
+    ]  # fmt: skip
+    for code, target in codes:
+        with refused(code, "from 0 to 2"):
             scatter_plot(model, np.zeros((2, 4)), target)
-        with pytest.raises(InputError, match="from 0 to 2"):
+        with refused(code, "from 0 to 2"):
             map_plot(batch_map(model), np.zeros((2, 4)), target)
 
 
-WRITTEN = ("$x^2$", "_hidden", "&lt;b&gt;&amp;amp;", "a$b", "\\frac{1}{2", "%s{0}")
+WRITTEN = {"$x^2$", "_hidden", "&lt;b&gt;&amp;amp;", "a$b", "\\frac{1}{2", "%s{0}"}
 """The names of `NASTY` in SVG."""
-
-
-def texts_of_svg(figure: Figure) -> list[str]:
-    return re.findall(r">([^<>]*)</text>", as_svg(figure))
-
-
-def test_plots__show_markup_as_text(make_model: MakeModel) -> None:
-    model = named(make_model(prototypes=(60,), n_classes=6, n_features=7))
-    first, second = model.batches[0].feature_index[:2].tolist()
-    importance = replace(make_importance([0.6, 0.5, 0.4, 0.3, 0.2, 0.1], [0.0] * 6), names=NASTY)
-    assert set(WRITTEN) <= set(texts_of_svg(confusion_plot(np.eye(6), NASTY)))
-    assert set(WRITTEN) <= set(texts_of_svg(calibration_plot(make_curve(300, 6))))
-    assert set(WRITTEN) <= set(texts_of_svg(importance_plot(importance)))
-    assert set(WRITTEN) <= set(texts_of_svg(map_plot(batch_map(model))))
-    found = texts_of_svg(familiarity_plot({name: [1.0, 2.0] for name in NASTY}))
-    assert {f"{name} (2 rows)" for name in WRITTEN} <= set(found)
-    of_budgets = budget_plot({name: from_budget(1, 0.5) for name in NASTY}, [1], (1, 10), budget_name="$t$")
-    assert {*WRITTEN, "$t$"} <= set(texts_of_svg(of_budgets))
-    of_surface = texts_of_svg(surface_plot(surface(model, first, second, n_points=5)))
-    assert {WRITTEN[first], WRITTEN[second]} <= set(of_surface)
-    of_scatter = texts_of_svg(scatter_plot(model, most=2))
-    assert len(set(WRITTEN).intersection(of_scatter)) >= 6, "classes in the legend"
-    assert any("$x^2$" in text for text in texts_of_svg(map_plot(batch_map(only_feature(model, "$x^2$")))))
 
 
 def only_feature(model: PrototypeSet, name: str) -> PrototypeSet:
@@ -591,40 +587,57 @@ def only_feature(model: PrototypeSet, name: str) -> PrototypeSet:
 
 
 @pytest.fixture(scope="module")
-def figures(make_model: MakeModel) -> list[Figure]:
-    """One of each."""
-    model = make_model()
+def figures(make_model: MakeModel) -> dict[str, Figure]:
+    """One of each, of things with nasty names."""
+    model = named(make_model(prototypes=(60,), n_classes=6, n_features=7))
     first, second = model.batches[0].feature_index[:2].tolist()
-    rows, target = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 3
-    return [
-        confusion_plot(np.eye(3), "abc"),
-        calibration_plot(make_curve(100, 3)),
-        familiarity_plot({"a": [0.1, 1, 10]}),
-        importance_plot(make_importance([0.1, 0.2], [0.01, 0.01])),
-        training_plot([[1, 0.5], [0.4, 0.3]]),
-        search_plot(joint([1e-3, 1e-2], [1, 2])),
-        search_plot(two_stage([1e-3, 1e-2], [1, 2])),
-        map_plot(batch_map(model), rows, target),
-        scatter_plot(model, rows, target),
-        surface_plot(surface(model, first, second, n_points=9)),
-        budget_plot(
-            {"a": from_budget(1, 0.5), "b": from_budget(2, 0.6)}, [1, 2], (1, 10), measured={"a": [(1, 2, 0.4)]}
-        ),
-    ]
+    rows, target = np.random.default_rng(0).normal(size=(30, 7)), np.arange(30) % 6
+    importance = replace(make_importance([0.6, 0.5, 0.4, 0.3, 0.2, 0.1], [0.01] * 6), names=NASTY)
+    methods = {name: from_budget(1 + place, 0.5 + 0.01 * place) for place, name in enumerate(NASTY)}
+    return {
+        "confusion": confusion_plot(np.eye(6), NASTY),
+        "calibration": calibration_plot(make_curve(300, 6)),
+        "familiarity": familiarity_plot({name: [0.1, 1.0, 10.0] for name in NASTY}),
+        "importance": importance_plot(importance),
+        "training": training_plot([[1, 0.5], [0.4, 0.3]]),
+        "joint search": search_plot(joint([1e-3, 1e-2], [1, 2])),
+        "two-stage search": search_plot(two_stage([1e-3, 1e-2], [1, 2])),
+        "map": map_plot(batch_map(model), rows, target),
+        "map of one name": map_plot(batch_map(only_feature(model, NASTY[0]))),
+        "scatter": scatter_plot(model, rows, target, most=3),
+        "surface": surface_plot(surface(model, first, second, n_points=9)),
+        "budget": budget_plot(methods, [1, 2], (1, 10), measured={NASTY[0]: [(1, 2, 0.4)]}, budget_name="$t$"),
+    }
 
 
-def test_plots__draw_in_the_colours_of_the_palette(figures: list[Figure]) -> None:
+@pytest.fixture(scope="module")
+def svgs(figures: dict[str, Figure]) -> dict[str, str]:
+    return {name: as_svg(figure) for name, figure in figures.items()}
+
+
+def test_plots__show_markup_as_text(make_model: MakeModel, svgs: dict[str, str]) -> None:
+    texts = {name: set(re.findall(r">([^<>]*)</text>", svg)) for name, svg in svgs.items()}
+    for name in ("confusion", "calibration", "importance", "map", "budget"):
+        assert texts[name] >= WRITTEN, name
+    assert texts["familiarity"] >= {f"{name} (3 rows)" for name in WRITTEN}
+    assert "$t$" in texts["budget"]
+    index = make_model(prototypes=(60,), n_classes=6, n_features=7).batches[0].feature_index
+    assert texts["surface"] >= {escape(NASTY[place]) for place in index[:2].tolist()}
+    assert texts["scatter"] >= WRITTEN, "classes in the legend"
+    assert any("$x^2$" in text for text in texts["map of one name"])
+
+
+def test_plots__draw_in_the_colours_of_the_palette(svgs: dict[str, str]) -> None:
     """So that a page can put its own in their place; images are shades of class colours."""
     named_colors = {palette.INK, palette.MUTED, palette.PAPER, palette.GRID, palette.ACCENT, *palette.CLASS_COLORS}
-    for figure in figures:
-        svg = as_svg(figure)
+    for svg in svgs.values():
         assert len(svg) < 200_000
         assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) <= named_colors
 
 
-def test_plots__keep_their_texts_inside_at_any_width(figures: list[Figure]) -> None:
-    for figure in figures:
-        assert draw(figure, (400,)) == draw(figure, (1280,))
+def test_plots__keep_their_texts_inside_at_any_width(figures: dict[str, Figure]) -> None:
+    for name, figure in figures.items():
+        assert draw(figure, 400) == draw(figure, 1280), name
 
 
 def test_plots__leave_pyplot_alone() -> None:
@@ -634,7 +647,7 @@ def test_plots__leave_pyplot_alone() -> None:
 
 def test_plots__without_matplotlib_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"Install protodask\[report\]"):
+    with refused("package-missing", "matplotlib", "protodask[report]"):
         training_plot([[1.0, 0.5]])
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask.data.schema import Column
-from protodask.errors import InputError
 from protodask.explain.surface import surface, typical_point, weighted_median
 from protodask.prototypes.model import Batch, PrototypeSet
 
@@ -121,21 +121,22 @@ def test_typical_point__is_a_value_of_a_prototype() -> None:
 
 def test_surface__refuses_what_it_cannot_show() -> None:
     model = pair_model()
-    with pytest.raises(InputError, match="active ones"):
+    with refused("setting-missing", "'unused'", "limits"):
         surface(model, "x", "unused")
-    with pytest.raises(InputError, match="active ones"):
+    with refused("setting-missing", "'x'", "limits"):
         surface(model, "x", "y", n_batches=0)
-    with pytest.raises(InputError, match="two different features"):
+    with refused("settings-conflict", "'x'"):
         surface(model, "x", 0)
     for feature in ("nothing", 4, -1):
-        with pytest.raises(InputError, match="one of its 4 features"):
+        with refused("unknown-name", repr(feature), "4 features"):
             surface(model, "x", feature)
-    with pytest.raises(InputError, match="from 2 to 1000"):
+    with refused("bad-setting", "from 2 to 1000", "n_points", 1):
         surface(model, "x", "y", n_points=1)
-    for point in ([0.0], [0, 0, 0, np.nan]):
-        with pytest.raises(InputError, match="one finite number for each of the model's 4 features"):
-            surface(model, "x", "y", at=point)
-    with pytest.raises(InputError, match="the smaller one first"):
+    with refused("wrong-shape", "(1,)", "4 features"):
+        surface(model, "x", "y", at=[0.0])
+    with refused("bad-value", "not finite", "4 features"):
+        surface(model, "x", "y", at=[0, 0, 0, np.nan])
+    with refused("bad-setting", "(1, 1)", "limits"):
         surface(model, "x", "y", limits=((1, 1), (0, 1)))
 
 

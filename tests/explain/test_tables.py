@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
 
 from protodask.data.schema import Column
-from protodask.errors import InputError
 from protodask.explain.contributions import explain_rows
 from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.original_rows import OriginalRow, all_prototypes, original_rows
@@ -88,7 +88,7 @@ def test_prototype_table__of_original_rows_has_their_columns(model: PrototypeSet
     table = prototype_table(model, originals)
     assert list(table.columns) == ["batch", "position", "row", "class", "weight", "colour", "age"]
     assert table.columns["age"] == table.columns["row"]
-    with pytest.raises(InputError, match="Give those of all_prototypes"):
+    with refused("wrong-shape", "all_prototypes"):
         prototype_table(model, originals[1:])
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.metrics as oracle
+from support.errors import refused
 
 from protodask.engine import Engine, array_source, thread_engine
-from protodask.errors import InputError
 from protodask.explain.report.profile import no_range
 from protodask.explain.report.statistics import RowStatistics, assess, row_statistics
 from protodask.prototypes.model import PrototypeSet, probabilities
@@ -153,5 +153,5 @@ def test_row_statistics__leave_the_area_out_where_it_may_not_fit(make_model: Mak
 def test_row_statistics__refuse_rows_without_weight(make_model: MakeModel, engine: Engine) -> None:
     model = make_model(0)
     rows = arrays(model, 20, weighted=False) | {"weight": np.zeros(20)}
-    with pytest.raises(InputError, match="Report on rows of positive weight"):
+    with refused("no-rows", "positive weight"):
         statistics(engine, model, rows)

@@ -1,0 +1,54 @@
+"""Made-up models."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from protodask.data.schema import Column, Label
+from protodask.prototypes.model import Batch, PrototypeSet
+
+
+def make_model(
+    seed: int = 0,
+    *,
+    prototypes: Sequence[int] = (6, 7),
+    n_features: int = 4,
+    n_active: int | None = None,
+    n_classes: int = 3,
+    classes: Sequence[Label] | None = None,
+    feature_names: Sequence[str] | None = None,
+    **others: Any,
+) -> PrototypeSet:
+    """A model whose batches have so many prototypes, each with `n_active` of the features, by default all but one.
+
+    A batch of no prototypes looks at no feature either. `classes` and `feature_names` stand in place of their numbers,
+    `others` are further fields of the model.
+    """
+    rng = np.random.default_rng(seed)
+    labels = tuple(classes or (f"class {position}" for position in range(n_classes)))
+    names = tuple(feature_names or (f"x{position}" for position in range(n_features)))
+
+    def batch(length: int) -> Batch:
+        width = 0 if length == 0 else len(names) - 1 if n_active is None else n_active
+        return Batch(
+            feature_index=np.sort(rng.choice(len(names), width, replace=False)).astype(np.int64),
+            feature_weight=rng.uniform(0.1, 2, width),
+            center=rng.normal(size=width),
+            scale=rng.uniform(0.5, 2, width),
+            prototypes=rng.normal(size=(length, width)),
+            prototype_class=np.sort(rng.integers(0, len(labels), length)),
+            prototype_weight=rng.uniform(0.1, 2, length),
+            row=np.sort(rng.choice(1000, length, replace=False)),
+        )
+
+    model = PrototypeSet(
+        marginals=rng.dirichlet(np.ones(len(labels))),
+        classes=labels,
+        feature_names=names,
+        columns=tuple(Column(name) for name in names),
+        batches=tuple(batch(length) for length in prototypes),
+        precision="float64",
+    )
+    return replace(model, **others)
