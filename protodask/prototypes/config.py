@@ -66,7 +66,7 @@ class FitConfig:
         for name in ("standardize", "weighted"):
             check_flag(name, getattr(self, name))
         if self.precision not in ("float32", "float64"):
-            raise InputError("bad-setting", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
+            raise InputError("unknown-name", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
     def with_batches(self, n_batches: int) -> FitConfig:
         """The same settings for another number of batches."""
