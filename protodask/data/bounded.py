@@ -45,7 +45,7 @@ def file_status(root: str, name: str) -> os.stat_result:
         status = os.lstat(path)
         if stat.S_ISLNK(status.st_mode):
             raise FormatError(
-                "todo",
+                "wrong-kind",
                 f"{path} is a symbolic link.",
                 "Put the file itself in its place: links inside a store are not followed.",
             )
@@ -104,7 +104,9 @@ def read_bounded(file: BinaryIO, most: int, path: str) -> bytes:
     while len(content) <= most and (piece := file.read(min(PIECE_BYTES, most + 1 - len(content)))):
         content += piece
     if len(content) > most:
-        raise FormatError("todo", f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}")
+        raise FormatError(
+            "over-limit", f"{path} has more than {most} bytes.", f"No file of its kind is so large. {RESTORE}"
+        )
     return bytes(content)
 
 
@@ -146,7 +148,7 @@ def _read_remote(root: str, name: str) -> bytes | None:
         return None
     if len(content) > MAX_JSON_BYTES:
         raise FormatError(
-            "todo", f"{root}/{name} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}"
+            "over-limit", f"{root}/{name} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}"
         )
     return bytes(content.to_bytes())
 

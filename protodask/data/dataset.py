@@ -375,7 +375,7 @@ def _load_arrays(dataset: Dataset) -> _Opened:
                 "Check that you may read it.",
             ) from error
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise FormatError("todo", f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
+            raise FormatError("damaged", f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
         except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
             if is_remote(error) or isinstance(error, OSError):
                 raise StorageError(
@@ -384,7 +384,7 @@ def _load_arrays(dataset: Dataset) -> _Opened:
                     f"Check the {'network and the credentials' if is_remote(error) else 'storage'}, and repeat.",
                 ) from error
             raise FormatError(
-                "todo", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
+                "damaged", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
             ) from error
         forms[variable.name] = form
     return _Opened(forms, arrays, set())

@@ -66,7 +66,7 @@ class Problem:
 
     def error(self) -> InputError:
         return InputError(
-            "todo", f"Column {self.column!r} {self.seen} in row {self.row} (counted from 0).", self.remedy
+            "bad-value", f"Column {self.column!r} {self.seen} in row {self.row} (counted from 0).", self.remedy
         )
 
 
@@ -430,7 +430,7 @@ def check_column_names(
     said = [f"lacks {some(list(map(repr, missing)))}"] if missing else []
     said += [f"has {some(list(map(repr, extra)))} besides"] if extra else []
     raise InputError(
-        "todo",
+        "columns-differ",
         f"{where} has other columns than expected: it {' and '.join(said)}.",
         "Give tables with the columns of the ingest; leave further ones out with --drop.",
     )

@@ -45,11 +45,13 @@ def open_foreign_array(path: str, name: str = "") -> zarr.Array[Any]:
     except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
         raise InputError("unreadable", f"{where} is not a readable Zarr array ({error}).", "Check the path.") from error
     if unknown := [codec for codec in codecs if codec.removeprefix("numcodecs.") not in CODECS]:
-        raise InputError("todo", f"{where} is encoded by {', '.join(unknown)}, which is not read here.", WRITE_AGAIN)
+        raise InputError(
+            "unsupported", f"{where} is encoded by {', '.join(unknown)}, which is not read here.", WRITE_AGAIN
+        )
     size = max(array.dtype.itemsize, 1) * math.prod(array.shards or array.chunks)
     if size > MAX_CHUNK_BYTES:
         raise InputError(
-            "todo",
+            "over-limit",
             f"A chunk of {where} has {size} bytes, and a chunk is read whole.",
             f"Write the array again in chunks of at most {MAX_CHUNK_BYTES} bytes.",
         )
@@ -67,7 +69,7 @@ def check_metadata_files(path: str, name: str = "") -> None:
             continue
         if size > MAX_JSON_BYTES:
             raise FormatError(
-                "todo", f"{path}/{name}/{file} has {size} bytes.", f"No file of its kind is so large. {RESTORE}"
+                "over-limit", f"{path}/{name}/{file} has {size} bytes.", f"No file of its kind is so large. {RESTORE}"
             )
 
 

@@ -68,7 +68,9 @@ def ingest(
     if new or unless_in is not None:
         if feature_names is not None:
             raise InputError(
-                "todo", "Feature names are given, which only a matrix needs.", "Leave them out with new sources."
+                "settings-conflict",
+                "Feature names are given, which only a matrix needs.",
+                "Leave them out with new sources.",
             )
         return ingest_news(
             sources,
@@ -83,11 +85,13 @@ def ingest(
         ).dataset
     where = locate(out)
     if dtype not in FEATURES.dtypes:
-        raise InputError("wrong-type", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("bad-setting", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
     if append:
         if categorical or ordinal:
             raise InputError(
-                "todo", "An append encodes its rows like the dataset.", "Leave out categorical and ordinal."
+                "settings-conflict",
+                "An append encodes its rows like the dataset.",
+                "Leave out categorical and ordinal.",
             )
         return _ingest_more(sources, Dataset.open(where), roles, drop, engine)
     check_free(where, overwrite)

@@ -288,7 +288,7 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
             **({"dtype_backend": "pyarrow"} if handed_on.names else {}),
         )
     except FileNotFoundError as error:
-        raise StorageError("todo", f"A Parquet file is missing ({error}).", "Check the path.") from error
+        raise StorageError("not-found", f"A Parquet file is missing ({error}).", "Check the path.") from error
     except (ValueError, OSError, ArrowInvalid) as error:
         raise InputError("unreadable", f"The Parquet files cannot be read ({error}).", "Check the files.") from error
     return dask_table(frame, dropped, handed_on)
@@ -322,7 +322,9 @@ def _first_line(path: str) -> bytes:
     except OSError as error:
         raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
     if not line.strip():
-        raise InputError("todo", f"{path} has no header line.", "Put the names of the columns into its first line.")
+        raise InputError(
+            "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
+        )
     return line
 
 
@@ -393,7 +395,7 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
         raise InputError("named-twice", f"{path} has several columns called {twice[0]!r}.", "Rename them.")
     names = [str(name) for name in head.columns if str(name) not in dropped]
     if not names:
-        raise InputError("todo", f"All columns of {path} are dropped.", "Keep some.")
+        raise InputError("column-missing", f"All columns of {path} are dropped.", "Keep some.")
     types: dict[str, str] = {}
     for name in names:
         kind = head[name].dtype.kind if isinstance(head[name].dtype, np.dtype) else "O"

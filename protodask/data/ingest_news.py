@@ -101,7 +101,7 @@ def _places(sources: Any) -> list[str]:
     several = list(sources) if isinstance(sources, (list, tuple)) else [sources]
     if not several or not all(isinstance(source, (str, os.PathLike)) for source in several):
         raise InputError(
-            "todo",
+            "unsupported",
             "What is new among arrays and data frames cannot be told.",
             "Give paths of files or datasets, or leave out new and unless_in.",
         )
@@ -247,7 +247,7 @@ def _read_files(
     files = [item.file for item in items]
     if arrays := [file.path for file in files if file.path.endswith((".npy", ".npz"))]:
         raise InputError(
-            "todo", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
+            "unsupported", f"{mask(arrays[0])} has arrays and no table.", "Give tables, or leave out --new for arrays."
         )
     if encoder is None:
         table, partitions = tables_by_file(files, work.wanted.labels, dropped)

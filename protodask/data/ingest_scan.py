@@ -139,7 +139,7 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
     if found.crowded:
         name = min(found.crowded)
         raise InputError(
-            "todo",
+            "over-limit",
             f"Column {name!r} has more than {MAX_LABELS} different values.",
             "Such a column is no class or category: drop it, make it coarser, or leave it a number.",
         )

@@ -65,9 +65,11 @@ def orders_of(ordinal: Mapping[str, Sequence[Label]] | None) -> Orders:
 def check_wanted(wanted: Wanted) -> None:
     """Refuse what cannot be, whatever the table."""
     if wanted.dtype not in FEATURES.dtypes:
-        raise InputError("wrong-type", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("bad-setting", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
     if both := sorted(set(wanted.categorical) & set(wanted.orders)):
-        raise InputError("todo", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one.")
+        raise InputError(
+            "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
+        )
     _check_orders(wanted.orders)
 
 
@@ -77,7 +79,9 @@ def check_roles(given: Roles, known: Metadata) -> None:
     for (what, name), (_, kept) in zip(given.items, before.items, strict=True):
         if name is not None and name != kept:
             raise InputError(
-                "todo", f"The {what} of the dataset is {kept!r}, not {name!r}.", "Leave it out: an append keeps it."
+                "columns-differ",
+                f"The {what} of the dataset is {kept!r}, not {name!r}.",
+                "Leave it out: an append keeps it.",
             )
 
 
@@ -93,7 +97,7 @@ def check_columns(wanted: Wanted, known: Metadata) -> None:
             same = same and list(map(str, found.categories)) == list(map(str, wanted.orders[name]))
         if not same:
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"Column {name!r} is not {'categorical' if kind == 'nominal' else 'ordinal in this order'} in the "
                 "dataset that is there.",
                 "Encode it as the dataset does, or make another dataset.",
@@ -134,7 +138,7 @@ def encode_anew(
     names = set(table.names)
     target = roles.target or ("target" if "target" in names else None)
     if target is None:
-        raise InputError("todo", "It is not said which column is the target.", "Name it with --target.")
+        raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
     roles = replace(roles, target=target)
     features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
     columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
@@ -201,19 +205,21 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
     taken = [name for name in roles.values() if name is not None]
     if len(set(taken)) != len(taken):
         raise InputError(
-            "named-twice",
+            "settings-conflict",
             "One column has two of the roles target, weight, inclusion and group.",
             "Name different columns.",
         )
     features = [name for name in table.names if name not in taken]
     if not features:
-        raise InputError("todo", "There are no feature columns.", "Give a table with columns besides the target.")
+        raise InputError(
+            "column-missing", "There are no feature columns.", "Give a table with columns besides the target."
+        )
     wrong = [name for name in features if name in table.text and name not in declared]
     if wrong and not any(table_rows(table.read(partition)) for partition in range(table.n_partitions)):
         raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if wrong:
         raise InputError(
-            "todo",
+            "wrong-type",
             f"These columns are not numbers: {some(wrong)}.",
             f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
         )
@@ -228,7 +234,7 @@ def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -
     broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
     if broken and all(number is not None for number in numbers):
         raise InputError(
-            "one-class",
+            "bad-value",
             f"Column {target!r} has the value {broken[0]}, which is no class.",
             "A target holds classes: text, whole numbers or truth values.",
         )
@@ -251,7 +257,7 @@ def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
     for name, order in orders.items():
         if len(order) < 2 or len(set(map(str, order))) != len(order):
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"The order of {name!r} has too few or repeated categories.",
                 "Give each category once, lowest first.",
             )

@@ -44,7 +44,7 @@ def open_table(
     """
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
-        raise InputError("todo", "There is nothing to read.", "Give a file, a table or arrays.")
+        raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
     left_out, called = list(dropped), target or TARGET.name
     files: list[str] = []
     tables: list[Partitions] = []
@@ -85,7 +85,9 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
     if isinstance(source, tuple):
         if len(source) != 2:
             raise InputError(
-                "todo", f"A tuple of {len(source)} is no source.", "Give pairs (X, y), and several sources as a list."
+                "wrong-type",
+                f"A tuple of {len(source)} is no source.",
+                "Give pairs (X, y), and several sources as a list.",
             )
         return _pair(source[0], source[1], dropped, names)
     if isinstance(source, Mapping):
@@ -95,7 +97,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
     if hasattr(source, "shape") and len(source.shape) == 2:
         return _arrays({FEATURES.name: source}, names)
     raise InputError(
-        "todo", f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y)."
+        "wrong-type", f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y)."
     )
 
 
@@ -111,13 +113,15 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
     if _is_frame(left):
         if names.target in left.columns:
             raise InputError(
-                "todo", f"The features have a column {names.target!r} themselves.", "Call the target something else."
+                "named-twice",
+                f"The features have a column {names.target!r} themselves.",
+                "Call the target something else.",
             )
         if not hasattr(left, "npartitions"):
             values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
             if len(values) != len(left):
                 raise InputError(
-                    "todo",
+                    "wrong-shape",
                     f"There are {len(left)} rows of features and {len(values)} targets.",
                     "Give one target for each row.",
                 )
@@ -160,7 +164,7 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
     if matrix is None:
         raise InputError(
-            "todo",
+            "column-missing",
             f"Among the arrays {sorted(arrays)} are no features.",
             f"Call them {' or '.join(FEATURE_NAMES[:2])}.",
         )
@@ -178,5 +182,7 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
     width = rows.shape[1] if len(rows.shape) == 2 else 0
     names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
     if len(rows.shape) == 2 and len(names) != width:
-        raise InputError("todo", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest.")
+        raise InputError(
+            "wrong-shape", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest."
+        )
     return ArraysTable(names, rows, others, called.kept)

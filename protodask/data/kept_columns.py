@@ -86,7 +86,7 @@ def _column(values: Any, name: str, wanted: Any) -> Any:
         found = pyarrow.array(values, type=wanted, from_pandas=True)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError) as error:
         raise InputError(
-            "todo",
+            "wrong-type",
             f"Column {name!r} cannot be kept: its values are of no one type ({str(error).splitlines()[0]}).",
             "Give it values of one type, or keep another column.",
         ) from error

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import Code, InputError, ProtodaskError, StorageError
 from protodask.places import mask, mask_text
 
 REMOTE_PACKAGES = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google", "s3fs"})
@@ -55,6 +55,9 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
         raise
     except Exception as error:
         said, path = mask_text(str(error), path), mask(path)
+        code: Code = "unreadable" if action.startswith(("reading", "looking")) else "unwritable"
+        if code == "unreadable" and isinstance(error, FileNotFoundError):
+            code = "not-found"
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 "disk-full",
@@ -63,14 +66,14 @@ def storage_errors(path: str, action: str) -> Iterator[None]:
             ) from error
         if is_remote(error):
             raise StorageError(
-                "todo",
+                code,
                 f"{action.capitalize()} {path} failed ({said}).",
                 "Check the address, the network, and the credentials in the environment.",
             ) from error
         if not isinstance(error, OSError):
             raise
         raise StorageError(
-            "todo",
+            code,
             f"{action.capitalize()} {path} failed ({said}).",
             "Check that the place exists and that you may use it.",
         ) from error
@@ -101,7 +104,7 @@ def open_store(path: str, read_only: bool = False) -> Any:
         ) from error
     except ValueError as error:
         raise InputError(
-            "todo",
+            "unsupported",
             f"{mask(path)} is in no known kind of store ({mask_text(str(error), path)}).",
             "Check the beginning of the URL.",
         ) from error

@@ -45,7 +45,7 @@ def sole_writer(path: str) -> Iterator[None]:
             if error.errno not in NOT_WRITABLE:
                 raise
             raise StorageError(
-                "todo",
+                "unwritable",
                 f"Locking {path} failed ({error}).",
                 f"Make the folder {os.path.dirname(path)} writable: while someone writes to a place, a lock file lies "
                 "beside it.",

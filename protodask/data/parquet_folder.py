@@ -24,7 +24,7 @@ def check_parquet(where: str, what: str) -> None:
     """Refuse to write `what` there as Parquet where that cannot work, before any work is done."""
     if is_url(where):
         raise InputError(
-            "todo",
+            "not-local",
             f"{what} as Parquet are written to local folders only.",
             "Write a Zarr store there, or use a local path.",
         )

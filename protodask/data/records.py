@@ -61,14 +61,14 @@ def seal(record: Mapping[str, Any], what: str) -> dict[str, Any]:
         text = canonical_json(record)
     except ValueError as error:
         raise InputError(
-            "bad-value",
+            "overflow",
             f"The description of the {what} has numbers that are not finite, as sums of very large ones are.",
             "Bring features and weights to sizes that can be squared and added up.",
         ) from error
     items = text.count(",") + text.count("[") + text.count("{")
     if items > MAX_JSON_ITEMS - HEAD or len(text) + INDENT_BYTES * items > MAX_JSON_BYTES - HEAD:
         raise InputError(
-            "todo",
+            "over-limit",
             f"The description of the {what} has {items} values and {len(text)} characters, which is too much.",
             "Use fewer features, categories or classes, or larger blocks.",
         )
@@ -81,7 +81,7 @@ def recognize(attributes: object, kind: RecordKind, where: str) -> Fields:
         found = attributes.get("format") if isinstance(attributes, Mapping) else None
         for relative in kind.relatives:
             if relative.format == found:
-                raise FormatError("bad-setting", f"{where} is {relative.what}.", relative.instead)
+                raise FormatError("wrong-kind", f"{where} is {relative.what}.", relative.instead)
         raise FormatError("wrong-kind", f"{where} is not a protodask {kind.name}.", kind.make)
     fields = Fields(attributes, where, kind.name, kind.remedy)
     version = fields.integer("version", 1)

@@ -119,7 +119,7 @@ def follow(place: str, read: Callable[[str], T]) -> T:
                     raise _no_registry(place, reference) from error
                 if now != place and not is_url(now) and not os.path.lexists(now):
                     raise FormatError(
-                        "todo",
+                        "not-found",
                         f"{mask(place)} means {mask(now)}, and that is not there.",
                         "Restore it from a copy, or let the alias name another version: `protodask registry promote`.",
                     ) from error
@@ -133,7 +133,7 @@ def check_no_version(place: str) -> None:
     reference = split_reference(place)
     if reference is not None and read_state(reference.registry) is not None:
         raise InputError(
-            "todo",
+            "not-local",
             f"{mask(place)} means a version in a registry, and versions never change.",
             "Write to another place, and add that to the registry with `protodask publish`.",
         )
@@ -146,7 +146,7 @@ def place_of(registry: str, entry: Entry, name: str | None = None) -> str:
         return inside(folder, MODEL_FOLDER)
     if name not in entry.files:
         raise InputError(
-            "todo",
+            "unknown-name",
             f"Version {entry.number} of the registry {mask(registry)} has no file {name!r}.",
             f"Its files are {', '.join(entry.files)}." if entry.files else "None were attached when it was published.",
         )

@@ -56,7 +56,7 @@ def check_name(text: str, what: str) -> str:
     """The name, if an alias or an attached file may have it."""
     if not is_name(text):
         raise InputError(
-            "todo",
+            "bad-setting",
             f"{text!r} is no name for {what}.",
             "Use up to 64 letters, digits, hyphens and underscores, and more than digits alone.",
         )
@@ -131,7 +131,7 @@ class RegistryState:
                 return self.entries[number]
             if number in range(1, self.last + 1):
                 raise InputError(
-                    "todo",
+                    "unknown-name",
                     f"Version {text} of the registry {mask(where)} was removed: it was not among those to keep.",
                     f"The versions there are {_those(list(self.entries))}.",
                 )

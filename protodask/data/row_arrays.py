@@ -174,7 +174,7 @@ def row_array(array: Any) -> RowArray:
     try:
         return MemoryRows(np.asarray(array))
     except ValueError as error:
-        raise InputError("todo", f"The values are no array ({error}).", "Give rows of one length.") from error
+        raise InputError("wrong-shape", f"The values are no array ({error}).", "Give rows of one length.") from error
 
 
 def _zarr_place(array: Any) -> tuple[str, str] | None:
@@ -219,7 +219,7 @@ def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
         # By the module's name, because only the engine imports distributed.
         if any(type(value).__module__.partition(".")[0] == "distributed" for value in mapping.values()):
             raise InputError(
-                "todo",
+                "unsupported",
                 "A dask collection was persisted on a cluster, so its rows are not in its graph any more.",
                 "Pass the collection from before persist(), or write it to Parquet or Zarr and pass that.",
             )

@@ -60,7 +60,7 @@ def check_finite(features: NDArray[Any], names: Sequence[str], first_row: int) -
     if (place := first_unusable(features)) is not None:
         row, column = place
         raise InputError(
-            "todo",
+            "bad-value",
             f"Column {names[column]!r} has a missing or infinite value in row {first_row + row} (counted from 0).",
             FILL_IN,
         )

@@ -18,7 +18,7 @@ def check_same_schema(old: Metadata, new: Metadata) -> None:
     ):
         if before != after:
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"The {what} of the rows to append are {_shorten(after)}, those of the dataset {_shorten(before)}.",
                 "Append rows encoded like the dataset, or write another dataset.",
             )

@@ -48,7 +48,7 @@ def segments_record(segments: Sequence[Segment]) -> dict[str, Any]:
     """What is written of some segments."""
     if len(segments) > MAX_SEGMENTS:
         raise InputError(
-            "todo",
+            "over-limit",
             f"The rows would come from {len(segments):,} sources, and a dataset remembers up to {MAX_SEGMENTS:,}.",
             "Join small files into larger ones, or begin another dataset.",
         )

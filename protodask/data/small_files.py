@@ -70,7 +70,9 @@ def _csv(
 
     text = _decompressed(content, path)
     if not text.partition(b"\n")[0].strip():
-        raise InputError("todo", f"{path} has no header line.", "Put the names of the columns into its first line.")
+        raise InputError(
+            "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
+        )
     columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
     try:
         frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))

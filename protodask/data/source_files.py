@@ -73,7 +73,7 @@ def find_files(source: str) -> list[str]:
     found = [path for path, _ in _listed(source)]
     if not found:
         raise InputError(
-            "todo", f"There are no CSV or Parquet files at {source}.", "Check the path; endings tell the format."
+            "not-found", f"There are no CSV or Parquet files at {source}.", "Check the path; endings tell the format."
         )
     return found
 
@@ -112,9 +112,11 @@ def _status(path: str) -> os.stat_result:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StorageError("todo", f"{path} cannot be looked at ({error}).", "Check that you may read it.") from error
+        raise StorageError(
+            "unreadable", f"{path} cannot be looked at ({error}).", "Check that you may read it."
+        ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise InputError("todo", f"{path} is not a regular file.", "Give files, not pipes or devices.")
+        raise InputError("wrong-kind", f"{path} is not a regular file.", "Give files, not pipes or devices.")
     return status
 
 
@@ -360,7 +362,7 @@ def modified_ns(details: dict[str, Any]) -> int:
 def _object_digest(file: SourceFile) -> str | None:
     if not file.version:
         raise InputError(
-            "todo",
+            "unsupported",
             f"The store of {mask(file.path)} does not tell one content from another: it has no ETags.",
             "Copy the files to a folder, and name that as the source.",
         )

@@ -240,7 +240,7 @@ def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
             "exists", f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
         )
     raise OutputExistsError(
-        "todo",
+        "wrong-kind",
         f"{mask(path)} exists and is not a protodask {kind.name}, so it is not overwritten.",
         "Choose another place, or remove it yourself.",
     )
@@ -251,7 +251,9 @@ def check_outside(path: str, source: str | os.PathLike[str]) -> None:
     own, read = (place if is_url(place) else os.path.realpath(place) for place in (path, os.fspath(source)))
     if own.startswith(read.rstrip("/" + os.sep) + "/") and (is_url(read) or os.path.exists(read)):
         raise InputError(
-            "todo", f"{mask(path)} lies inside of {mask(read)}, which is read.", "Choose a place outside of it."
+            "places-overlap",
+            f"{mask(path)} lies inside of {mask(read)}, which is read.",
+            "Choose a place outside of it.",
         )
 
 

@@ -213,17 +213,23 @@ def synthetic_source(
     """A source of sample data. `n_features` can be chosen for xor and blobs, `n_classes` for blobs."""
     kind = KINDS.get(name)
     if kind is None:
-        raise InputError("todo", f"There is no sample data {name!r}.", f"Choose {', '.join(get_args(SyntheticName))}.")
+        raise InputError(
+            "unknown-name", f"There is no sample data {name!r}.", f"Choose {', '.join(get_args(SyntheticName))}."
+        )
     if rows < 1:
         raise InputError("bad-setting", f"{rows} rows of sample data were asked for.", "Ask for at least one.")
     if not 0 <= seed < 2**64:
         raise InputError("bad-setting", f"The seed is {seed}.", "Give a number from 0 to 2**64 - 1.")
     if n_features not in (None, kind.n_features) and not (kind.any_features and n_features > 0):
-        raise InputError("todo", f"{name} has {kind.n_features} features, not {n_features}.", "Leave n_features out.")
+        raise InputError(
+            "bad-setting", f"{name} has {kind.n_features} features, not {n_features}.", "Leave n_features out."
+        )
     if n_classes not in (None, kind.n_classes) and not (kind.any_classes and n_classes > 1):
-        raise InputError("todo", f"{name} has {kind.n_classes} classes, not {n_classes}.", "Leave n_classes out.")
+        raise InputError(
+            "bad-setting", f"{name} has {kind.n_classes} classes, not {n_classes}.", "Leave n_classes out."
+        )
     if dtype not in FEATURES.dtypes:
-        raise InputError("wrong-type", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("bad-setting", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
     width = n_features or kind.n_features
     if block_rows is None:
         block_rows = choose_block_rows(rows, width * np.dtype(dtype).itemsize + 4)

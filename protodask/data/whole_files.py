@@ -37,7 +37,7 @@ def check_file_free(path: str, overwrite: bool) -> None:
     place = locate(path)
     if is_url(place):
         raise InputError(
-            "todo",
+            "not-local",
             f"{mask(path)} is no place on this machine, and single files are written to local places only.",
             "Use a local path, and copy the file where it is to be.",
         )
@@ -53,9 +53,9 @@ def check_file_free(path: str, overwrite: bool) -> None:
 def check_replaceable(place: str, path: str) -> None:
     """Refuse what is there and no file: a device that was replaced by a file, such as /dev/null, all would miss."""
     if os.path.isdir(place):
-        raise OutputExistsError("todo", f"{path} is a folder.", "Give the name of a file.")
+        raise OutputExistsError("wrong-kind", f"{path} is a folder.", "Give the name of a file.")
     if os.path.exists(place) and not os.path.isfile(place):
-        raise OutputExistsError("todo", f"{path} is a device or a pipe.", "Give the name of a file.")
+        raise OutputExistsError("wrong-kind", f"{path} is a device or a pipe.", "Give the name of a file.")
 
 
 def replace_file(path: str, content: str | Iterable[bytes]) -> None:

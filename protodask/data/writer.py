@@ -265,7 +265,7 @@ def write_dataset(
 
 def _check_schema(metadata: Metadata) -> None:
     if metadata.dtype not in FEATURES.dtypes:
-        raise InputError("wrong-type", f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
+        raise InputError("bad-setting", f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
     if len(metadata.classes) < 2:
         raise InputError(
             "one-class",
@@ -274,7 +274,9 @@ def _check_schema(metadata: Metadata) -> None:
         )
     names = metadata.feature_names
     if len(names) == 0:
-        raise InputError("todo", "There are no feature columns.", "Give a table with columns besides the target.")
+        raise InputError(
+            "column-missing", "There are no feature columns.", "Give a table with columns besides the target."
+        )
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(
@@ -288,7 +290,7 @@ def _block_rows(metadata: Metadata, wanted: int | None) -> int:
         raise InputError("bad-setting", f"block_rows is {rows}.", "Give a power of two, or leave it out.")
     if min(rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
         raise InputError(
-            "todo",
+            "over-limit",
             f"Blocks of {rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
             "Give fewer block_rows, or leave it out.",
         )
@@ -355,7 +357,7 @@ def _create(
 
 def _check_weight(summary: Summary) -> None:
     if not summary.weight > 0:
-        raise InputError("todo", "All rows have the weight 0.", "Give positive weights to the rows that count.")
+        raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
 
 
 def _append(
