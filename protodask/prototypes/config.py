@@ -61,7 +61,7 @@ class FitConfig:
         check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
         if not is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
             raise InputError(
-                "bad-setting", f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1."
+                "bad-setting", f"max_fraction is {self.max_fraction!r}.", "Give a share strictly between 0 and 1."
             )
         for name in ("standardize", "weighted"):
             check_flag(name, getattr(self, name))

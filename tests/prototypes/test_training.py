@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reference import classifier as oracle
+from support.errors import refused
 
 from protodask.data.schema import row_weights
 from protodask.engine import Block, Engine, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
@@ -302,14 +302,14 @@ def test_training__refuses_a_model_of_other_classes_or_features(
 ) -> None:
     data = training_data(make_rows(100))
     model, _ = train(serial, data, FitConfig(n_batches=0))
-    with pytest.raises(InputError, match="data of the same classes"):
+    with refused("columns-differ", ["a", "b"], [0, 1]):
         train(serial, data, FitConfig(), replace(model, classes=("a", "b")))
-    with pytest.raises(InputError, match="same features in the same order"):
+    with refused("columns-differ", "3 features"):
         train(serial, data, FitConfig(), replace(model, feature_names=("x1", "x0", "x2")))
 
 
 def test_training__with_too_few_candidates_wanted_says_so(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
-    with pytest.raises(InputError, match="Raise n_candidates"):
+    with refused("bad-setting", "3 classes", "n_candidates is 1"):
         train(serial, training_data(make_rows(100, n_classes=3), n_classes=3), FitConfig(n_candidates=1))
