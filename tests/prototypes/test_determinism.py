@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 StartCluster = Callable[[int], Any]
 
-BLOCK_ROWS = 32
+BLOCK_ROWS = 64
 Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
 
 PRECISIONS: list[Precision] = ["float32", "float64"]
@@ -38,8 +38,8 @@ def config(precision: Precision, n_batches: int = 2) -> FitConfig:
 
 @pytest.fixture(scope="module")
 def rows(make_rows: Callable[..., Arrays]) -> Arrays:
-    """Weighted rows of three classes in 32-row blocks, the last of which is short: 15 blocks, no power of two."""
-    return make_rows(460, 4, n_classes=3, weights="weight inclusion", dtype="float32")
+    """Weighted rows of three classes in 64-row blocks, the last of which is short: 7 blocks, no power of two."""
+    return make_rows(440, 4, n_classes=3, weights="weight inclusion", dtype="float32")
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from support.errors import refused
+from support.errors import check_error, refused
 
+from protodask.errors import InputError
 from protodask.prototypes.estimator_rows import (
     codes_among,
     feature_dtype,
@@ -53,10 +54,8 @@ def test_plain_label__is_of_python(label: Any, wanted: Any) -> None:
 
 
 def test_naming_values__adds_row_and_column() -> None:
-    with (
-        refused("bad-value", "NaN", "'x1'", "row 0"),
-        naming_values([[1.0, np.nan]]),
-    ):
+    with pytest.raises(InputError) as caught, naming_values([[1.0, np.nan]]):
         raise ValueError("Input X contains NaN.\nAnd more.")
+    check_error(caught.value, "bad-value", "NaN", "'x1'", "row 0")
     with pytest.raises(ValueError, match="something else"), naming_values([[1.0]]):
         raise ValueError("something else")
