@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -113,14 +112,6 @@ def test_plan__calibrated_on_threads(small: Dataset) -> None:
         # Its own passes stay silent, and leave an engine that works.
         assert heard == []
         assert fit(small, QUICK, engine=engine).model.n_batches == 1
-
-
-def test_plan__calibrated_on_workers(small: Dataset, start_cluster: Callable[[int], Any]) -> None:
-    with Client(start_cluster(2), set_as_default=False) as client:
-        found = plan(small, QUICK, client)
-        check_seconds(found)
-        assert (found.processes.kind, found.processes.count, found.tasks) == ("workers", 2, 2)
-        assert found.driver != found.worker
 
 
 def test_plan__one_block_is_read_warm(make_rows: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
