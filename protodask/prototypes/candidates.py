@@ -160,7 +160,7 @@ def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: 
     present = [label for label, count in zip(classes, class_rows, strict=True) if count > 0]
     if len(present) < 2:
         raise InputError(
-            "no-rows",
+            "one-class" if present else "no-rows",
             f"The target has one class only ({present[0]!r})." if present else "No row has a positive weight.",
             "A classifier needs rows of at least two classes.",
         )
@@ -168,7 +168,7 @@ def check_classes(class_rows: Integers, classes: Sequence[Label], max_fraction: 
     rare = [f"{label!r} ({count} rows)" for label, count in zip(classes, class_rows, strict=True) if count < least]
     if rare:
         raise InputError(
-            "todo",
+            "too-few",
             f"Too few rows for max_fraction {max_fraction}: class {', '.join(rare)}.",
             f"Every class needs at least {least} rows of positive weight: add rows, merge or drop the class, or move "
             "max_fraction closer to 0.5.",

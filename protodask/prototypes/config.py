@@ -61,12 +61,12 @@ class FitConfig:
         check_range("tolerance", self.tolerance, 0.0, 1.0, "Give a relative change of the objective from 0 to 1.")
         if not is_number(self.max_fraction) or not 0.0 < self.max_fraction < 1.0:
             raise InputError(
-                "bad-setting", f"max_fraction is {self.max_fraction}.", "Give a share strictly between 0 and 1."
+                "bad-setting", f"max_fraction is {self.max_fraction!r}.", "Give a share strictly between 0 and 1."
             )
         for name in ("standardize", "weighted"):
             check_flag(name, getattr(self, name))
         if self.precision not in ("float32", "float64"):
-            raise InputError("bad-setting", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
+            raise InputError("unknown-name", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
     def with_batches(self, n_batches: int) -> FitConfig:
         """The same settings for another number of batches."""

@@ -168,7 +168,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         if config.n_batches < batches_before:
             raise InputError(
-                "todo",
+                "settings-conflict",
                 f"n_batches is {config.n_batches}, and the fitted model has {batches_before} already.",
                 "With warm_start, give at least as many; or fit anew with warm_start=False.",
             )
@@ -305,7 +305,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self._checked_classes()
         if is_out_of_memory(X):
             raise InputError(
-                "todo",
+                "wrong-type",
                 "The rows to explain are not in memory.",
                 "Give a few of them as an array, such as X[:5].compute().",
             )
@@ -356,7 +356,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         width = X.shape[1]
         if width != self.n_features_in_:
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"X has {width} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
                 "input.",
                 "Give the features the classifier was trained on, in the same order.",
@@ -364,7 +364,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         known = getattr(self, "feature_names_in_", None)
         if known is not None and hasattr(X, "columns") and list(X.columns) != list(known):
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"The columns of X are {list(X.columns)}, those of the training data were {list(known)}.",
                 "Give the same columns in the same order.",
             )
@@ -397,7 +397,7 @@ def _select_rows(
     if (place := first_unusable(features)) is not None:
         row, column = place
         raise InputError(
-            "todo",
+            "bad-value",
             f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.",
             FILL_IN,
         )

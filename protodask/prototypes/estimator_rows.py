@@ -87,7 +87,7 @@ def codes_among(labels: NDArray[Any], known: NDArray[Any], codes: NDArray[Any]) 
     unknown = [label for label in labels.tolist() if label not in position]
     if unknown:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The labels {unknown} did not occur when the model was first fitted.",
             "Give rows of the classes it was fitted to, or fit a new model.",
         )
@@ -112,7 +112,7 @@ def naming_values(X: Any) -> Iterator[None]:
         if place is None:
             raise
         raise InputError(
-            "todo", f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
+            "bad-value", f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
         ) from error
 
 

@@ -129,7 +129,7 @@ class PrototypeSet:
         """The number of batches that the calibration is of, refused where there is none or another is asked for."""
         if self.calibration is None:
             raise InputError(
-                "todo",
+                "not-fitted",
                 "The model has no calibration.",
                 "Add one with `protodask calibrate`, or ask for raw probabilities.",
             )

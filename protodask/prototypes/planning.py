@@ -134,7 +134,7 @@ def plan(
     """
     if not isinstance(data, Dataset):
         raise InputError(
-            "bad-setting",
+            "wrong-type",
             f"A plan was asked for {type(data).__name__} data.",
             "Give a dataset: see `ingest` and `Dataset.open`.",
         )
@@ -221,7 +221,7 @@ def misfit(found: Plan) -> InputError:
     shares = ", ".join(f"{mebibytes(part.bytes)} for {part.name}" for part in largest)
     advice = "; ".join(remedy.text for remedy in found.remedies)
     return InputError(
-        "todo",
+        "over-memory",
         f"This fit needs up to {mebibytes(memory.total)} in {who}, and its memory limit is {mebibytes(limit)} "
         f"({shares}).",
         f"One of these would do: {advice}. `protodask plan` shows the whole account.",

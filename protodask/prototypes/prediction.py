@@ -96,14 +96,14 @@ def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> 
     """Refuse columns to keep that cannot be written to a place, or are called like those of predictions or `others`."""
     if names and not is_parquet(where):
         raise InputError(
-            "todo",
+            "unsupported",
             "Columns of any type are to be kept, and a Zarr store of predictions has numbers alone.",
             "Write Parquet: give a place that ends in .parquet, or keep no columns.",
         )
     for name in names:
         if name in (ROW, PREDICTED, FAMILIARITY, *others) or name.startswith(f"{PROBABILITY}_"):
             raise InputError(
-                "todo",
+                "named-twice",
                 f"Column {name!r} is to be kept, and predictions have a column of that name.",
                 "Give the column of the tables another name, or do not keep it.",
             )

@@ -86,7 +86,9 @@ class RunDirectory:
                 known = SETTINGS_FILE + PARTIAL  # left by a process that was killed at its first step
                 if any(not name.startswith(".") and name != known for name in os.listdir(where)):
                     raise InputError(
-                        "todo", f"{where} has files in it and is no run directory.", "Choose an empty or new folder."
+                        "wrong-kind",
+                        f"{where} has files in it and is no run directory.",
+                        "Choose an empty or new folder.",
                     )
                 _write_json(file, seal({**record, "environment": environment()}, RECORD.name))
                 make_durable(where)
@@ -138,7 +140,7 @@ def run_place(path: str | os.PathLike[str]) -> str:
     """Where a run directory lies: it is locked and appended to, so a URL is refused."""
     where = locate(path)
     if is_url(where):
-        raise InputError("todo", f"The run directory {mask(where)} is a URL.", "Name a local folder.")
+        raise InputError("not-local", f"The run directory {mask(where)} is a URL.", "Name a local folder.")
     return where
 
 
@@ -181,7 +183,7 @@ def read_history(path: str, run: Mapping[str, Any]) -> list[dict[str, Any]] | No
     fields = Fields(record, path, "history of the run", again)
     unseal(fields)
     if fields.integer("run", 0) != _seal(run):
-        raise FormatError("todo", f"{path}/{HISTORY_FILE} is the history of another run.", again)
+        raise FormatError("other-run", f"{path}/{HISTORY_FILE} is the history of another run.", again)
     return fields.objects("batches")
 
 
@@ -201,7 +203,7 @@ def _check_settings(where: str, found: Mapping[str, Any], wanted: Mapping[str, A
     ]
     if changed:
         raise InputError(
-            "todo",
+            "other-run",
             f"The run in {where} is another one: {'; '.join(changed[:MOST_NAMED])}.",
             "Repeat it with its own settings and data, choose another run directory, or remove this one.",
         )

@@ -25,7 +25,7 @@ def shrink(model: PrototypeSet) -> PrototypeSet:
     active = model.active_features
     if len(active) == 0:
         raise InputError(
-            "todo",
+            "too-few",
             "The model looks at no feature, so that nothing would be left of it.",
             "Use its marginals: they are what it says of every row.",
         )

@@ -274,7 +274,7 @@ class Training:
         rows = draw(sample, wanted, config.max_fraction)
         if len(rows) == 0:
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"No candidate can be drawn: there are {len(self.data.classes)} classes and n_candidates is "
                 f"{config.n_candidates}.",
                 "Raise n_candidates to several for each class.",
@@ -343,13 +343,13 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
     """Refuse to add batches to a model of other classes or features."""
     if model.classes != data.classes:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The model has the classes {list(model.classes)}, the data {list(data.classes)}.",
             "Add batches with data of the same classes, or fit a new model.",
         )
     if model.feature_names != data.feature_names:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The model has {model.n_features} features and the data {len(data.feature_names)}, or their names differ.",
             "Add batches with data of the same features in the same order, or fit a new model.",
         )

@@ -29,7 +29,7 @@ def best_trial(trials: Sequence[Trial]) -> int:
     usable = [position for position, trial in enumerate(trials) if trial.usable]
     if not usable:
         raise InputError(
-            "todo",
+            "no-convergence" if trials else "too-few",
             f"None of {len(trials)} trials has a finite held-out loss." if trials else "There are no trials.",
             "Try larger penalties, and look for values in the data that are far from all others."
             if trials
@@ -47,7 +47,7 @@ def choose(trials: Sequence[Trial], rule: Rule = "half a standard error") -> int
     same, so that trials differ by less than each of them does by noise.
     """
     if rule not in get_args(Rule):
-        raise InputError("bad-setting", f"The rule is {rule!r}.", f"Choose one of {', '.join(map(repr, ALLOWED))}.")
+        raise InputError("unknown-name", f"The rule is {rule!r}.", f"Choose one of {', '.join(map(repr, ALLOWED))}.")
     best = best_trial(trials)
     bound = within(trials[best], rule)
     close = [position for position, trial in enumerate(trials) if trial.usable and trial.mean <= bound]

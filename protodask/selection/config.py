@@ -128,4 +128,4 @@ class SearchConfig:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         known = ", ".join(repr(choice) for choice in choices)
-        raise InputError("bad-setting", f"{name} is {value!r}.", f"Choose one of {known}.")
+        raise InputError("unknown-name", f"{name} is {value!r}.", f"Choose one of {known}.")

@@ -171,14 +171,14 @@ def make_folds(
     and 32 MiB; of more groups, those whose hashes begin alike count as one, so that they share a fold.
     """
     if not 2 <= n_folds <= MAX_FOLDS:
-        raise InputError("todo", f"There would be {n_folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
+        raise InputError("bad-setting", f"There would be {n_folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
     if source.layout.n_rows == 0:
         raise InputError("no-rows", "There are no rows to share out.", "Give data with rows.")
     names = list(range(n_classes)) if classes is None else list(classes)
     if grouped:
         if GROUP.name not in source.read(0):
             raise InputError(
-                "todo",
+                "column-missing",
                 "The data do not say which rows belong together.",
                 "Ingest them with --group and the name of the column that does, or fold by rows.",
             )
@@ -202,7 +202,7 @@ def check_training_parts(assignment: FoldAssignment, classes: Sequence[Label], m
     for label, left in zip(classes, training.tolist(), strict=True):
         if left < least:
             raise InputError(
-                "todo",
+                "too-few",
                 f"Without one of {assignment.n_folds} folds, {left} rows are left of class {label!r}, and training "
                 f"with max_fraction {max_fraction} needs {least}.",
                 "Ask for other folds, add rows, merge or drop the class, or move max_fraction closer to 0.5.",
@@ -215,7 +215,7 @@ def _require_classes(counts: Integers, n_folds: int, names: Sequence[Label], wha
             found = f"{count} {what}" if count == 1 else f"{count} {what}s"
             fewer = f"Ask for at most {count} folds, add {what}s" if count > 1 else f"Add {what}s"
             raise InputError(
-                "todo",
+                "too-few",
                 f"Class {label!r} has rows of positive weight in {found}, fewer than the {n_folds} folds."
                 if what == "group"
                 else f"Class {label!r} has {found} of positive weight, fewer than the {n_folds} folds.",
@@ -343,7 +343,7 @@ def _deal(counts: GroupCounts, n_folds: int, seed: int, names: Sequence[Label]) 
     if len(lacking):
         fold, code = lacking[0].tolist()
         raise InputError(
-            "todo",
+            "too-few",
             f"Groups kept together, fold {fold + 1} of {n_folds} would have no row of class {names[code]!r}.",
             "Ask for fewer folds, try another seed, or merge or drop the class.",
         )

@@ -83,7 +83,7 @@ def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
     settings: dict[Setting, None] = {}
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError("todo", f"A setting is {pair!r}.", "Give pairs of lambda_v and lambda_w.")
+            raise InputError("bad-setting", f"A setting is {pair!r}.", "Give pairs of lambda_v and lambda_w.")
         settings[Setting(*pair)] = None
     _check_number("settings", len(settings))
     return tuple(settings)
@@ -92,19 +92,19 @@ def listed(pairs: Iterable[Any]) -> tuple[Setting, ...]:
 def _check_range(name: str, limits: object) -> tuple[Any, Any]:
     remedy = "Give the smallest and the largest value to try, both above zero, or one value twice."
     if not isinstance(limits, (tuple, list)) or len(limits) != 2:
-        raise InputError("todo", f"The range of {name} is {limits!r}.", remedy)
+        raise InputError("bad-setting", f"The range of {name} is {limits!r}.", remedy)
     low, high = limits
     FitConfig(**{name: low})
     FitConfig(**{name: high})
     if low > high or (low == 0 and high > 0):
-        raise InputError("todo", f"The range of {name} is from {low} to {high}.", remedy)
+        raise InputError("bad-setting", f"The range of {name} is from {low} to {high}.", remedy)
     return low, high
 
 
 def _check_number(what: str, number: Any) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_SETTINGS:
         raise InputError(
-            "todo", f"The number of {what} is {number!r}.", f"Give a whole number from 1 to {MAX_SETTINGS}."
+            "bad-setting", f"The number of {what} is {number!r}.", f"Give a whole number from 1 to {MAX_SETTINGS}."
         )
 
 

@@ -233,7 +233,7 @@ def require_reach(engine: Engine, folder: str) -> None:
     engine.forget(rows)
     if not reached:
         raise InputError(
-            "todo",
+            "not-found",
             f"The scores between batches would go into {folder}, where not every worker finds a folder.",
             "Give a run directory on storage that the workers share with this process.",
         )

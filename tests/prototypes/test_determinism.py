@@ -1,4 +1,4 @@
-"""Bit for bit the same model, however it is computed."""
+"""Bit for bit the same model, however it is computed; and what else takes a cluster, so that one does."""
 
 import os
 import shutil
@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 from numpy.typing import NDArray
 
+from protodask import plan
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source, open_engine, thread_engine
@@ -26,20 +28,20 @@ Arrays = dict[str, NDArray[Any]]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 StartCluster = Callable[[int], Any]
 
-BLOCK_ROWS = 32
+BLOCK_ROWS = 64
 Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
 
 PRECISIONS: list[Precision] = ["float32", "float64"]
 
 
 def config(precision: Precision, n_batches: int = 2) -> FitConfig:
-    return FitConfig(n_batches=n_batches, n_candidates=40, tolerance=1e-6, lambda_w=1e-3, precision=precision, seed=3)
+    return FitConfig(n_batches=n_batches, n_candidates=40, tolerance=1e-4, lambda_w=1e-3, precision=precision, seed=3)
 
 
 @pytest.fixture(scope="module")
 def rows(make_rows: Callable[..., Arrays]) -> Arrays:
-    """Weighted rows of three classes in 32-row blocks, the last of which is short: 15 blocks, no power of two."""
-    return make_rows(460, 4, n_classes=3, weights="weight inclusion", dtype="float32")
+    """Weighted rows of three classes in 64-row blocks, the last of which is short: 7 blocks, no power of two."""
+    return make_rows(440, 4, n_classes=3, weights="weight inclusion", dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +70,13 @@ def expected(dataset: Dataset) -> Expected:
         for precision in PRECISIONS:
             run = fit(dataset, config(precision), engine=engine)
             assert all(batch.n_prototypes > 5 for batch in run.model.batches)
-            assert all(record.iterations > 8 for record in run.history)
+            assert all(record.iterations > 5 for record in run.history)
             found[precision] = run.model, run.history
     return found
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 4])
 def test_fit__is_the_same_for_any_number_of_threads_cold_and_warm(
     dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision, threads: int
 ) -> None:
@@ -122,16 +124,37 @@ def memory_for_cache(cache_bytes: int, threads: int) -> int:
     return bisect_left(range(2**32), cache_bytes, key=lambda limit: cache_budget(limit, threads))
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module")
+def address(start_cluster: StartCluster) -> str:
+    """A cluster of two workers."""
+    return str(start_cluster(2).scheduler_address)
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_fit__is_the_same_on_a_cluster_cold_and_warm(
-    start_cluster: StartCluster, dataset: Dataset, expected: Expected, assert_same_bits: SameBits, workers: int
+    address: str,
+    start_cluster: StartCluster,
+    dataset: Dataset,
+    expected: Expected,
+    assert_same_bits: SameBits,
+    workers: int,
 ) -> None:
-    with open_engine(str(start_cluster(workers).scheduler_address)) as engine:
+    with open_engine(address if workers == 2 else str(start_cluster(workers).scheduler_address)) as engine:
         assert engine.scheduler.n_threads == workers
         for precision in (*PRECISIONS, PRECISIONS[0]):
             run = fit(dataset, config(precision), engine=engine)
             assert_same_bits(run.model, expected[precision][0])
             assert_same_history(run.history, expected[precision][1])
+
+
+def test_plan__calibrated_on_workers(address: str, dataset: Dataset) -> None:
+    with Client(address, set_as_default=False) as client:
+        found = plan(dataset, FitConfig(n_candidates=30, max_iterations=3, tolerance=0.5), client)
+    assert found.seconds is not None
+    assert 0 < found.seconds.evaluation < found.seconds.batch < np.inf
+    assert min(found.seconds.read_bytes_per_second, found.seconds.calibration) > 0
+    assert (found.processes.kind, found.processes.count, found.tasks) == ("workers", 2, 2)
+    assert found.driver != found.worker
 
 
 def in_memory(dataset: Dataset, rows: Arrays, block_rows: int = BLOCK_ROWS) -> TrainingData:

@@ -4,6 +4,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from support.errors import check_error, refused
 
 from protodask.errors import InputError
 from protodask.prototypes.estimator_rows import (
@@ -34,14 +35,14 @@ def test_feature_dtype__is_the_smaller_one_where_that_loses_nothing(dtype: str, 
 def test_codes_among__are_those_of_the_known_labels() -> None:
     known, labels = np.array(["a", "b", "c"]), np.array(["b", "c"])
     assert codes_among(labels, known, np.array([1, 0, 1])).tolist() == [2, 1, 2]
-    with pytest.raises(InputError, match=r"\['d'\] did not occur .*or fit a new model"):
+    with refused("columns-differ", ["d"]):
         codes_among(np.array(["b", "d"]), known, np.array([0, 1]))
 
 
 def test_group_codes__are_equal_where_groups_are() -> None:
     first, second, third = group_codes(["x", "y", "x"], 3)
     assert first == third != second
-    with pytest.raises(InputError, match="Give one value for each row"):
+    with refused("wrong-shape", (3, 2)):
         group_codes(np.zeros((3, 2)), 3)
 
 
@@ -53,10 +54,8 @@ def test_plain_label__is_of_python(label: Any, wanted: Any) -> None:
 
 
 def test_naming_values__adds_row_and_column() -> None:
-    with (
-        pytest.raises(InputError, match=r"Input X contains NaN. The first is in column 'x1', row 0 \(counted from 0\)"),
-        naming_values([[1.0, np.nan]]),
-    ):
+    with pytest.raises(InputError) as caught, naming_values([[1.0, np.nan]]):
         raise ValueError("Input X contains NaN.\nAnd more.")
+    check_error(caught.value, "bad-value", "NaN", "'x1'", "row 0")
     with pytest.raises(ValueError, match="something else"), naming_values([[1.0]]):
         raise ValueError("something else")

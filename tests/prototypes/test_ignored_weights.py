@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.commands import run_command
+from support.errors import refused
 
 from protodask import FitConfig, SearchConfig, fit, load_model, tune
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data.summary import summarize_block
 from protodask.engine import Block, Engine, array_source
 from protodask.engine.progress import Progress
-from protodask.errors import InputError
 from protodask.prototypes.candidates import allocate
 from protodask.prototypes.fitting import FitRun, training_data
 from protodask.prototypes.footprint import row_array_bytes, shape_of
@@ -175,10 +175,10 @@ def test_run__keeps_the_statistics(heavy: Dataset, engine: Engine, tmp_path: Pat
 @pytest.mark.filterwarnings("ignore::protodask.prototypes.LargeWeightWarning")
 def test_run__with_weights_is_another_one(heavy: Dataset, engine: Engine, tmp_path: Path) -> None:
     fit(heavy, WEIGHTED, tmp_path / "with", engine)
-    with pytest.raises(InputError, match=r"config.weighted was not given and is False\. Repeat it with its own"):
+    with refused("other-run", "config.weighted was not given and is False"):
         fit(heavy, UNWEIGHTED, tmp_path / "with", engine)
     fit(heavy, UNWEIGHTED, tmp_path / "without", engine)
-    with pytest.raises(InputError, match="config.weighted was False and is not given"):
+    with refused("other-run", "config.weighted was False and is not given"):
         fit(heavy, WEIGHTED, tmp_path / "without", engine)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from support.commands import run_command
+from support.errors import refused
 
 from protodask import FitConfig, PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, fit, tune
 from protodask.data import Column, Dataset, summarize, write_dataset
@@ -158,7 +159,7 @@ def test_dataset__from_before_is_read_without_a_largest_weight(tmp_path: Path) -
 def test_dataset__refuses_a_largest_weight_that_is_none(value: object, tmp_path: Path) -> None:
     attributes = to_attributes(written(make_arrays(1000), tmp_path / "data").metadata)
     assert attributes["largest_weight"] == 1000
-    with pytest.raises(FormatError, match="Ingest the data again"):
+    with refused("damaged", "here", kind=FormatError):
         from_attributes(resealed({**attributes, "largest_weight": value}), "here")
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reference import classifier as oracle
+from support.errors import refused
 
 from protodask.engine import Block
-from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.scoring import add_batch_block, predict_block, predict_features, score_block
 from protodask.prototypes.splines import SplineCalibration
@@ -79,7 +79,7 @@ def test_batch_counts__of_one_several_or_all(make_model: MakeModel) -> None:
 
 @pytest.mark.parametrize("wrong", [4, -1, [0, 4], 1.5, [1.0], True, "2"])
 def test_batch_counts__refuses_what_is_no_number_of_batches(make_model: MakeModel, wrong: Any) -> None:
-    with pytest.raises(InputError, match="The model has 3 batches: give a number from 0 to that"):
+    with refused("bad-setting", "n_batches", "3 batches", "from 0"):
         make_model(0, n_batches=3).batch_counts(wrong)
 
 
@@ -131,7 +131,7 @@ def test_with_batch__leaves_a_calibration_behind(
     assert model.with_batch(model.batches[0]).calibration is None
     assert model.calibrated_batches() == 2
     assert model.calibrated_batches(2) == 2
-    with pytest.raises(InputError, match="give a number from 0"):
+    with refused("bad-setting", "n_batches is 7", "2 batches"):
         model.calibrated_batches(7)
     assert model.scored_batches() == model.n_batches
     assert model.scored_batches(1) == 1

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 
 from protodask.data.locks import lock_handle
 from protodask.errors import StorageError
@@ -49,7 +50,7 @@ def test_own_folder__the_lock_goes_with_the_process_that_is_killed(tmp_path: Pat
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(StorageError, match="wait for the other one"), own_folder(place):
+        with refused("written-by-another", place, kind=StorageError), own_folder(place):
             pass
     finally:
         holder.kill()
@@ -74,7 +75,7 @@ def test_own_folder__removed_while_the_next_one_waits_at_its_door(
     with own_folder(place) as second:
         monkeypatch.undo()
         assert second.made
-        with pytest.raises(StorageError, match="wait for the other one"), own_folder(place):
+        with refused("written-by-another", place, kind=StorageError), own_folder(place):
             pass
     assert os.listdir(place) == []
 
@@ -87,7 +88,7 @@ def test_own_folder__moved_away_by_hand_is_let_go(tmp_path: Path) -> None:
     with second:
         second.enter_context(own_folder(str(place)))
         first.close()
-        with pytest.raises(StorageError, match="wait for the other one"), own_folder(str(place)):
+        with refused("written-by-another", place, kind=StorageError), own_folder(str(place)):
             pass
     assert (tmp_path / "elsewhere").is_dir()
 
@@ -95,7 +96,7 @@ def test_own_folder__moved_away_by_hand_is_let_go(tmp_path: Path) -> None:
 def test_own_folder__a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(tmp_path / "victim")
-    with pytest.raises(StorageError, match="Check that the place exists"), own_folder(str(tmp_path / "run")):
+    with refused("unwritable", tmp_path / "run", kind=StorageError), own_folder(str(tmp_path / "run")):
         pass
     assert not (tmp_path / "victim").exists()
 

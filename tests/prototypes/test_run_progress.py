@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask import sample_data
 from protodask.data import Dataset
@@ -137,14 +138,14 @@ def test_progress__settings_of_another_kind(tmp_path: Path) -> None:
         settings_file.write_text(json.dumps(seal({**kept, "config": config}, "run")))
         assert read_progress(str(run)).n_batches is None
     settings_file.write_text("{")
-    with pytest.raises(FormatError, match="start the run again"):
+    with refused("damaged", settings_file, "start the run again", kind=FormatError):
         read_progress(str(run))
 
 
 def test_progress__a_log_that_is_no_file(tmp_path: Path) -> None:
     RunDirectory.open(tmp_path / "run", SETTINGS)
     (tmp_path / "run" / "batch-1-float32.log").mkdir()
-    with pytest.raises(FormatError, match="is not a regular file. Restore it"):
+    with refused("wrong-kind", tmp_path / "run" / "batch-1-float32.log", kind=FormatError):
         read_progress(str(tmp_path / "run"))
 
 

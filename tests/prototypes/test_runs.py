@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.errors import refused
 
 from protodask import sample_data
 from protodask.data import Dataset
 from protodask.engine import Engine, Progress
-from protodask.errors import FormatError, InputError, StorageError
+from protodask.errors import Code, FormatError, StorageError
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import planning as planning_module
 from protodask.prototypes import runs as runs_module
@@ -37,12 +38,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"lambda_v": 0.5}, r"config\.lambda_v was 0\.001 and is 0\.5"),
-        ({"seed": 7}, r"config\.seed was 0 and is 7"),
-        ({"precision": "float64"}, r"config\.precision was 'float32' and is 'float64'"),
+        ({"lambda_v": 0.5}, "config.lambda_v was 0.001 and is 0.5"),
+        ({"seed": 7}, "config.seed was 0 and is 7"),
+        ({"precision": "float64"}, "config.precision was 'float32' and is 'float64'"),
         (
             {"n_batches": 2, "n_candidates": 20},
-            r"config\.n_batches was 1 and is 2; config\.n_candidates was 10 and is 20",
+            "config.n_batches was 1 and is 2; config.n_candidates was 10 and is 20",
         ),
     ],
 )
@@ -51,7 +52,7 @@ def test_fit__refuses_the_run_of_other_settings_naming_them(
 ) -> None:
     fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with pytest.raises(InputError, match=f"{named}.*choose another run directory"):
+    with refused("other-run", tmp_path / "run", named):
         fit(dataset, replace(QUICK, **changes), run_dir=tmp_path / "run", engine=engine)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
@@ -61,9 +62,9 @@ def test_fit__refuses_the_run_of_another_dataset_or_start(
 ) -> None:
     run = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     other = sample_data("checker", 101, tmp_path / "other.zarr")
-    with pytest.raises(InputError, match=f"dataset was '{dataset.key}' and is '{other.key}'"):
+    with refused("other-run", f"dataset was '{dataset.key}' and is '{other.key}'"):
         fit(other, QUICK, run_dir=tmp_path / "run", engine=engine)
-    with pytest.raises(InputError, match="start was None and is '"):
+    with refused("other-run", "start was None and is"):
         fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine, start=run.model)
 
 
@@ -95,43 +96,43 @@ def test_fit__with_numpy_settings_can_have_a_run_directory(dataset: Dataset, eng
 
 def test_open__refuses_a_folder_with_other_things_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("precious")
-    with pytest.raises(InputError, match="no run directory.*empty or new folder"):
+    with refused("wrong-kind", tmp_path, "empty or new folder"):
         RunDirectory.open(tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_open__refuses_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
-    with pytest.raises(OSError, match="Check that the place exists"):
+    with refused("unwritable", tmp_path / "run", kind=StorageError):
         RunDirectory.open(tmp_path / "run", {})
 
 
 @pytest.mark.parametrize(
-    ("content", "remedy"),
+    ("content", "code", "remedy"),
     [
-        ("", "start the run again"),
-        ("{", "start the run again"),
-        ("[" * 100_000, "start the run again"),
-        ("[]", "folder that --run-dir named"),
-        ('{"format": "other"}', "folder that --run-dir named"),
-        ('{"format": "protodask-run", "version": 2}', "Upgrade protodask"),
-        ('{"format": "protodask-run", "version": "1"}', "start the run again"),
+        ("", "damaged", "start the run again"),
+        ("{", "damaged", "start the run again"),
+        ("[" * 100_000, "damaged", "start the run again"),
+        ("[]", "wrong-kind", "folder that --run-dir named"),
+        ('{"format": "other"}', "wrong-kind", "folder that --run-dir named"),
+        ('{"format": "protodask-run", "version": 2}', "newer-format", "Upgrade protodask"),
+        ('{"format": "protodask-run", "version": "1"}', "damaged", "start the run again"),
     ],
 )
-def test_open__refuses_damaged_foreign_or_newer_settings(tmp_path: Path, content: str, remedy: str) -> None:
+def test_open__refuses_damaged_foreign_or_newer_settings(tmp_path: Path, content: str, code: Code, remedy: str) -> None:
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(FormatError, match=remedy):
+    with refused(code, tmp_path, remedy, kind=FormatError):
         RunDirectory.open(tmp_path, {})
 
 
 def test_read_run__of_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FormatError, match="start the run again"):
+    with refused("damaged", tmp_path, "start the run again", kind=FormatError):
         read_run(str(tmp_path))
 
 
 def test_read_run__of_no_run(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="folder that --run-dir named"):
+    with refused("wrong-kind", tmp_path, "--run-dir", kind=FormatError):
         read_run(str(tmp_path))
 
 
@@ -260,7 +261,7 @@ def test_fit__refuses_a_run_directory_in_use_before_it_writes_to_it(
 ) -> None:
     with (
         own_folder(str(tmp_path / "run")),
-        pytest.raises(StorageError, match="Someone else is writing.*wait for the other one"),
+        refused("written-by-another", tmp_path / "run", kind=StorageError),
     ):
         fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     assert list((tmp_path / "run").iterdir()) == []
@@ -274,13 +275,13 @@ def test_fit__refused_leaves_nothing_of_the_run_directory_it_made(
 
     with monkeypatch.context() as patch:
         patch.setattr(runs_module, "write_whole", full)
-        with pytest.raises(StorageError, match="Free some space"):
+        with refused("disk-full", tmp_path / "run", kind=StorageError):
             fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     assert list(tmp_path.iterdir()) == []
     # What others made stays.
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("precious")
-    with pytest.raises(InputError, match="empty or new folder"):
+    with refused("wrong-kind", tmp_path / "run"):
         fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 

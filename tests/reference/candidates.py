@@ -43,15 +43,6 @@ def minimum_count(max_fraction: float) -> int:
     return count
 
 
-def check_counts(target: Integers, weights: Floats, n_classes: int, max_fraction: float) -> None:
-    """Raise where a class has too few rows of positive weight."""
-    wanted = minimum_count(max_fraction)
-    for k in range(n_classes):
-        count = sum(1 for n in range(len(target)) if target[n] == k and weights[n] > 0)
-        if count < wanted:
-            raise ValueError(f"class {k} has {count} rows, fewer than {wanted}")
-
-
 def bins(q: Floats, target: Integers, weights: Floats) -> Integers:
     """Bin of each row: `2 k + 1` where class `k` is strictly the most probable, else `2 k`; -1 where `s = 0`."""
     found = np.full(len(target), -1, dtype=np.int64)

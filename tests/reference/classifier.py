@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from reference.candidates import (
     allocate,
     bins,
-    check_counts,
     draw_candidates,
     minimum_count,
     mix,
@@ -36,20 +33,16 @@ from reference.objective import (
 
 __all__ = [
     "Batch",
-    "FitRecord",
     "Model",
     "Penalty",
     "allocate",
     "batch_mass",
     "bins",
-    "check_counts",
     "class_weights",
     "dense_objective",
     "draw_candidates",
     "familiarity",
     "finite_difference",
-    "fit",
-    "fit_batch",
     "gradient",
     "kernel",
     "loss_weights",
@@ -62,6 +55,7 @@ __all__ = [
     "penalty_value",
     "priority",
     "probabilities",
+    "projected",
     "unscaled",
 ]
 
@@ -95,23 +89,6 @@ class Model:
     center: Floats
     scale: Floats
     batches: tuple[Batch, ...]
-
-
-@dataclass(frozen=True)
-class FitRecord:
-    """What the solver did for one batch; `v`, `w` and their gradients are in the objective's own variables."""
-
-    candidates: Integers
-    """Row numbers, sorted by class, then by row (J,)."""
-    v: Floats
-    w: Floats
-    value: float
-    gradient_v: Floats
-    gradient_w: Floats
-    start_value: float
-    iterations: int
-    evaluations: int
-    message: str
 
 
 def batch_mass(batch: Batch, standardized: Floats, n_classes: int) -> Floats:
@@ -185,6 +162,14 @@ def merge_prototypes(
     )
 
 
+def projected(theta: Floats, gradient: Floats) -> Floats:
+    """How far one step against the gradient leads in the set `theta >= 0`: zero exactly where KKT's conditions hold."""
+    step = np.zeros(len(theta))
+    for i in range(len(theta)):
+        step[i] = max(float(theta[i]) - float(gradient[i]), 0.0) - float(theta[i])
+    return step
+
+
 def moments(features: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Weighted mean and population standard deviation of each feature (D,); 1 for constant features."""
     center, scale = np.zeros(features.shape[1]), np.ones(features.shape[1])
@@ -195,96 +180,3 @@ def moments(features: Floats, weights: Floats) -> tuple[Floats, Floats]:
         if len({float(x) for s, x in zip(weights, features[:, d], strict=True) if s > 0}) > 1:
             scale[d] = math.sqrt(squares / total)
     return center, scale
-
-
-def fit(
-    features: NDArray[Any],
-    target: NDArray[Any],
-    weights: NDArray[Any] | None = None,
-    *,
-    n_batches: int = 1,
-    n_candidates: int = 1000,
-    max_fraction: float = 0.5,
-    lambda_v: float = 1e-3,
-    lambda_w: float = 1e-8,
-    alpha_v: float = 0.95,
-    alpha_w: float = 0.95,
-    seed: int = 0,
-    standardize: bool = True,
-    tolerance: float = 1e7 * 2.0**-52,
-    max_iterations: int = 15000,
-    v_scale: float | None = None,
-    merge_tolerance: float = 1e-6,
-) -> tuple[Model, tuple[FitRecord, ...]]:
-    """Train `n_batches` batches; the solver sees `v_scale * v` in place of `v`, by default `3 D / 10 * v`."""
-    features, target = np.asarray(features, dtype=np.float64), np.asarray(target, dtype=np.int64)
-    s = np.ones(len(target)) if weights is None else np.asarray(weights, dtype=np.float64)
-    n_classes, width = int(target.max()) + 1, features.shape[1]
-    check_counts(target, s, n_classes, max_fraction)
-    stretch = 3 * width / 10 if v_scale is None else v_scale
-    penalty = Penalty(lambda_v, lambda_w, alpha_v, alpha_w)
-    center, scale = moments(features, s) if standardize else (np.zeros(width), np.ones(width))
-    x = (features - center) / scale
-    marginals = class_weights(target, s, n_classes) / float(sum(s))
-    model = Model(marginals, center, scale, ())
-    q = np.tile(marginals, (len(x), 1))
-    records: list[FitRecord] = []
-    for number in range(1, n_batches + 1):
-        candidates = draw_candidates(q, target, s, n_candidates, max_fraction, seed, number)
-        record = fit_batch(x, target, s, candidates, q, penalty, stretch, tolerance, max_iterations)
-        batch = merge_prototypes(record.v, record.w, x[candidates], target[candidates], candidates, merge_tolerance)
-        q = q + batch_mass(batch, x, n_classes)
-        model = Model(marginals, center, scale, (*model.batches, batch))
-        records.append(record)
-    return model, tuple(records)
-
-
-def fit_batch(
-    x: Floats,
-    target: Integers,
-    weights: Floats,
-    candidates: Integers,
-    q_previous: Floats,
-    penalty: Penalty,
-    v_scale: float,
-    tolerance: float,
-    max_iterations: int,
-) -> FitRecord:
-    """Minimise the objective of one batch from `v_d = 10 / D`, `w_j = 1` under `v >= 0`, `w >= 0`."""
-    width = x.shape[1]
-    evaluate = dense_objective(x, target, weights, candidates, q_previous, penalty)
-
-    def scaled(theta: Floats) -> tuple[float, Floats]:
-        value, by_v, by_w = evaluate(theta[:width] / v_scale, theta[width:])
-        return value, np.concatenate([by_v / v_scale, by_w])
-
-    start = np.concatenate([np.full(width, 10 / width * v_scale), np.ones(len(candidates))])
-    found = minimize(
-        scaled,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, None)] * len(start),
-        options={
-            "maxcor": 10,
-            "ftol": tolerance,
-            "gtol": 1e-5,
-            "maxfun": max_iterations,
-            "maxiter": max_iterations,
-            "maxls": 20,
-        },
-    )
-    v, w = found.x[:width] / v_scale, found.x[width:]
-    value, gradient_v, gradient_w = evaluate(v, w)
-    return FitRecord(
-        candidates=candidates,
-        v=v,
-        w=w,
-        value=value,
-        gradient_v=gradient_v,
-        gradient_w=gradient_w,
-        start_value=scaled(start)[0],
-        iterations=int(found.nit),
-        evaluations=int(found.nfev),
-        message=str(found.message),
-    )

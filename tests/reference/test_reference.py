@@ -21,7 +21,6 @@ from reference.classifier import (
     draw_candidates,
     familiarity,
     finite_difference,
-    fit,
     gradient,
     kernel,
     loss_weights,
@@ -32,6 +31,7 @@ from reference.classifier import (
     objective,
     priority,
     probabilities,
+    projected,
     unscaled,
 )
 
@@ -267,14 +267,6 @@ def test_minimum_count__for_one_half_is_three() -> None:
     assert minimum_count(0.5) == 3
 
 
-def test_fit__refuses_a_class_that_is_too_rare() -> None:
-    target = np.array([0] * 10 + [1] * 3)
-    weights = np.ones(13)
-    weights[-1] = 0.0
-    with pytest.raises(ValueError, match="class 1 has 2 rows, fewer than 3"):
-        fit(np.arange(13.0)[:, None], target, weights)
-
-
 @pytest.mark.parametrize(
     ("sizes", "wanted", "max_fraction", "expected"),
     [
@@ -369,44 +361,6 @@ def test_moments__of_weighted_rows_are_those_of_repeated_rows() -> None:
     assert scale[1] == 1.0
 
 
-def checker(seed: int, n_rows: int) -> tuple[Floats, Integers]:
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(size=(n_rows, 2))
-    return x, (np.floor(x * 2).sum(axis=1) % 2).astype(np.int64)
-
-
-def test_fit__of_two_batches_descends_to_a_stationary_point() -> None:
-    x, y = checker(0, 120)
-    weights = np.random.default_rng(1).integers(0, 3, 120).astype(np.float64)
-    model, records = fit(x, y, weights, n_batches=2, n_candidates=24, tolerance=1e-13, seed=3)
-    assert len(records) == len(model.batches) == 2
-    standardized, q = (x - model.center) / model.scale, np.tile(model.marginals, (120, 1))
-    for record, batch in zip(records, model.batches, strict=True):
-        data = (standardized, y, weights, record.candidates, q)
-        assert record.value == pytest.approx(objective(record.v, record.w, *data, 1e-3, 1e-8, 0.95, 0.95), rel=1e-12)
-        assert record.value < record.start_value
-        # The projected gradient in the solver's variables: at the bound only a slope that leads away from it counts.
-        slope_v = np.where(record.v > 0, record.gradient_v, np.minimum(record.gradient_v, 0)) / (3 * 2 / 10)
-        slope_w = np.where(record.w > 0, record.gradient_w, np.minimum(record.gradient_w, 0))
-        assert max(abs(slope_v).max(), abs(slope_w).max()) < 1e-4
-        assert set(batch.row.tolist()) <= set(record.candidates.tolist())
-        assert batch.prototype_weight.sum() == pytest.approx(record.w.sum(), rel=1e-12)
-        q = q + batch_mass(batch, standardized, 2)
-    np.testing.assert_allclose(unscaled(model, x), q, rtol=1e-13)
-    assert records[0].candidates.tolist() != records[1].candidates.tolist()
-
-
-def test_fit__learns_a_checkerboard() -> None:
-    x, y = checker(0, 200)
-    model, _ = fit(x, y, n_candidates=40, lambda_v=1e-4)
-    held_out, truth = checker(1, 200)
-    p = probabilities(model, held_out)
-    assert -np.log(p[np.arange(200), truth]).mean() < 0.45 < -np.log(model.marginals[truth]).mean()
-
-
-def test_fit__standardized_does_not_see_units() -> None:
-    x, y = checker(0, 90)
-    plain, _ = fit(x, y, n_candidates=16)
-    scaled, _ = fit(x * [4.0, 0.125], y, n_candidates=16)
-    np.testing.assert_array_equal(plain.batches[0].row, scaled.batches[0].row)
-    np.testing.assert_allclose(probabilities(plain, x), probabilities(scaled, x * [4.0, 0.125]), rtol=1e-12)
+def test_projected__is_zero_exactly_where_the_conditions_of_a_minimum_hold() -> None:
+    theta, gradient = np.array([0.0, 0.0, 2.0, 2.0, 2.0]), np.array([5.0, -5.0, 0.0, 7.0, -3.0])
+    np.testing.assert_array_equal(projected(theta, gradient), [0.0, 5.0, 0.0, -2.0, 3.0])

@@ -3,8 +3,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
 
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.selection.config import SearchConfig
 from protodask.selection.search import fit_name
 from protodask.selection.space import Setting
@@ -46,22 +47,24 @@ def test_search_config__of_numpy_values_goes_into_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "remedy"),
+    ("settings", "code", "facts"),
     [
-        ({"tolerance": 2}, "from 0 to 1"),
-        ({"least_gain": float("nan")}, "not negative"),
-        ({"n_trials": 10_001}, "at most 10000"),
-        ({"n_folds": 101}, "at most 100"),
-        ({"n_folds": 1}, "at least 2"),
-        ({"max_batches": True}, "at least 1"),
-        ({"lambda_v": 1e-3}, "smallest and the largest"),
-        ({"lambda_w": (1e-3, 1e-4)}, "smallest and the largest"),
-        ({"strategy": "both"}, "'two-stage'"),
-        ({"rule": None}, "'best'"),
+        ({"tolerance": 2}, "bad-setting", ("tolerance", 2, "0 to 1")),
+        ({"least_gain": float("nan")}, "bad-setting", ("least_gain", "nan", "not negative")),
+        ({"n_trials": 10_001}, "bad-setting", ("n_trials", 10_001, "at most 10000")),
+        ({"n_folds": 101}, "bad-setting", ("n_folds", 101, "at most 100")),
+        ({"n_folds": 1}, "bad-setting", ("n_folds", 1, "at least 2")),
+        ({"max_batches": True}, "bad-setting", ("max_batches", True, "at least 1")),
+        ({"lambda_v": 1e-3}, "bad-setting", ("lambda_v", 1e-3, "smallest", "largest")),
+        ({"lambda_w": (1e-3, 1e-4)}, "bad-setting", ("lambda_w", 1e-3, 1e-4, "smallest", "largest")),
+        ({"strategy": "both"}, "unknown-name", ("strategy", "'both'", "'two-stage'")),
+        ({"rule": None}, "unknown-name", ("rule", None, "'best'")),
     ],
 )
-def test_search_config__says_how_to_mend_what_it_refuses(settings: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_search_config__says_how_to_mend_what_it_refuses(
+    settings: dict[str, Any], code: Code, facts: tuple[object, ...]
+) -> None:
+    with refused(code, *facts):
         SearchConfig(**settings)
 
 
