@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from reference.pipelines import results_of
+from support.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.engine import thread_engine

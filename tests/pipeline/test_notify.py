@@ -102,18 +102,18 @@ def _tell(notify: Notify, *events: RunEvent) -> list[str]:
     return complaints
 
 
-def _ended(status: Status, message: str = "") -> RunEnded:
-    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message)
+def _ended(status: Status, message: str = "", code: str | None = None) -> RunEnded:
+    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message, code)
 
 
 def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
-    error = InputError("bad-value", "There is no column y.", "Name another.")
+    error = InputError("column-missing", "There is no column y.", "Name another.")
     complaints = _tell(
         Notify(server.url()),
         StepFresh(StepIdentity(1, "data", "ingest")),
         StepStarted(FIT, "fit, a into b", "new"),
         StepFailed(FIT, 1.0, error),
-        _ended("failed", str(error)),
+        _ended("failed", str(error), error.code),
     )
     assert complaints == []
     assert server.bodies == [
@@ -124,6 +124,7 @@ def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
             "status": "failed",
             "step": {"number": 2, "name": "training", "kind": "fit"},
             "message": "There is no column y. Name another.",
+            "code": "column-missing",
             "reasons": [],
             "host": "this-machine",
             "time": "2026-03-01T12:00:00Z",

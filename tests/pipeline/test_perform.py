@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reference.pipelines import results_of
+from support.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.data.local_files import place_aside

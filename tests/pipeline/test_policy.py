@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from reference.pipelines import results_of
+from support.pipelines import results_of
 
 from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
