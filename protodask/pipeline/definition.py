@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from protodask.errors import InputError
+from protodask.errors import Code, InputError
 from protodask.pipeline.notify import Notify, check_notify
 from protodask.pipeline.step_places import settings_of_places
 from protodask.pipeline.steps import STEPS, Place, Step, step_name
@@ -118,7 +118,8 @@ def _state(document: Document, variables: Mapping[str, Variable], path: str) -> 
     where = f"The pipeline {path}, line {document.line('state')}: state"
     state = _fill(document.content.get("state", ""), variables, where)
     if not isinstance(state, str) or "://" in state:
-        raise InputError("bad-setting", f"{where} is {shown(state)}.", "Name a local folder.")
+        code: Code = "not-local" if isinstance(state, str) else "bad-setting"
+        raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
     return state
 
 

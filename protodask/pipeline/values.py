@@ -7,6 +7,7 @@ import difflib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 from protodask.errors import Code, InputError
@@ -32,7 +33,7 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     if not isinstance(values, Mapping):
         raise InputError("bad-setting", f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -57,6 +58,9 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
 
 def _said(where: str | Where) -> Where:
     return (lambda _: where) if isinstance(where, str) else where
+
+
+_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -158,7 +158,7 @@ def test_run__steps_may_move_and_places_may_change(tmp_path: Path) -> None:
     assert work.done == ["z"]
 
 
-@hypothesis_settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_run__ends_where_doing_everything_anew_would(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
