@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -249,15 +248,13 @@ def test_webhook__one_that_hangs_or_answers_forever_is_not_waited_for(server: Se
             handler.wfile.flush()
 
     def hang(_: BaseHTTPRequestHandler) -> None:
-        over.wait(30)
+        over.wait()
 
     for act in (hang, trickle):
         server.act = act
-        before = time.monotonic()
-        (complaint,) = _tell(Notify(server.url(), timeout=0.3), _ended("failed"))
-        # Generous: three attempts of 0.3 seconds; a hang would be the 30 seconds of the server.
-        assert time.monotonic() - before < 20
-        assert "in time" in complaint or "within 0.3 seconds" in complaint
+        # That this returns is what counts: the server does not.
+        (complaint,) = _tell(Notify(server.url(), timeout=0.1), _ended("failed"))
+        assert "in time" in complaint or "within 0.1 seconds" in complaint
     over.set()
 
 
