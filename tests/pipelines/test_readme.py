@@ -65,6 +65,7 @@ class Newcomer:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> None:
     newcomer = Newcomer(tmp_path)
     newcomer.step("data")
