@@ -146,7 +146,7 @@ class Told:
 
         if self._ended is None:
             self._ended = "failed"
-            end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}")
+            end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code)
             self._pass_on(end)
         elif self._ended != "failed":  # what came of the run could not be shown
             self._write("error", f"{seen} {remedy}")

@@ -70,9 +70,9 @@ def check_budget(step: BudgetStep) -> None:
     """Refuse settings that cannot work whatever the data; the files of costs and settings are read."""
     config = chosen_config(step, step.config)
     if config.n_batches < 1:
-        raise InputError("todo", "The models would have no batches.", "Train them with one batch or more.")
+        raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
     if not 2 <= step.folds <= MAX_FOLDS:
-        raise InputError("todo", f"There would be {step.folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
+        raise InputError("bad-setting", f"There would be {step.folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
     for name, value in (("alpha", step.alpha), ("monotone-error", step.monotone_error)):
         if not 0 <= value < math.inf:
             raise InputError(
@@ -80,7 +80,7 @@ def check_budget(step: BudgetStep) -> None:
             )
     if step.most_fits is not None and step.most_fits < 1:
         raise InputError(
-            "todo", f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1."
+            "bad-setting", f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1."
         )
     local_place(step.out, "budgets")
     run_directory(step.out, step.run_dir)
@@ -100,7 +100,9 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
         for place in (where, step.data, run_dir):
             if _lies_inside(step.plot, place):
                 raise InputError(
-                    "todo", f"The plot {step.plot} lies inside of {mask(place)}.", "Choose a place outside of it."
+                    "places-overlap",
+                    f"The plot {step.plot} lies inside of {mask(place)}.",
+                    "Choose a place outside of it.",
                 )
         _check_plot(step.plot, step.overwrite, run_dir)
     data = Dataset.open(step.data)
@@ -154,7 +156,9 @@ def _plot_format(path: str) -> str:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in PLOT_FORMATS:
         raise InputError(
-            "todo", f"The plot {path} ends in none of {', '.join(PLOT_FORMATS)}.", "Give it one of these endings."
+            "bad-setting",
+            f"The plot {path} ends in none of {', '.join(PLOT_FORMATS)}.",
+            "Give it one of these endings.",
         )
     return suffix[1:]
 

@@ -38,7 +38,9 @@ def read_costs(path: str) -> CostsFile:
     features = content.pop("features", None)
     if not isinstance(features, Mapping) or not features:
         raise InputError(
-            "todo", f"{where} names no features.", "Add `features:` with the name and the cost of each below it."
+            "setting-missing",
+            f"{where} names no features.",
+            "Add `features:` with the name and the cost of each below it.",
         )
     rest = parse_record(_Keys, {**content, "features": "-"}, where)
     found: dict[str, Costed] = {}
@@ -56,14 +58,18 @@ def _feature(name: str, value: Any, where: str) -> Costed:
     unknown = [key for key in value if key not in ("columns", "cost")]
     if unknown or "cost" not in value:
         seen = f"has the unknown key {shown(unknown[0])}" if unknown else "lacks the key 'cost'"
-        raise InputError("todo", f"{where} {seen}.", "Give `cost:` and, unless the column has that name, `columns:`.")
+        raise InputError(
+            "unknown-key" if unknown else "setting-missing",
+            f"{where} {seen}.",
+            "Give `cost:` and, unless the column has that name, `columns:`.",
+        )
     columns = convert(value.get("columns", name), tuple[str, ...], f"{where}: columns")
     return columns, _coefficients(value["cost"], f"{where}: cost")
 
 
 def _coefficients(value: Any, where: str) -> Sequence[float]:
     if value is None or value == []:
-        raise InputError("todo", f"{where} is empty.", COEFFICIENTS)
+        raise InputError("bad-setting", f"{where} is empty.", COEFFICIENTS)
     found = convert(value, tuple[float, ...], where)
     if not all(map(math.isfinite, found)):
         raise InputError("bad-setting", f"{where} is {shown(value)}.", COEFFICIENTS)
@@ -75,13 +81,13 @@ def _sizes(given: tuple[float, ...] | None, features: Mapping[str, Costed], wher
         varying = [name for name, (_, cost) in features.items() if len(cost) > 1]
         if varying:
             raise InputError(
-                "todo",
+                "setting-missing",
                 f"{where} does not say how large items are, and the cost of {varying[0]!r} depends on it.",
                 "Add `sizes: [smallest, largest]`.",
             )
         return 0.0, math.inf
     if len(given) != 2:
         raise InputError(
-            "todo", f"{where}: sizes is {shown(list(given))}.", "Give two numbers, the smallest and the largest."
+            "bad-setting", f"{where}: sizes is {shown(list(given))}.", "Give two numbers, the smallest and the largest."
         )
     return given[0], given[1]

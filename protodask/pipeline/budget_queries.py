@@ -130,7 +130,9 @@ def answer_table(path: str, queries: str, out: str, overwrite: bool) -> TableAns
 def _is_parquet(out: str) -> bool:
     suffix = os.path.splitext(out)[1].lower()
     if suffix not in (".csv", ".parquet"):
-        raise InputError("todo", f"The answers would go to {out}.", "Give a file whose name ends in .csv or .parquet.")
+        raise InputError(
+            "bad-setting", f"The answers would go to {out}.", "Give a file whose name ends in .csv or .parquet."
+        )
     return suffix == ".parquet"
 
 
@@ -170,14 +172,16 @@ def _check_rows(found: BudgetFolder, sizes: Floats, budgets: Floats, first: int)
     if outside.any():
         row = int(outside.argmax())
         raise InputError(
-            "todo",
+            "bad-value",
             f"Row {first + row} (counted from 0) has the size {sizes[row]:g}.",
             f"Leave it out: the index was built for sizes from {low:g} to {high:g}.",
         )
     if (budgets < 0).any():
         row = int((budgets < 0).argmax())
         raise InputError(
-            "todo", f"Row {first + row} (counted from 0) has the budget {budgets[row]:g}.", "Give budgets of 0 or more."
+            "bad-value",
+            f"Row {first + row} (counted from 0) has the budget {budgets[row]:g}.",
+            "Give budgets of 0 or more.",
         )
 
 

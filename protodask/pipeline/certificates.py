@@ -58,7 +58,7 @@ def check_certificates(out: str, hosts: Sequence[str], days: int) -> None:
     check_certificate_settings(hosts, days)
     if is_url(locate(out)):
         raise InputError(
-            "todo", "The folder for the certificates is a URL.", "Name a local folder: keys are not for sharing."
+            "not-local", "The folder for the certificates is a URL.", "Name a local folder: keys are not for sharing."
         )
 
 

@@ -38,7 +38,7 @@ def step_loss(step: DecideStep) -> Loss:
     if step.beta is not None:
         if step.loss not in (None, F_BETA):
             raise InputError(
-                "todo",
+                "settings-conflict",
                 f"beta is given with the loss {step.loss!r}.",
                 f"Leave the loss out, or write {F_BETA}: beta is for it.",
             )
@@ -46,13 +46,13 @@ def step_loss(step: DecideStep) -> Loss:
     if step.coefficients is not None:
         if step.loss is not None:
             raise InputError(
-                "todo",
+                "settings-conflict",
                 f"Coefficients are given with the loss {step.loss!r}.",
                 "Leave one out: they are a loss of their own.",
             )
         return Loss.linear_fractional(*_coefficients(step.coefficients))
     if step.loss == F_BETA:
-        raise InputError("todo", f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
+        raise InputError("setting-missing", f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
     return as_loss("f1" if step.loss is None else step.loss)
 
 

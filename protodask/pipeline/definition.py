@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from protodask.errors import InputError
+from protodask.errors import Code, InputError
 from protodask.pipeline.notify import Notify, check_notify
 from protodask.pipeline.step_places import settings_of_places
 from protodask.pipeline.steps import STEPS, Place, Step, step_name
@@ -87,17 +87,19 @@ def read_pipeline(
         )
     description = content.get("description", "")
     if not isinstance(description, str):
-        raise InputError("todo", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
+        raise InputError("bad-setting", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
     given = os.environ if environment is None else environment
     variables = _variables(document, settings or {}, given, path)
     steps = content.get("steps")
     if not isinstance(steps, list) or not steps:
-        raise InputError("todo", f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done.")
+        raise InputError(
+            "setting-missing", f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done."
+        )
     try:
         named = _steps(document, steps, variables, path)
     except RecursionError as error:
         raise InputError(
-            "todo", f"The pipeline {path} contains itself.", "Remove the alias that leads back."
+            "bad-setting", f"The pipeline {path} contains itself.", "Remove the alias that leads back."
         ) from error
     return Pipeline(
         path,
@@ -116,7 +118,8 @@ def _state(document: Document, variables: Mapping[str, Variable], path: str) -> 
     where = f"The pipeline {path}, line {document.line('state')}: state"
     state = _fill(document.content.get("state", ""), variables, where)
     if not isinstance(state, str) or "://" in state:
-        raise InputError("bad-setting", f"{where} is {shown(state)}.", "Name a local folder.")
+        code: Code = "not-local" if isinstance(state, str) else "bad-setting"
+        raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
     return state
 
 
@@ -124,7 +127,7 @@ def _overlap(document: Document, path: str) -> Overlap:
     overlap = document.content.get("overlap", "refuse")
     if overlap not in get_args(Overlap):
         raise InputError(
-            "todo",
+            "unknown-name",
             f"The pipeline {path}, line {document.line('overlap')}: overlap is {shown(overlap)}.",
             "Choose refuse, wait or leave.",
         )
@@ -145,7 +148,9 @@ def _notify(document: Document, variables: Mapping[str, Variable], path: str) ->
         return None  # a variable that is left empty: nobody is told
     if isinstance(values, Mapping) and not isinstance(values.get("url", ""), str):
         # Before the usual message about a value of the wrong type: it would show the address, which is a secret.
-        raise InputError("todo", f"{at('url')}: url is no text.", "Give one address, in quotation marks if need be.")
+        raise InputError(
+            "bad-setting", f"{at('url')}: url is no text.", "Give one address, in quotation marks if need be."
+        )
     notify = parse_record(Notify, values, at)
     try:
         check_notify(notify)
@@ -164,7 +169,7 @@ def _variables(
         raise InputError("bad-setting", f"{where} are {shown(given)}.", "Give names and values.")
     if unknown := [name for name in settings if name not in given]:
         raise InputError(
-            "todo",
+            "unknown-name",
             f"The pipeline {path} has no variable {unknown[0]!r}.",
             f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
             if given
@@ -174,10 +179,14 @@ def _variables(
     for name, default in given.items():
         said = f"The pipeline {path}, line {document.line('variables', name)}: variables"
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise InputError("todo", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores.")
+            raise InputError(
+                "bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores."
+            )
         value = settings.get(name, _from_environment(environment, name, default))
         if not isinstance(value, str | int | float | bool):
-            raise InputError("todo", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
+            raise InputError(
+                "bad-setting", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false."
+            )
         found[name] = _fill(value, found, f"{said}: {name}")
     return found
 
@@ -205,7 +214,7 @@ def _steps(
         if found.name:
             if found.name in taken:
                 raise InputError(
-                    "todo",
+                    "named-twice",
                     f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is "
                     "taken.",
                     "Choose one that no variable and no other step has.",
@@ -231,18 +240,20 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
     where = f"The pipeline {path}, line {line}, step {number}"
     remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
     if not isinstance(entry, Mapping):
-        raise InputError("todo", f"{where} is not one step with its settings.", remedy)
+        raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
     entry = dict(entry)
     name = entry.pop("name", "")
     if len(entry) != 1:
-        raise InputError("todo", f"{where} is not one step with its settings.", remedy)
+        raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
     if not isinstance(name, str) or (name and not STEP_NAME.fullmatch(name)):
         raise InputError(
-            "todo", f"{where} has the name {shown(name)}.", "Use letters, digits, underscores and hyphens."
+            "bad-setting", f"{where} has the name {shown(name)}.", "Use letters, digits, underscores and hyphens."
         )
     ((kind, values),) = entry.items()
     if kind not in STEPS:
-        raise InputError("todo", f"{where} is the unknown {shown(kind)}.", f"{suggestion(str(kind), STEPS)}{remedy}")
+        raise InputError(
+            "unknown-name", f"{where} is the unknown {shown(kind)}.", f"{suggestion(str(kind), STEPS)}{remedy}"
+        )
 
     def at(key: str | None) -> str:
         of_key = line if key is None else document.line("steps", number - 1, kind, key)
@@ -263,7 +274,7 @@ def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:
             parts = [str(_lookup(found[1], variables, where)) for found in REFERENCE.finditer(value)]
             if len(value) + sum(map(len, parts)) > LONGEST_TEXT:
                 raise InputError(
-                    "todo",
+                    "over-limit",
                     f"{where} becomes a text of more than {LONGEST_TEXT} characters.",
                     "Use shorter variables, or fewer of them in one text.",
                 )
@@ -284,7 +295,7 @@ def _lookup(name: str, variables: Mapping[str, Variable], where: str) -> Variabl
             if variables
             else "Define it under `variables:`."
         )
-        raise InputError("todo", f"{where} uses the unknown variable {shown(name)}.", known)
+        raise InputError("unknown-name", f"{where} uses the unknown variable {shown(name)}.", known)
     return variables[name]
 
 
@@ -296,7 +307,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Variable]:
         if not separator or not name:
             # An address given by itself may be a secret, as those of notifications are.
             shown_setting = "An address" if "://" in setting else repr(setting)
-            raise InputError("todo", f"{shown_setting} sets no variable.", "Write it like rows=1000.")
+            raise InputError("bad-setting", f"{shown_setting} sets no variable.", "Write it like rows=1000.")
         if name in found:
             raise InputError("named-twice", f"The variable {name!r} is set twice.", "Set it once.")
         found[name] = read_scalar(text)

@@ -72,7 +72,7 @@ def _describe(path: str) -> dict[str, Any]:
         case str(name) if name == TERMS.format and isinstance(record, dict):
             return describe_terms(record, where)
     if read_state(where) is not None:
-        raise FormatError("todo", f"{path} is a registry of models.", "Use `protodask registry list`.")
+        raise FormatError("wrong-kind", f"{path} is a registry of models.", "Use `protodask registry list`.")
     raise FormatError(
         "wrong-kind",
         f"{path} is no dataset, model, run directory, predictions, decisions, budget or terms of protodask, "

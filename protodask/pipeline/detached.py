@@ -159,7 +159,7 @@ def _submit_slurm(work: Work, variables: Mapping[str, str]) -> Job:
         options = shlex.split(variables.get(SBATCH_OPTIONS, ""))
     except ValueError as error:
         raise InputError(
-            "todo", f"{SBATCH_OPTIONS} cannot be split into options ({error}).", "Close its quotes."
+            "bad-setting", f"{SBATCH_OPTIONS} cannot be split into options ({error}).", "Close its quotes."
         ) from error
     place = _prepare_output(work)
     command = [
@@ -188,7 +188,7 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
     template = variables.get(JOB_TEMPLATE)
     if not template:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"The variable {JOB_TEMPLATE} is not set.",
             "Let it name the manifest of a Job with the image, the volumes and the certificates of your cluster; "
             "cluster/kubernetes/driver-job.yaml in protodask's source is one.",
@@ -210,7 +210,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
     """The manifest of a Job like `template`, read from `path`, whose first container does this work."""
     try:
         if template["kind"] != "Job":
-            raise InputError("todo", f"{path} is the manifest of a {template['kind']}.", "Give that of a Job.")
+            raise InputError("wrong-kind", f"{path} is the manifest of a {template['kind']}.", "Give that of a Job.")
         pod = template["spec"]["template"]["spec"]
         first, *others = pod["containers"]
         driver = {**first, "args": list(work.arguments), **({} if image is None else {"image": image})}
@@ -219,7 +219,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
         if isinstance(error, InputError):
             raise
         raise InputError(
-            "todo",
+            "wrong-kind",
             f"{path} is not the manifest of a Job with a container ({type(error).__name__}: {error}).",
             "Compare it with cluster/kubernetes/driver-job.yaml in protodask's source.",
         ) from error
@@ -235,7 +235,7 @@ def job_manifest(template: Mapping[str, Any], path: str, work: Work, image: str 
 def _program(name: str, remedy: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise ClusterError("todo", f"The command {name} is not to be found here.", remedy)
+        raise ClusterError("package-missing", f"The command {name} is not to be found here.", remedy)
     return found
 
 
@@ -245,12 +245,14 @@ def _ask(command: Sequence[str], text: str, platform: str) -> str:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=SUBMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
         raise ClusterError(
-            "todo",
+            "no-answer",
             f"{platform} did not answer {name} within {SUBMIT_SECONDS} seconds.",
             "Look whether it took the job all the same, and repeat the command if not.",
         ) from error
     answer = done.stdout.strip()
     if done.returncode != 0 or not answer:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise ClusterError("todo", f"{platform} did not take the job ({said}).", "Correct what it names, and repeat.")
+        raise ClusterError(
+            "refused", f"{platform} did not take the job ({said}).", "Correct what it names, and repeat."
+        )
     return answer

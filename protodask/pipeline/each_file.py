@@ -119,7 +119,8 @@ class FilesScored:
             "completed": self.completed,
             "model": self.scored[-1].model if self.scored else None,
             "failures": [
-                {"file": one.file, "seen": one.seen, "remedy": one.remedy} for one in self.failed[:MOST_DESCRIBED]
+                {"file": one.file, "code": one.code, "seen": one.seen, "remedy": one.remedy}
+                for one in self.failed[:MOST_DESCRIBED]
             ],
             "notes": list(self.notes),
         }
@@ -136,7 +137,9 @@ def check_each_file(step: PredictStep) -> None:
     if not step.each_file:
         if step.settle:
             raise InputError(
-                "todo", "settle is for files that are scored each.", "Add --each-file, or leave --settle out."
+                "settings-conflict",
+                "settle is for files that are scored each.",
+                "Add --each-file, or leave --settle out.",
             )
         return
     if not 0 <= step.settle < float("inf"):
@@ -149,7 +152,7 @@ def check_each_file(step: PredictStep) -> None:
         )
     if not is_parquet(step.out):
         raise InputError(
-            "todo",
+            "bad-setting",
             f"{mask(step.out)} does not end in .parquet.",
             "Give the name of a folder that does: scored files are parts of one Parquet dataset.",
         )
@@ -157,7 +160,7 @@ def check_each_file(step: PredictStep) -> None:
     check_kept(step.keep, step.out, (SOURCE,))
     if step.data.rstrip("/").endswith((".npy", ".npz", ".zarr")):
         raise InputError(
-            "todo",
+            "wrong-kind",
             f"{mask(step.data)} holds arrays, and no files of tables.",
             "Give CSV or Parquet files, or leave out --each-file.",
         )
@@ -173,7 +176,7 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
     check_each_file(step)
     if is_dataset(step.data):
         raise InputError(
-            "todo",
+            "wrong-kind",
             f"{mask(step.data)} is a dataset, and no files of tables.",
             "Leave out --each-file to predict its rows.",
         )
@@ -186,7 +189,7 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
     if result.failed:
         named = [f"{one.file} ({one.seen.rstrip('.')})" for one in result.failed]
         failed = FilesFailedError(
-            "todo",
+            "files-failed",
             f"{_files(len(result.failed))} cannot be scored: {some(named)}.",
             f"{result.failed[0].remedy if len(result.failed) == 1 else 'Mend them.'} Or take away what is no such "
             f"table: every run tries it again. Of the others {_files(len(result.scored))} with {result.rows:,} rows "
@@ -276,7 +279,7 @@ class _Run:
     def _refuse_parts(self, files: Sequence[SourceFile]) -> None:
         if inside := [file.path for file in files if file.path.startswith(self.where + os.sep)]:
             raise InputError(
-                "todo",
+                "places-overlap",
                 f"{inside[0]} is in the folder that is written to, and would be scored.",
                 "Give a folder for the parts that the files to be scored are not in.",
             )
@@ -361,7 +364,7 @@ _SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _
 
 def _unusable(name: str, error: ProtodaskError) -> Failed:
     """A file that has no digest, as nobody could read it."""
-    return Failed(name, "", error.seen, error.remedy)
+    return Failed(name, "", error.code, error.seen, error.remedy)
 
 
 def _now() -> str:
@@ -397,7 +400,7 @@ def _is_there(where: str) -> bool:
     if os.path.isdir(where) and not os.listdir(where):
         return False
     raise OutputExistsError(
-        "todo",
+        "wrong-kind",
         f"{mask(where)} exists and is not a protodask {SCORED_FILES.name}.",
         "Choose another place, or remove it yourself.",
     )
@@ -443,7 +446,7 @@ def _read_schema(where: str, model: PrototypeSet, keep: Sequence[str]) -> bytes:
         said = [f"they have {some(lacking)}"] if lacking else []
         said += [f"they lack {some(besides)}"] if besides else []
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The parts in {mask(where)} have other columns than new ones would: {' and '.join(said)}.",
             "Keep the same columns, with a model of the same classes, or score into another folder.",
         )

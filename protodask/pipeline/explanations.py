@@ -121,9 +121,9 @@ def _describe_contribution(item: Contribution, original: OriginalRow | None) -> 
 def check_request(request: ExplainRequest) -> None:
     """Refuse what cannot work whatever the model and the data."""
     if not request.rows:
-        raise InputError("todo", "No row is named.", "Name one or several with --row, counted from 0.")
+        raise InputError("setting-missing", "No row is named.", "Name one or several with --row, counted from 0.")
     if min(request.rows) < 0:
-        raise InputError("todo", f"Row {min(request.rows)} is asked for.", "Rows are counted from 0.")
+        raise InputError("bad-setting", f"Row {min(request.rows)} is asked for.", "Rows are counted from 0.")
     if request.most < 0:
         raise InputError(
             "bad-setting", f"{request.most} prototypes are asked for.", "Give the number to list at most, from 0."
@@ -182,7 +182,7 @@ def _take(
     beyond = [row for row in rows if row >= n_rows]
     if beyond:
         raise InputError(
-            "todo",
+            "bad-setting",
             f"{mask(path)} has {n_rows:,} rows, and row {beyond[0]} is asked for.",
             f"Rows are counted from 0: give numbers up to {n_rows - 1}." if n_rows else "Give data with rows.",
         )
@@ -222,7 +222,7 @@ def export_model(
     chosen: tuple[What, ...] = (what,) if what is not None else _usual(out)
     if training is not None and "prototypes" not in chosen:
         raise InputError(
-            "todo",
+            "settings-conflict",
             "Training data is given, and no prototypes are to be written.",
             "Leave it out: weights do not need it.",
         )

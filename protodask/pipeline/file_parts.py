@@ -20,7 +20,7 @@ from protodask.data.small_files import encode_file, is_small
 from protodask.data.source_files import SourceFile, digest_of, is_unchanged
 from protodask.data.storage import storage_errors
 from protodask.engine import Arrays, Block, Engine
-from protodask.errors import ClusterError, InputError, ProtodaskError, StorageError
+from protodask.errors import ClusterError, Code, InputError, ProtodaskError, StorageError
 from protodask.pipeline.scoring_data import dropped_columns, rows_to_predict
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
@@ -51,6 +51,7 @@ class Failed:
 
     file: str
     digest: str
+    code: Code
     seen: str
     remedy: str
 
@@ -222,7 +223,7 @@ def _fitted(table: Any, schema: bytes | None) -> Any:
             columns.append(column.cast(field.type))
         except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
             raise InputError(
-                "wrong-type",
+                "columns-differ",
                 f"Column {field.name!r} holds values of type {column.type}, and in the files scored before of type "
                 f"{field.type}.",
                 "Give files whose columns are of the same types, or score such ones into another folder.",
@@ -286,10 +287,9 @@ def _failure(new: NewFile, error: Exception) -> Changed | Failed:
     if not is_unchanged(new.file):
         return Changed(new.file.name)
     # Parsers of damaged files raise whatever comes to them, and one such file must not hold up the others.
-    seen, remedy = f"It cannot be read ({type(error).__name__}: {error}).", "Check the file."
-    if isinstance(error, ProtodaskError):
-        seen, remedy = error.seen, error.remedy
-    return Failed(new.file.name, new.digest, " ".join(seen.split()), remedy)
+    if not isinstance(error, ProtodaskError):
+        error = InputError("unreadable", f"It cannot be read ({type(error).__name__}: {error}).", "Check the file.")
+    return Failed(new.file.name, new.digest, error.code, " ".join(error.seen.split()), error.remedy)
 
 
 def empty_columns(model: PrototypeSet) -> tuple[str, ...]:

@@ -30,11 +30,13 @@ def check_gate(step: GateStep) -> None:
     """Refuse settings that cannot work whatever the data."""
     if step.limits and step.results is None:
         raise InputError(
-            "todo", "There are limits, and no results to hold against them.", "Name a JSON file as `results`."
+            "setting-missing",
+            "There are limits, and no results to hold against them.",
+            "Name a JSON file as `results`.",
         )
     if step.results is not None and not step.limits:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"The figures of {mask(step.results)} have no limits.",
             "Give one: --limit NAME<=X, or `limits` in a file.",
         )
@@ -42,13 +44,15 @@ def check_gate(step: GateStep) -> None:
     missing = [name for name, value in compared.items() if value is None]
     if len(missing) < len(compared) and missing:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"For a comparison of models {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
             "Give model, champion and data, or none of them.",
         )
     if step.results is None and missing:
         raise InputError(
-            "todo", "There is nothing to decide.", "Give results with limits, or model, champion and data, or both."
+            "setting-missing",
+            "There is nothing to decide.",
+            "Give results with limits, or model, champion and data, or both.",
         )
     check_limits(step.limits)
     check_bootstrap(step.margin, step.confidence, step.draws)
@@ -144,7 +148,7 @@ def _compare(step: GateStep, challenger: PrototypeSet, champion: PrototypeSet, d
         )
     if unknown := [label for label in classes if (type(label), label) not in known]:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The data {mask(data)} have classes that neither model knows: {some([repr(label) for label in unknown])}.",
             "Compare on rows of classes that one of them was trained on.",
         )
@@ -170,7 +174,7 @@ def _check_features(challenger: PrototypeSet, champion: PrototypeSet) -> None:
         for column in challenger.columns:
             if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
                 raise InputError(
-                    "todo",
+                    "columns-differ",
                     f"The model has {column.name!r} in another order than the champion.",
                     "Compare models of the same encoding, or publish it without a comparison.",
                 )
@@ -180,7 +184,7 @@ def _check_features(challenger: PrototypeSet, champion: PrototypeSet) -> None:
     said = [f"it lacks {some(lacking)}"] if lacking else []
     said += [f"it has {some(besides)} besides"] if besides else []
     raise InputError(
-        "todo",
+        "columns-differ",
         f"The model has other features than the champion: {' and '.join(said) or 'they are in another order'}.",
         "Compare models of the same features, or publish it without a comparison.",
     )

@@ -53,7 +53,7 @@ def parse_limits(texts: Sequence[str]) -> dict[str, Limit]:
         except ValueError:
             value = math.nan
         if at < 1 or not name or not math.isfinite(value):
-            raise InputError("todo", f"{text!r} is no limit.", WRITE_LIMITS)
+            raise InputError("bad-setting", f"{text!r} is no limit.", WRITE_LIMITS)
         before = found.get(name, Limit())
         if (before.least if sign == ">=" else before.most) is not None:
             raise InputError(
@@ -68,14 +68,16 @@ def check_limits(limits: Mapping[str, Limit]) -> None:
     for name, limit in limits.items():
         ends = [end for end in (limit.least, limit.most) if end is not None]
         if not ends:
-            raise InputError("todo", f"The figure {name!r} has no limit.", "Give `least:` or `most:` with a number.")
+            raise InputError(
+                "setting-missing", f"The figure {name!r} has no limit.", "Give `least:` or `most:` with a number."
+            )
         if not all(map(math.isfinite, ends)):
             raise InputError(
-                "bad-value", f"A limit of the figure {name!r} is not finite.", "Give a number, or leave it out."
+                "bad-setting", f"A limit of the figure {name!r} is not finite.", "Give a number, or leave it out."
             )
         if len(ends) == 2 and ends[0] > ends[1]:
             raise InputError(
-                "todo",
+                "settings-conflict",
                 f"The figure {name!r} is to be at least {ends[0]:g} and at most {ends[1]:g}.",
                 "Exchange the two.",
             )
@@ -173,5 +175,7 @@ def _read_results(path: str) -> Any:
         ) from error
     except ValueError as error:
         raise FormatError(
-            "todo", f"The file {mask(path)} is not valid JSON ({error}).", "Give a file that --out of a command wrote."
+            "unreadable",
+            f"The file {mask(path)} is not valid JSON ({error}).",
+            "Give a file that --out of a command wrote.",
         ) from error

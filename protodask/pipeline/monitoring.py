@@ -77,20 +77,20 @@ def _check_reference(before: StreamProfile, path: str, model: PrototypeSet, fing
     what = f"The reference {mask(path)} describes rows"
     if before.model != fingerprint:
         raise InputError(
-            "todo",
+            "other-run",
             f"{what} as another model sees them.",
             "Give a description that this model made, best of held-out rows.",
         )
     if before.n_batches != n_batches:
         raise InputError(
-            "bad-setting",
+            "settings-conflict",
             f"{what} as {before.n_batches} batches of the model see them, and {n_batches} are asked for.",
             "Use the same number for both.",
         )
     if tuple(feature.name for feature in before.features) != tuple(model.feature_names):
-        raise InputError("todo", f"{what} with other features.", "Make it again with this model.")
+        raise InputError("columns-differ", f"{what} with other features.", "Make it again with this model.")
     if before.classes != model.classes:
-        raise InputError("todo", f"{what} of other classes.", "Make it again with this model.")
+        raise InputError("columns-differ", f"{what} of other classes.", "Make it again with this model.")
 
 
 def _codes(

@@ -80,11 +80,13 @@ def check_notify(notify: Notify) -> None:
     found = _split(notify.url)
     if found is None:
         raise InputError(
-            "todo", "The address of notifications is none of the web.", "Give one that begins with https:// or http://."
+            "bad-setting",
+            "The address of notifications is none of the web.",
+            "Give one that begins with https:// or http://.",
         )
     if not 0 < notify.timeout <= LONGEST_TIMEOUT:
         raise InputError(
-            "todo",
+            "bad-setting",
             f"The timeout of notifications is {notify.timeout:g} seconds.",
             f"Give more than 0 and at most {LONGEST_TIMEOUT:g}.",
         )
@@ -188,6 +190,7 @@ def _message(notify: Notify, event: RunEnded, told: _Told, host: str) -> dict[st
         "status": event.status,
         "step": None if step is None else {"number": step.number, "name": step.name, "kind": step.kind},
         "message": event.message,
+        "code": event.code,
         "reasons": list(told.reasons[:MOST_REASONS]),
         "host": host,
         "time": event.time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),

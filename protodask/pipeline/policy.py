@@ -39,22 +39,24 @@ def check_evaluation(step: EvaluateStep) -> None:
     if not step.policy:
         if wrong := [name for name in given if name in OF_POLICIES]:
             raise InputError(
-                "todo",
+                "settings-conflict",
                 f"{key_of(wrong[0])} is set, and nothing is said of a policy.",
                 "Set policy, too, for the value of actions on a log; leave it out for scores on known classes.",
             )
         if step.model is None:
-            raise InputError("todo", "There is no model to evaluate.", "Name a model and the data to try it on.")
+            raise InputError(
+                "setting-missing", "There is no model to evaluate.", "Name a model and the data to try it on."
+            )
         return
     if wrong := [name for name in given if name not in (*OF_POLICIES, *OF_EITHER)]:
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"{key_of(wrong[0])} is set, and has no place in the value of a policy.",
             "Leave out one of the two.",
         )
     if step.model is None and step.match is None:
         raise InputError(
-            "todo",
+            "setting-missing",
             "It is not said what the policy does.",
             "Name a model, or with match the column that says whether the policy takes the logged action.",
         )

@@ -93,7 +93,7 @@ def policy_log(
     """The rows of a log: "reward", "propensity", maybe "inclusion", and features and "action", or "match"."""
     if model is not None and columns.reward in {column.name for column in model.columns}:
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"The model has the reward {columns.reward!r} among its features, and would choose by what is to come.",
             "Train it without that column (`protodask ingest --drop`).",
         )
@@ -106,13 +106,13 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
     dataset = Dataset.open(path)
     if columns.inclusion is not None or columns.action not in (None, dataset.target_name):
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"{path} is a dataset, which knows its inclusion probabilities, and whose target is the logged action.",
             "Leave out --action and --inclusion: they are for raw tables.",
         )
     if dataset.has_weight:
         raise InputError(
-            "todo",
+            "unsupported",
             f"The dataset {path} has weights, and a policy's value has no use for them.",
             "Ingest the log without --weight; for rows that were kept by chance, use --inclusion.",
         )
@@ -130,7 +130,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
     if model is not None:
         if lacking := [name for name in model.feature_names if name not in place]:
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"The dataset {path} has other features than the model: it lacks {some(lacking)}.",
                 "Give a dataset ingested like the training data, or the raw tables themselves.",
             )
@@ -139,7 +139,7 @@ def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> 
         codes = _codes(model.classes, dataset.classes)
         if (codes < 0).all():
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"None of the actions in {path} is one of the model's: {some(list(map(repr, dataset.classes)))}.",
                 f"Those are {some(list(map(repr, model.classes)))}: ingest the log with its actions written like that.",
             )

@@ -46,10 +46,12 @@ def read_metrics(path: str) -> Mapping[str, Any]:
         value = parse_json(content)
     except ValueError as error:
         raise InputError(
-            "todo", f"The file {mask(path)} is no JSON ({error}).", "Give a file of `protodask evaluate`."
+            "unreadable", f"The file {mask(path)} is no JSON ({error}).", "Give a file of `protodask evaluate`."
         ) from error
     if not isinstance(value, dict):
         raise InputError(
-            "todo", f"The file {mask(path)} does not hold names and values.", "Give a file of `protodask evaluate`."
+            "wrong-kind",
+            f"The file {mask(path)} does not hold names and values.",
+            "Give a file of `protodask evaluate`.",
         )
     return value

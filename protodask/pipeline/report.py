@@ -33,7 +33,7 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
     if step.training is not None:
         if not is_dataset(step.training):
             raise InputError(
-                "todo",
+                "wrong-kind",
                 f"{step.training} is no dataset.",
                 "Give the dataset the model was trained on, or leave out --training.",
             )

@@ -50,7 +50,7 @@ def _check_places(step: RobustFitStep) -> None:
     for name, other in (("model", "run directory"), ("model", "terms"), ("run directory", "terms"), ("terms", "model")):
         if name in places and other in places and f"{places[name]}/".startswith(f"{places[other]}/"):
             raise InputError(
-                "todo",
+                "places-overlap",
                 f"The {name} {mask(places[name])} would lie in the {other} {mask(places[other])}.",
                 "Choose places beside each other.",
             )

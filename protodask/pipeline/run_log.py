@@ -76,7 +76,7 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             result = compact(event.result.describe())
             return "step-done", "info", {**_step(event.step), **_seconds(event.seconds), "result": result}
         case StepFailed():
-            said = {"message": str(event.error), "error": type(event.error).__name__}
+            said = {"message": str(event.error), "error": type(event.error).__name__, "code": event.error.code}
             result = {} if event.result is None else {"result": compact(event.result.describe())}
             return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said, **result}
         case GateRefused():
@@ -88,7 +88,8 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             }
             return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
         case RunEnded():
-            end = {"status": event.status, **_seconds(event.seconds), "message": event.message}
+            code = {} if event.code is None else {"code": event.code}
+            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **code}
             return "run-ended", _level_of_end(event), end
 
 
@@ -180,7 +181,7 @@ def _append(path: str, content: bytes) -> None:
             os.close(handle)
     except OSError as error:
         raise StorageError(
-            "todo",
+            "unwritable",
             f"The log {path} cannot be written ({error.strerror}).",
             "Check the path, its permissions and the disk.",
         ) from error

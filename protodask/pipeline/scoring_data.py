@@ -49,7 +49,7 @@ def rows_to_predict(
     if is_dataset(path):
         if keep:
             raise InputError(
-                "todo",
+                "column-missing",
                 f"{path} is a dataset, which has features, and none of the columns {some(list(map(repr, keep)))}.",
                 "Keep columns of raw tables, or keep none: the predictions are in the order of the dataset's rows.",
             )
@@ -131,7 +131,7 @@ def rows_of_step(
 def _refuse_columns(path: str, *names: str | None) -> None:
     if any(names):
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"{path} is a dataset, which knows its target and weights.",
             "Leave out --target, --weight and --inclusion: they are for raw tables.",
         )
@@ -163,7 +163,7 @@ def _matching_dataset(model: TableModel, path: str) -> Dataset:
     dataset = Dataset.open(path)
     if dataset.feature_names != model.feature_names:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
             "Give a dataset ingested like the training data, or the raw tables themselves.",
         )
@@ -177,7 +177,7 @@ def check_orders(model: TableModel, dataset: Dataset, path: str) -> None:
     for column in dataset.columns:
         if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"The dataset {path} has {column.name!r} in another order than the model was trained on.",
                 "Give a dataset ingested with the same order, or the raw tables themselves.",
             )
@@ -197,7 +197,7 @@ def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> C
     unknown = [label for label in classes if (type(label), label) not in position]
     if unknown:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The dataset {path} has classes the model does not know: {some([repr(label) for label in unknown])}.",
             "Evaluate on rows of the classes the model was trained on.",
         )

@@ -101,19 +101,21 @@ def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
     joint = search.strategy == "joint"
     if joint and step.lambda_w_range is not None:
         raise InputError(
-            "todo",
+            "settings-conflict",
             "A range of lambda_w is given for the joint strategy, which keeps to one value.",
             "Give lambda-w instead, or choose the strategy two-stage.",
         )
     searched = ("lambda_v", "batches") if joint else ("lambda_v", "lambda_w", "batches")
     if not joint and step.lambda_w is not None:
         raise InputError(
-            "todo", "A value of lambda_w is given, and two stages search for one.", "Give lambda-w-range instead."
+            "settings-conflict",
+            "A value of lambda_w is given, and two stages search for one.",
+            "Give lambda-w-range instead.",
         )
     filed = _filed(step.config)
     if fixed := [name for name in searched if getattr(filed, name) is not None]:
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"The file {step.config} sets {key_of(fixed[0])}, which the search chooses.",
             "Leave it out there; the ranges to try are options of the search.",
         )
@@ -126,7 +128,7 @@ def run_directory(out: str, run_dir: str | None) -> str:
         return run_dir
     if is_url(locate(out)):
         raise InputError(
-            "todo",
+            "not-local",
             f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
             "Name one with --run-dir, or `run-dir` in a pipeline file.",
         )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
 from protodask.pipeline.steps import Place, Step
 
+_hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
+
 
 def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
     """The settings of a step that name what it reads, or what it writes; of the latter the principal one first."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     return tuple(field.name for field in fields(kind) if _has(hints[field.name], place))
 
 

@@ -7,9 +7,10 @@ import difflib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
-from protodask.errors import InputError
+from protodask.errors import Code, InputError
 
 Record = TypeVar("Record")
 
@@ -30,9 +31,9 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     """
     said = _said(where)
     if not isinstance(values, Mapping):
-        raise InputError("todo", f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
+        raise InputError("bad-setting", f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -48,7 +49,7 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     given = {name: value for name, value in found.items() if value is not None}
     if absent := [name for name, field in fields.items() if is_required(field) and name not in given]:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"{said(None)} lacks the key {key_of(absent[0])!r}.",
             f"Add `{key_of(absent[0])}:` with a value to it.",
         )
@@ -57,6 +58,9 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
 
 def _said(where: str | Where) -> Where:
     return (lambda _: where) if isinstance(where, str) else where
+
+
+_hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -92,7 +96,7 @@ def convert(value: Any, hint: Any, where: str) -> Any:
         return convert(value, inner, where)
     if origin is Literal:
         if value not in arguments:
-            raise _wrong(value, where, f"Choose {_either(arguments)}.")
+            raise _wrong(value, where, f"Choose {_either(arguments)}.", "unknown-name")
         return value
     if origin is tuple:
         items = value if isinstance(value, list) else [value]
@@ -106,7 +110,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             for key, item in value.items()
         }
         if len(found) < len(value):
-            raise _wrong(value, where, "Give each name once: written as text or as a number it is the same.")
+            remedy = "Give each name once: written as text or as a number it is the same."
+            raise _wrong(value, where, remedy, "named-twice")
         return found
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return parse_record(hint, value, where)
@@ -151,8 +156,8 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _wrong(value: Any, where: str, remedy: str) -> InputError:
-    return InputError("bad-setting", f"{where} is {shown(value)}.", remedy)
+def _wrong(value: Any, where: str, remedy: str, code: Code = "bad-setting") -> InputError:
+    return InputError(code, f"{where} is {shown(value)}.", remedy)
 
 
 def shown(value: Any) -> str:

@@ -106,7 +106,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
         return Document({}, None)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise InputError(
-            "todo", f"The file {name} does not hold names and values.", "Write lines of the form `name: value`."
+            "wrong-kind", f"The file {name} does not hold names and values.", "Write lines of the form `name: value`."
         )
     return Document(content, node)
 

@@ -5,8 +5,9 @@ import math
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 
-from protodask.errors import InputError, StorageError
+from protodask.errors import Code, StorageError
 from protodask.pipeline.budget_costs import read_costs
 
 FILE = """
@@ -43,31 +44,31 @@ def test_read_costs__reads_json_and_needs_no_sizes_where_no_cost_depends_on_them
 
 
 @pytest.mark.parametrize(
-    ("content", "remedy"),
+    ("content", "code", "fact"),
     [
-        ("sizes: [1, 2]", "Add `features:`"),
-        ("features: [a, b]", "Add `features:`"),
-        ("features: {a: [1, 2]}", r"Add `sizes: \[smallest, largest\]`"),
-        ("sizes: [1]\nfeatures: {a: [1]}", "the smallest and the largest"),
-        ("sizes: 5\nfeatures: {a: [1]}", "the smallest and the largest"),
-        ("features: {a: }", "coefficients, constant first"),
-        ("features: {a: []}", "coefficients, constant first"),
-        ("features: {a: .nan}", "coefficients, constant first"),
-        ("features: {a: dear}", "Give a number"),
-        ("features: {a: {columns: [x]}}", "Give `cost:`"),
-        ("features: {a: {cost: 1, price: 2}}", "unknown key 'price'"),
-        ("features: {a: 1, 'a': 2}", "Correct it there"),
-        ("features: {1: 1, '1': 2}", "Leave one out"),
-        ("features: {a: 1}\nextra: 1", "The keys are features, sizes, without"),
+        ("sizes: [1, 2]", "setting-missing", "features:"),
+        ("features: [a, b]", "setting-missing", "features:"),
+        ("features: {a: [1, 2]}", "setting-missing", "sizes: [smallest, largest]"),
+        ("sizes: [1]\nfeatures: {a: [1]}", "bad-setting", "sizes is [1.0]"),
+        ("sizes: 5\nfeatures: {a: [1]}", "bad-setting", "sizes is [5.0]"),
+        ("features: {a: }", "bad-setting", "features: a"),
+        ("features: {a: []}", "bad-setting", "features: a"),
+        ("features: {a: .nan}", "bad-setting", "nan"),
+        ("features: {a: dear}", "bad-setting", "'dear'"),
+        ("features: {a: {columns: [x]}}", "setting-missing", "'cost'"),
+        ("features: {a: {cost: 1, price: 2}}", "unknown-key", "'price'"),
+        ("features: {a: 1, 'a': 2}", "unreadable", "'a'"),
+        ("features: {1: 1, '1': 2}", "named-twice", "'1'"),
+        ("features: {a: 1}\nextra: 1", "unknown-key", "features, sizes, without"),
     ],
 )
-def test_read_costs__refuses_what_makes_no_sense(content: str, remedy: str, tmp_path: Path) -> None:
+def test_read_costs__refuses_what_makes_no_sense(content: str, code: Code, fact: str, tmp_path: Path) -> None:
     place = tmp_path / "costs.yaml"
     place.write_text(content)
-    with pytest.raises(InputError, match=remedy):
+    with refused(code, place, fact):
         read_costs(str(place))
 
 
 def test_read_costs__of_no_file_is_a_matter_of_the_path(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Check the path"):
+    with refused("not-found", tmp_path / "costs.yaml", kind=StorageError):
         read_costs(str(tmp_path / "costs.yaml"))

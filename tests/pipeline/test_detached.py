@@ -16,8 +16,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
-from protodask.errors import ClusterError, InputError, OutputExistsError
+from protodask.errors import ClusterError, OutputExistsError
 from protodask.pipeline.detached import Work, fit_work, job_manifest, pipeline_work, submit, without_detach
 from protodask.pipeline.steps import FitStep, TuneStep
 
@@ -50,11 +51,11 @@ def test_fit_work__the_run_directory_is_named_and_stays(tmp_path: Path, monkeypa
 def test_fit_work__refuses_what_the_job_would_refuse(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     step = FitStep("d", str(tmp_path / "m"))
-    with pytest.raises(OutputExistsError, match="Choose another place"):
+    with refused("exists", tmp_path / "m", kind=OutputExistsError):
         fit_work(step, ["fit"], "slurm")
     # In a container there are other files.
     assert fit_work(step, ["fit"], "kubernetes").run_dir == f"{tmp_path}/m.run"
-    with pytest.raises(InputError, match="Name one with --run-dir"):
+    with refused("not-local", "s3://bucket/m", "--run-dir"):
         fit_work(FitStep("d", "s3://bucket/m"), ["fit"], "kubernetes")
 
 
@@ -63,7 +64,7 @@ def test_fit_work__of_a_search(tmp_path: Path) -> None:
     step = TuneStep("d", str(tmp_path / "m"))
     work = fit_work(step, ["tune", "d", "--out", str(tmp_path / "m")], "local")
     assert work.arguments[-2:] == ("--run-dir", f"{tmp_path}/m.run")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", tmp_path / "t.csv", "--overwrite", kind=OutputExistsError):
         fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "local")
     fit_work(replace(step, table=str(tmp_path / "t.csv")), ["tune"], "kubernetes")
 
@@ -138,12 +139,12 @@ def test_slurm__pipelines_are_asked_for_at_the_queue(tmp_path: Path, stand_in: S
 
 def test_slurm__refused_or_missing(tmp_path: Path, stand_in: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in("sbatch", "", 1, "sbatch: error: invalid partition")
-    with pytest.raises(ClusterError, match=r"invalid partition.*Correct what it names"):
+    with refused("refused", "Slurm", "invalid partition", kind=ClusterError):
         submit("slurm", work(tmp_path), {})
-    with pytest.raises(InputError, match="Close its quotes"):
+    with refused("bad-setting", "PROTODASK_SBATCH_OPTIONS"):
         submit("slurm", work(tmp_path), {"PROTODASK_SBATCH_OPTIONS": "'"})
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ClusterError, match="Submit from a machine of the Slurm cluster"):
+    with refused("package-missing", "sbatch", kind=ClusterError):
         submit("slurm", work(tmp_path), {})
 
 
@@ -180,21 +181,24 @@ def test_kubernetes__each_submission_has_a_name_of_its_own() -> None:
     assert template["metadata"] == {"name": "mine"}
 
 
+EXAMPLE = "cluster/kubernetes/driver-job.yaml"
+
+
 @pytest.mark.parametrize(
-    ("template", "remedy"),
+    ("template", "fact"),
     [
-        ({"kind": "Pod"}, "Give that of a Job"),
-        ({}, "Compare it with"),
-        ({"kind": "Job", "spec": 3}, "Compare it with"),
-        ({"kind": "Job", "metadata": {}, "spec": {"template": {"spec": {"containers": []}}}}, "Compare it with"),
-        ({"kind": "Job", "metadata": {}, "spec": {"template": {"spec": {"containers": ["a"]}}}}, "Compare it with"),
+        ({"kind": "Pod"}, "Pod"),
+        ({}, EXAMPLE),
+        ({"kind": "Job", "spec": 3}, EXAMPLE),
+        ({"kind": "Job", "metadata": {}, "spec": {"template": {"spec": {"containers": []}}}}, EXAMPLE),
+        ({"kind": "Job", "metadata": {}, "spec": {"template": {"spec": {"containers": ["a"]}}}}, EXAMPLE),
     ],
 )
-def test_kubernetes__templates_that_are_none(template: Any, remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_kubernetes__templates_that_are_none(template: Any, fact: str) -> None:
+    with refused("wrong-kind", "t.yaml", "Job", fact):
         job_manifest(template, "t.yaml", FIT)
 
 
 def test_kubernetes__without_a_template(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Let it name the manifest of a Job"):
+    with refused("setting-missing", "PROTODASK_JOB_TEMPLATE", EXAMPLE):
         submit("kubernetes", work(tmp_path), {})

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from reference.pipelines import results_of, run_steps, written_pipeline
+from support.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError

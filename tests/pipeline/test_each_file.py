@@ -18,6 +18,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.errors import check_error, refused
 
 from protodask.data import Column, scored_ledger, source_files
 from protodask.data.bounded import open_to_append
@@ -25,7 +26,7 @@ from protodask.data.local_files import lock_place
 from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.data.source_files import bytes_digest
 from protodask.engine import Engine, thread_engine
-from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
 from protodask.pipeline import each_file as module
 from protodask.pipeline import file_parts
 from protodask.pipeline.describe import describe_place
@@ -118,6 +119,14 @@ def put(folder: Path, name: str, content: str) -> Path:
     return path
 
 
+@contextmanager
+def _failing(number: int, *facts: object) -> Iterator[pytest.ExceptionInfo[FilesFailedError]]:
+    """Expect that so many files cannot be scored."""
+    with pytest.raises(FilesFailedError) as caught:
+        yield caught
+    check_error(caught.value, "files-failed", f"{number} file{'s' * (number > 1)}", *facts)
+
+
 def test_score__what_cannot_be_read_holds_up_no_other(
     folder: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,17 +139,20 @@ def test_score__what_cannot_be_read_holds_up_no_other(
     def read_but_one(path: str) -> str:
         if path.endswith("secret.csv"):
             raise StorageError(
-                "bad-value", f"{path} cannot be read (Permission denied).", "Check that you may read it."
+                "unreadable", f"{path} cannot be read (Permission denied).", "Check that you may read it."
             )
         return read(path)
 
     monkeypatch.setattr(source_files, "content_digest", read_but_one)
     for _ in range(2):
         assert news_of_predict(step_of(folder)) is not None
-        with pytest.raises(FilesFailedError, match=r"3 files cannot be scored") as caught:
+        with _failing(3) as caught:
             run(folder, engine)
-        assert caught.value.result is not None
-        assert sorted(one.file for one in caught.value.result.failed) == ["pipe.csv", "secret.csv", "self.csv"]
+        result = caught.value.result
+        assert result is not None
+        assert sorted(one.file for one in result.failed) == ["pipe.csv", "secret.csv", "self.csv"]
+        told = {one["file"]: one["code"] for one in result.describe()["failures"]}
+        assert told["secret.csv"] == "unreadable"
         check_rows(table_of(folder), {"good.csv": content_of(1)})
     monkeypatch.undo()
     for name in ("pipe.csv", "self.csv"):
@@ -153,7 +165,7 @@ def test_score__a_file_in_place_of_the_folder_is_refused(folder: Path, engine: E
     put(folder, "a.csv", content_of(1))
     (folder / "out.parquet").write_text("mine")
     assert news_of_predict(step_of(folder)) == "1 new file"
-    with pytest.raises(OutputExistsError, match="Choose another place"):
+    with refused("wrong-kind", folder / "out.parquet", kind=OutputExistsError):
         run(folder, engine)
     assert (folder / "out.parquet").read_text() == "mine"
 
@@ -231,8 +243,8 @@ ACTIONS = st.one_of(
 )
 
 
-@given(st.lists(ACTIONS, max_size=12))
-@settings(max_examples=100)
+@given(st.lists(ACTIONS, min_size=3, max_size=12))
+@settings(max_examples=60)
 def test_score_each_file__whatever_happens(engine: Engine, actions: list[tuple[str, int, int]]) -> None:
     """Names are few, so that contents are repeated under other names and names get other contents."""
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
@@ -330,7 +342,7 @@ def test_score_each_file__nothing_to_do_is_no_error(engine: Engine, folder: Path
     assert news_of_predict(step_of(folder)) is None
     assert run(folder, engine).describe()["files"] == 0
     assert os.listdir(folder) == ["in"]
-    with pytest.raises(StorageError, match="Check the path"):
+    with refused("not-found", folder / "elsewhere" / "in", kind=StorageError):
         score_each_file(step_of(folder / "elsewhere"), engine, lambda _: MODEL)
 
 
@@ -353,11 +365,13 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
         put(folder, name, content)
     put(folder, "bytes2.parquet", BROKEN["bytes.parquet"])
     for left in (2, 0):
-        with pytest.raises(FilesFailedError, match=r"9 files cannot be scored: .*every run tries it again") as caught:
+        with _failing(9) as caught:
             run(folder, engine)
         assert caught.value.result is not None
         assert len(caught.value.result.scored) == left
-        assert {one.file for one in caught.value.result.failed} == {*BROKEN, "bytes2.parquet"}
+        failed = {one.file: one.code for one in caught.value.result.failed}
+        assert failed.keys() == {*BROKEN, "bytes2.parquet"}
+        assert failed["bytes.parquet"] == "unreadable"
         assert news_of_predict(step_of(folder)) == "8 new files, 1 repeated file"
     check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(2)})
     put(folder, "columns.csv", content_of(2))
@@ -426,12 +440,14 @@ def test_score_each_file__types_are_those_of_the_first(engine: Engine, folder: P
     parquet("b.parquet", pyarrow.array([2], pyarrow.int8()))
     put(folder, "c.csv", "id,a,b\n3,1,2\n")
     parquet("dd.parquet", pyarrow.array(["four"]))
-    with pytest.raises(FilesFailedError, match=r"dd\.parquet \(Column 'id' holds values of type string.*int64"):
+    with _failing(1, "dd.parquet", "'id'", "string", "int64") as caught:
         run(folder, engine)
+    assert caught.value.result is not None
+    assert [one.code for one in caught.value.result.failed] == ["columns-differ"]
     assert table_of(folder)["id"].tolist() == [1, 2, 3]
-    with pytest.raises(InputError, match=r"they have id\. Keep the same columns"):
+    with refused("columns-differ", folder / "out.parquet", "have id"):
         run(folder, engine, keep=())
-    with pytest.raises(InputError, match="they lack probability_maybe"):
+    with refused("columns-differ", folder / "out.parquet", "lack probability_maybe"):
         run(folder, engine, model_of(0, ("maybe", "no", "yes")))
 
 
@@ -465,7 +481,7 @@ def test_score_each_file__one_writer_at_a_time(engine: Engine, folder: Path) -> 
 
     def load(_: str) -> PrototypeSet:
         assert Path(lock_place(str(folder / "out.parquet"))).exists()
-        with pytest.raises(StorageError, match="one at a time"):
+        with refused("written-by-another", folder / "out.parquet", kind=StorageError):
             run(folder, engine)
         return MODEL
 
@@ -473,35 +489,39 @@ def test_score_each_file__one_writer_at_a_time(engine: Engine, folder: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "remedy"),
+    ("settings", "code", "facts"),
     [
-        ({"out": "out.zarr", "keep": ()}, "scored files are parts of one Parquet dataset"),
-        ({"overwrite": True}, "Leave out overwrite"),
-        ({"settle": -1.0}, "Give seconds"),
-        ({"settle": float("nan")}, "Give seconds"),
-        ({"keep": ("source",)}, "another name"),
-        ({"data": "rows.npz"}, "Give CSV or Parquet files"),
-        ({"each_file": False, "settle": 1.0}, "Add --each-file"),
+        ({"out": "out.zarr", "keep": ()}, "bad-setting", ["out.zarr", ".parquet"]),
+        ({"overwrite": True}, "settings-conflict", ["overwrite", "each-file"]),
+        ({"settle": -1.0}, "bad-setting", ["settle is -1.0"]),
+        ({"settle": float("nan")}, "bad-setting", ["settle is nan"]),
+        ({"data": "rows.npz"}, "wrong-kind", ["rows.npz", "--each-file"]),
+        ({"each_file": False, "settle": 1.0}, "settings-conflict", ["settle", "--each-file"]),
     ],
 )
-def test_check_each_file__settings_that_cannot_work(settings: dict[str, Any], remedy: str) -> None:
+def test_check_each_file__settings_that_cannot_work(settings: dict[str, Any], code: Code, facts: list[str]) -> None:
     given = {"model": "m", "data": "in", "out": "out.parquet", "each_file": True, **settings}
-    with pytest.raises(InputError, match=remedy):
+    with refused(code, *facts):
         check_each_file(PredictStep(**given))
+
+
+def test_check_each_file__columns_of_its_own_cannot_be_kept() -> None:
+    with pytest.raises(InputError, match="source"):
+        check_each_file(PredictStep("m", "in", "out.parquet", keep=("source",), each_file=True))
 
 
 def test_score_each_file__places_that_cannot_work(engine: Engine, folder: Path) -> None:
     put(folder, "a.csv", content_of(0))
     inside = PredictStep("m", str(folder / "in"), str(folder / "in" / "out.parquet"), each_file=True)
-    with pytest.raises(InputError, match="outside"):
+    with pytest.raises(InputError, match=f"{folder}/in/out.parquet.*{folder}/in,"):
         score_each_file(inside, engine, lambda _: MODEL)
     run(folder, engine)
     everything = PredictStep("m", str(folder / "**" / "*"), str(folder / "out.parquet"), keep=("id",), each_file=True)
-    with pytest.raises(InputError, match="folder for the parts"):
+    with refused("places-overlap", folder / "out.parquet"):
         score_each_file(everything, engine, lambda _: MODEL)
     (folder / "taken.parquet").write_text("rows")
     taken = PredictStep("m", str(folder / "in"), str(folder / "taken.parquet"), each_file=True)
-    with pytest.raises(OutputExistsError, match="Choose another place"):
+    with refused("wrong-kind", folder / "taken.parquet", kind=OutputExistsError):
         score_each_file(taken, engine, lambda _: MODEL)
 
 
@@ -528,7 +548,7 @@ def test_read_ledger__damaged_line_is_refused_and_a_cut_one_ignored(engine: Engi
     ledger = folder / "out.parquet" / LEDGER
     whole = ledger.read_text()
     ledger.write_text(f"{line}\n{whole}")
-    with pytest.raises(FormatError, match=r"Line 1 of the ledger .* is damaged\. Restore it"):
+    with refused("damaged", "Line 1", folder / "out.parquet" / LEDGER, kind=FormatError):
         run(folder, engine)
     ledger.write_text(whole + line)
     put(folder, "b.csv", content_of(1))

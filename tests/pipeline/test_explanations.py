@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
 
 from protodask.data import Dataset, sample_data
 from protodask.engine import Engine, thread_engine
-from protodask.errors import InputError, OutputExistsError
+from protodask.errors import Code, InputError, OutputExistsError
 from protodask.explain.contributions import explain_rows
 from protodask.pipeline import explanations as module
 from protodask.pipeline.explanations import ExplainRequest, check_request, explain_data, export_model
@@ -70,18 +71,24 @@ def test_explain_data__compares_with_the_batches_it_explains(request_for: Make, 
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "remedy"),
+    ("rows", "options", "code", "fact"),
     [
-        ([], {}, "--row"),
-        ([3, -1], {}, "counted from 0"),
-        ([1], {"most": -1}, "from 0"),
-        ([1], {"batches": -1}, "from 0"),
-        ([1], {"out": "x.pdf"}, "suffixes"),
+        ([], {}, "setting-missing", "--row"),
+        ([3, -1], {}, "bad-setting", -1),
+        ([1], {"most": -1}, "bad-setting", "-1 prototypes"),
+        ([1], {"batches": -1}, "bad-setting", "batches is -1"),
     ],
 )
-def test_check_request__refuses(request_for: Make, rows: list[int], options: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_check_request__refuses(
+    request_for: Make, rows: list[int], options: dict[str, Any], code: Code, fact: object
+) -> None:
+    with refused(code, fact):
         check_request(request_for(*rows, **options))
+
+
+def test_check_request__refuses_files_of_other_kinds(request_for: Make) -> None:
+    with pytest.raises(InputError, match=r"x\.pdf"):
+        check_request(request_for(1, out="x.pdf"))
 
 
 def test_check_request__asks_for_the_output_before_anything_is_read(
@@ -90,14 +97,14 @@ def test_check_request__asks_for_the_output_before_anything_is_read(
     taken = tmp_path / "taken.csv"
     taken.write_text("mine")
     monkeypatch.setattr(module, "load_model", lambda *_: pytest.fail("the model was read"))
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with refused("exists", taken, "--overwrite", kind=OutputExistsError):
         explain_data(request_for(1, out=str(taken)), engine)
     assert taken.read_text() == "mine"
 
 
 def test_export_model__refuses_before_it_reads(request_for: Make, engine: Engine, tmp_path: Path) -> None:
     model = request_for(1).model
-    with pytest.raises(InputError, match="weights do not need it"):
+    with refused("settings-conflict"):
         export_model(model, str(tmp_path / "w.csv"), what="weights", training="d.zarr", overwrite=False, engine=engine)
     assert list(tmp_path.iterdir()) == []
     written = export_model(

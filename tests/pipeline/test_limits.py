@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import refused
 
-from protodask.errors import FormatError, InputError, StorageError
+from protodask.errors import Code, FormatError, StorageError
 from protodask.pipeline.limits import check_limits, figure_names, judge_figures, parse_limits, read_results
 from protodask.pipeline.steps import Limit
 
@@ -89,34 +90,34 @@ def test_parse_limits__takes_both_ends_of_a_figure_together() -> None:
 
 @pytest.mark.parametrize("text", ["a", "a=1", "a<1", "<=1", " >=1", "a<=", "a<=x", "a<=nan", "a>=inf"])
 def test_parse_limits__refuses_what_is_no_limit(text: str) -> None:
-    with pytest.raises(InputError, match="Write it like drift.largest<=0.25"):
+    with refused("bad-setting", repr(text), "drift.largest<=0.25"):
         parse_limits([text])
 
 
 def test_parse_limits__refuses_two_of_one_kind() -> None:
-    with pytest.raises(InputError, match="Give the narrower one"):
+    with refused("named-twice", "'a'"):
         parse_limits(["a<=1", "a<=2"])
 
 
 @pytest.mark.parametrize(
-    ("limit", "remedy"),
+    ("limit", "code", "facts"),
     [
-        (Limit(), "Give `least:` or `most:`"),
-        (Limit(float("nan")), "Give a number, or leave it out"),
-        (Limit(2, 1), "Exchange the two"),
+        (Limit(), "setting-missing", ["least:", "most:"]),
+        (Limit(float("nan")), "bad-setting", []),
+        (Limit(2, 1), "settings-conflict", [2, 1]),
     ],
 )
-def test_check_limits__refuses_what_nothing_keeps_to(limit: Limit, remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_check_limits__refuses_what_nothing_keeps_to(limit: Limit, code: Code, facts: list[object]) -> None:
+    with refused(code, "'a'", *facts):
         check_limits({"a": limit})
 
 
 def test_read_results__names_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     path = tmp_path / "scores.json"
-    with pytest.raises(StorageError, match="that the step before ran"):
+    with refused("not-found", path, kind=StorageError):
         read_results(str(path))
     path.write_text('{"a": 1,}')
-    with pytest.raises(FormatError, match="Give a file that --out of a command wrote"):
+    with refused("unreadable", path, kind=FormatError):
         read_results(str(path))
     path.write_text(json.dumps(RESULTS))
     assert read_results(str(path)) == RESULTS

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from support.errors import refused
 
 from protodask.errors import InputError
 from protodask.pipeline.notify import Notify, Occasion, check_notify, notify_at, shown_address, webhook
@@ -102,18 +102,18 @@ def _tell(notify: Notify, *events: RunEvent) -> list[str]:
     return complaints
 
 
-def _ended(status: Status, message: str = "") -> RunEnded:
-    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message)
+def _ended(status: Status, message: str = "", code: str | None = None) -> RunEnded:
+    return RunEnded("refresh.yaml", "run-7", NOON, 12.3456, status, message, code)
 
 
 def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
-    error = InputError("bad-value", "There is no column y.", "Name another.")
+    error = InputError("column-missing", "There is no column y.", "Name another.")
     complaints = _tell(
         Notify(server.url()),
         StepFresh(StepIdentity(1, "data", "ingest")),
         StepStarted(FIT, "fit, a into b", "new"),
         StepFailed(FIT, 1.0, error),
-        _ended("failed", str(error)),
+        _ended("failed", str(error), error.code),
     )
     assert complaints == []
     assert server.bodies == [
@@ -124,6 +124,7 @@ def test_webhook__a_failure_says_where_and_what(server: Server) -> None:
             "status": "failed",
             "step": {"number": 2, "name": "training", "kind": "fit"},
             "message": "There is no column y. Name another.",
+            "code": "column-missing",
             "reasons": [],
             "host": "this-machine",
             "time": "2026-03-01T12:00:00Z",
@@ -247,15 +248,13 @@ def test_webhook__one_that_hangs_or_answers_forever_is_not_waited_for(server: Se
             handler.wfile.flush()
 
     def hang(_: BaseHTTPRequestHandler) -> None:
-        over.wait(30)
+        over.wait()
 
     for act in (hang, trickle):
         server.act = act
-        before = time.monotonic()
-        (complaint,) = _tell(Notify(server.url(), timeout=0.3), _ended("failed"))
-        # Generous: three attempts of 0.3 seconds; a hang would be the 30 seconds of the server.
-        assert time.monotonic() - before < 20
-        assert "in time" in complaint or "within 0.3 seconds" in complaint
+        # That this returns is what counts: the server does not.
+        (complaint,) = _tell(Notify(server.url(), timeout=0.1), _ended("failed"))
+        assert "in time" in complaint or "within 0.1 seconds" in complaint
     over.set()
 
 
@@ -299,16 +298,16 @@ def test_webhook__nobody_there() -> None:
     ],
 )
 def test_check__addresses_that_are_none(url: str) -> None:
-    with pytest.raises(InputError, match="begins with https:// or http://") as caught:
+    with refused("bad-setting", "https://", "http://") as caught:
         check_notify(Notify(url))
     assert "example" not in str(caught.value)
-    with pytest.raises(InputError, match="begins with https:// or http://"):
+    with refused("bad-setting", "https://", "http://"):
         notify_at(url)
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, 61.0, float("nan"), float("inf")])
 def test_check__timeouts_are_bounded(timeout: float) -> None:
-    with pytest.raises(InputError, match="at most 60"):
+    with refused("bad-setting", f"{timeout:g}", 60):
         check_notify(Notify("https://example.org/x", timeout=timeout))
 
 

@@ -68,7 +68,10 @@ def test_text__is_read_alike_by_both_parsers_and_by_ourselves(values: dict[tuple
         assert len(parsed) == len(expected), "two figures with the same labels"
 
 
-@given(st.text(max_size=200))
+PIECES = st.sampled_from(["b_rows", "{", "}", 'step="x"', "step=", '"', "\\", ",", " ", "5", "1e9", "\n", "#"])
+
+
+@given(st.lists(PIECES | st.text(max_size=3), max_size=40).map("".join))
 def test_from_text__passes_over_what_is_none(text: str) -> None:
     for each in from_text(text):
         assert isinstance(each, Sample)

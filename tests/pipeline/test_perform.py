@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reference.pipelines import results_of
+from support.errors import refused
+from support.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
-from protodask.errors import InputError, OutputExistsError, StorageError
+from protodask.errors import Code, InputError, OutputExistsError, StorageError
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import ModelFitted, ModelTuned
+from protodask.pipeline.runner import check_pipeline
 from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import FitStep, TuneStep
 from protodask.pipeline.tuning import SearchNews, SearchStarted
@@ -36,7 +38,7 @@ def test_fit__that_finds_its_run_directory_in_use_leaves_it_alone(tmp_path: Path
     with (
         own_folder(directory.path),
         thread_engine(1) as engine,
-        pytest.raises(StorageError, match="wait for the other one"),
+        refused("written-by-another", kind=StorageError),
     ):
         perform(FitStep(data=data.path, out=str(model)), engine)
     assert (tmp_path / "model.zarr.run" / "run.json").exists()
@@ -58,7 +60,7 @@ def test_fit__refused_between_another_drivers_look_and_lock_leaves_the_other_one
             return plain(*arguments)
 
         monkeypatch.setattr(fitting_module, "require_fit", overtaken)
-        with pytest.raises(StorageError, match="wait for the other one"):
+        with refused("written-by-another", kind=StorageError):
             perform(FitStep(data=data.path, out=str(tmp_path / "model.zarr")), engine)
         assert RunDirectory.existing(run_dir).untouched
 
@@ -68,18 +70,18 @@ def test_fit__holds_its_run_directory_until_the_model_is_written_and_the_directo
 ) -> None:
     data = sample_data("checker", 400, tmp_path / "data.zarr")
     run_dir = f"{tmp_path / 'model.zarr'}.run"
-    refused = []
+    kept_out = []
 
     def second(path: str) -> str:
-        with pytest.raises(StorageError, match="wait for the other one"), own_folder(run_dir):
+        with refused("written-by-another", kind=StorageError), own_folder(run_dir):
             pass
-        refused.append(path)
+        kept_out.append(path)
         return place_aside(path)
 
     monkeypatch.setattr(own_folder_module, "place_aside", second)
     with thread_engine(1) as engine:
         perform(FitStep(data=data.path, out=str(tmp_path / "model.zarr"), candidates=20, tolerance=1e-2), engine)
-    assert refused == [run_dir]
+    assert kept_out == [run_dir]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.zarr", "model.zarr"]
 
 
@@ -103,13 +105,13 @@ def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
         perform(step, engine)
         assert not run_dir.exists()
         assert model_fingerprint(load_model(model)) == written
-        with pytest.raises(OutputExistsError, match="--overwrite"):
+        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
             perform(step, engine)
         # A finished run that made another model than the one that is there does not replace it unasked.
         other = FitStep(data=data.path, out=str(model), candidates=21, tolerance=1e-2, overwrite=True)
         perform(other, engine)
         (tmp_path / "copy").rename(run_dir)
-        with pytest.raises(OutputExistsError, match="--overwrite"):
+        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
             perform(step, engine)
     assert model_fingerprint(load_model(model)) != written
     assert run_dir.exists()
@@ -131,20 +133,20 @@ def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tm
         assert os.path.samestat(written, (tmp_path / "m.zarr" / "zarr.json").stat())
         # Neither a model of another run nor anything else counts as its own.
         perform(replace(step, run_dir=str(tmp_path / "other"), seed=1, overwrite=True), engine)
-        with pytest.raises(OutputExistsError, match="--overwrite"):
+        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
             perform(step, engine)
-        with pytest.raises(OutputExistsError, match="--overwrite"):
+        with refused("exists", data.path, "--overwrite", kind=OutputExistsError):
             perform(replace(step, out=data.path), engine)
-        with pytest.raises(OutputExistsError, match="--overwrite"):
+        with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
             perform(replace(step, run_dir=str(tmp_path / "new")), engine)
     assert not (tmp_path / "new").exists()
 
 
 def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
     step = FitStep(data="d.zarr", out="s3://me:secret@bucket/m.zarr")
-    with pytest.raises(InputError, match="Name one with --run-dir") as refused:
+    with refused("not-local", "s3://***@bucket/m.zarr", "--run-dir") as caught:
         check(step)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(caught.value)
     check(replace(step, run_dir="run"))
 
 
@@ -198,26 +200,32 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "remedy"),
+    ("line", "code", "facts"),
     [
-        ("lambda-v-range: 1e-3", "Give the smallest and the largest value to try"),
-        ("lambda-v-range: [1e-3, 1e-2, 1e-1]", "Give the smallest and the largest value to try"),
-        ("lambda-v-range: [low, high]", "Give a number."),
-        ("rule: one standard error", "Choose half-a-standard-error, one-standard-error or best."),
-        ("lambda-w: 1e-8", "Give lambda-w-range instead."),
+        ("lambda-v-range: [low, high]", "bad-setting", ["lambda-v-range", "'low'"]),
+        ("rule: one standard error", "unknown-name", ["half-a-standard-error, one-standard-error or best"]),
+        ("lambda-w: 1e-8", "settings-conflict", ["lambda_w", "lambda-w-range"]),
     ],
 )
-def test_tune__in_a_pipeline_that_cannot_work(line: str, remedy: str, tmp_path: Path) -> None:
+def test_tune__in_a_pipeline_that_cannot_work(line: str, code: Code, facts: list[str], tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     steps = f"steps:\n  - tune:\n      data: d\n      out: m\n      strategy: two-stage\n      {line}\n"
     file.write_text(f"state: {tmp_path}/state\n{steps}")
-    with thread_engine(1) as engine, pytest.raises(InputError, match=remedy):
+    with thread_engine(1) as engine, refused(code, *facts):
         results_of(read_pipeline(str(file)), engine)
     assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
 
 
+@pytest.mark.parametrize("text", ["1e-3", "[1e-3, 1e-2, 1e-1]"])
+def test_tune__ranges_have_two_ends(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"steps:\n  - tune: {{data: d, out: m, lambda-v-range: {text}}}\n")
+    with pytest.raises(InputError, match=r"step 1 \(tune\): .*lambda_v.*0\.001"):
+        check_pipeline(read_pipeline(str(file)))
+
+
 def test_tune__into_an_object_store_needs_a_place_for_its_record() -> None:
     step = TuneStep(data="d.zarr", out="s3://bucket/m.zarr")
-    with pytest.raises(InputError, match="Name one with --run-dir"):
+    with refused("not-local", step.out, "--run-dir"):
         check(step)
     check(replace(step, run_dir="run"))

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from reference.pipelines import results_of
+from support.errors import refused
+from support.pipelines import results_of
 
 from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.policy_log import LogColumns, policy_log
@@ -134,16 +135,16 @@ def test_pipeline__judges_a_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
+    ("step", "code", "facts"),
     [
-        (EvaluateStep("log"), "Name a model and the data"),
-        (EvaluateStep("log", "model", match="m"), "match is set, and nothing is said of a policy"),
-        (EvaluateStep("log", policy=True), "Name a model, or with match"),
-        (EvaluateStep("log", policy=True, match="m", action="a"), "Both match and action are set"),
-        (EvaluateStep("log", policy=True, match="m", batches=1), "Both match and batches are set"),
-        (EvaluateStep("log", "model", policy=True, roc_auc=False), "roc-auc is set, and has no place"),
+        (EvaluateStep("log"), "setting-missing", ["model", "data"]),
+        (EvaluateStep("log", "model", match="m"), "settings-conflict", ["match is set", "policy"]),
+        (EvaluateStep("log", policy=True), "setting-missing", ["policy", "model", "match"]),
+        (EvaluateStep("log", policy=True, match="m", action="a"), "settings-conflict", ["match", "action"]),
+        (EvaluateStep("log", policy=True, match="m", batches=1), "settings-conflict", ["match", "batches"]),
+        (EvaluateStep("log", "model", policy=True, roc_auc=False), "settings-conflict", ["roc-auc", "policy"]),
     ],
 )
-def test_check__settings_that_do_not_go_together(step: EvaluateStep, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_check__settings_that_do_not_go_together(step: EvaluateStep, code: Code, facts: list[str]) -> None:
+    with refused(code, *facts):
         check(step)

@@ -1,6 +1,7 @@
 """What the file of metrics says after runs of all kinds."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -325,9 +326,9 @@ def test_metrics__names_and_secrets(tmp_path: Path) -> None:
 
 
 def test_metrics__places_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OutputExistsError, match="Give the name of a file"):
+    with pytest.raises(OutputExistsError, match=re.escape(str(tmp_path))):
         run_metrics(str(tmp_path), print)
-    with pytest.raises(ProtodaskError, match="Use a local path"):
+    with pytest.raises(ProtodaskError, match=r"s3://bucket/x\.prom"):
         run_metrics("s3://bucket/x.prom", print)
     complaints: list[str] = []
     (tmp_path / "folder").mkdir()

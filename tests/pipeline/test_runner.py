@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from reference.pipelines import results_of, run_steps, written_pipeline
+from support.errors import check_error, refused
+from support.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
@@ -50,7 +52,7 @@ class Copies:
         assert step.out is not None
         out = self.folder / step.out
         if out.exists() and not step.overwrite:
-            raise OutputExistsError("bad-value", f"{out} exists already.", "Choose another place.")
+            raise OutputExistsError("exists", f"{out} exists already.", "Choose another place.")
         self.kill("before")
         reads = [step.data] if step.model is None else [step.data, step.model]
         out.write_text(f"{Path(step.out).name}({','.join((self.folder / name).read_text() for name in reads)})")
@@ -129,7 +131,7 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     assert work.done == ["c"]  # which is what it was, so that nothing follows from it
     work.done.clear()
     (tmp_path / "b").write_text("somebody else's")
-    with pytest.raises(OutputExistsError, match="`overwrite: true`"):
+    with refused("exists", tmp_path / "b", "`overwrite: true`", kind=OutputExistsError):
         work.run(pipeline)
     (tmp_path / "b").unlink()
     work.run(pipeline)
@@ -156,7 +158,7 @@ def test_run__steps_may_move_and_places_may_change(tmp_path: Path) -> None:
     assert work.done == ["z"]
 
 
-@hypothesis_settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_run__ends_where_doing_everything_anew_would(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -234,7 +236,7 @@ def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("mine")
     for _ in range(2):
-        with pytest.raises(OutputExistsError, match=r"step 1 \(evaluate\)"):
+        with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
@@ -247,12 +249,12 @@ def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> 
         raise InputError("bad-value", "A line is damaged.", "Mend it.")
 
     work.kill = fail
-    with pytest.raises(InputError, match="Mend it"):
+    with refused("bad-value", "Mend it"):
         work.run(pipeline)
     (tmp_path / "b").write_text("mine")
     work.kill = lambda moment: None
     for _ in range(2):
-        with pytest.raises(OutputExistsError, match=r"step 1 \(evaluate\)"):
+        with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
@@ -266,7 +268,7 @@ def test_run__what_a_failed_step_left_is_its_own(tmp_path: Path) -> None:
             raise InputError("bad-value", "It ended badly.", "Try again.")
 
     work.kill = fail
-    with pytest.raises(InputError, match="Try again"):
+    with refused("bad-value", "Try again"):
         work.run(pipeline)
     assert (tmp_path / "b").exists()
     work.kill = lambda moment: None
@@ -332,7 +334,7 @@ def test_state__a_record_with_something_else_in_it_is_none(damage: dict[str, Any
 def test_run__checks_all_steps_before_the_first(engine: Engine, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     pipeline = _pipeline(tmp_path, SampleDataStep("checker", 10, data), FitStep(data, "model", lambda_v=-1.0))
-    with pytest.raises(InputError, match=r"step 2 \(fit\).*Penalties must be finite and not negative"):
+    with refused("bad-setting", "step 2 (fit)"):
         run_steps(pipeline, engine)
     assert list(tmp_path.iterdir()) == []
 
@@ -347,14 +349,14 @@ def test_run__a_failing_step_is_named_and_ends_the_run(engine: Engine, tmp_path:
         lines=(1, 4, 9),
     )
     heard: list[RunEvent] = []
-    with pytest.raises(StorageError, match=r"example.yaml, line 4, step 2 \(fit\): There is nothing at .*other"):
+    with refused("not-found", "example.yaml, line 4, step 2 (fit)", tmp_path / "other", kind=StorageError):
         run_steps(pipeline, engine, heard=heard)
     assert {path.name for path in tmp_path.iterdir()} == {"data", "state"}
     failed, ended = heard[-2:]
     assert isinstance(failed, StepFailed)
     assert failed.step.name == "fit-2"
     assert isinstance(ended, RunEnded)
-    assert (ended.status, "nothing at" in ended.message) == ("failed", True)
+    assert (ended.status, ended.message, ended.code) == ("failed", str(failed.error), "not-found")
 
 
 def test_run__an_unexpected_error_is_told_and_raised_as_it_is(tmp_path: Path) -> None:
@@ -365,21 +367,21 @@ def test_run__an_unexpected_error_is_told_and_raised_as_it_is(tmp_path: Path) ->
     with pytest.raises(ZeroDivisionError):
         run_pipeline(_chain(tmp_path), broken, listen=heard.append, check=lambda pipeline: None)
     assert isinstance(heard[-2], StepFailed)
-    assert "ZeroDivisionError: by zero" in heard[-2].error.seen
+    check_error(heard[-2].error, "unexpected", "ZeroDivisionError: by zero")
     assert isinstance(heard[-1], RunEnded)
-    assert heard[-1].status == "failed"
+    assert (heard[-1].status, heard[-1].code) == ("failed", "unexpected")
 
 
 def test_run__existing_output_advises_what_a_file_can_say(engine: Engine, tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     results_of(_pipeline(tmp_path, SampleDataStep("checker", 10, data)), engine)
     elsewhere = Pipeline("example.yaml", "", {}, (SampleDataStep("checker", 10, data),), state=str(tmp_path / "other"))
-    with pytest.raises(OutputExistsError, match="`overwrite: true`"):
+    with refused("exists", data, "`overwrite: true`", kind=OutputExistsError):
         results_of(elsewhere, engine)
     results_of(replace(elsewhere, steps=(SampleDataStep("checker", 10, data, overwrite=True),)), engine)
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "mine.txt").write_text("mine")
-    with pytest.raises(OutputExistsError, match="remove it yourself"):
+    with pytest.raises(OutputExistsError, match=re.escape(data.replace("data", "text"))):
         results_of(_pipeline(tmp_path, SampleDataStep("checker", 10, str(tmp_path / "text"), overwrite=True)), engine)
     assert (tmp_path / "text" / "mine.txt").read_text() == "mine"
 
@@ -451,9 +453,9 @@ def test_step_number__by_number_name_and_kind(tmp_path: Path) -> None:
     )
     assert [step_number(pipeline, text) for text in ("1", "evaluate-1", "x", "fit", "3", "gate")] == [1, 1, 2, 3, 4, 4]
     for text in ("evaluate", "0", "5", "y"):
-        with pytest.raises(InputError, match="Its steps are evaluate-1, x, fit-3, 3"):
+        with refused("unknown-name", repr(text), "evaluate-1, x, fit-3, 3"):
             step_number(pipeline, text)
-    with pytest.raises(InputError, match=r"Did you mean fit-3\?"):
+    with refused("unknown-name", "Did you mean fit-3?"):
         step_number(pipeline, "fit-4")
 
 
@@ -493,7 +495,7 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
             assert other.stdin is not None
             assert other.stdout is not None
             assert other.stdout.readline().strip() == "True"
-            with pytest.raises(ProtodaskError, match=rf"under way \(process {other.pid}, since .*--overlap wait"):
+            with refused("written-by-another", f"process {other.pid}", "--overlap wait", kind=ProtodaskError):
                 work.run(replace(pipeline, overlap="refuse"))
 
             def hear(text: str) -> None:

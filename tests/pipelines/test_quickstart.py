@@ -13,7 +13,7 @@ from protodask.pipeline.runner import check_pipeline
 FOLDER = Path(__file__).parents[2] / "pipelines"
 QUICKSTART = FOLDER / "quickstart.yaml"
 
-SMALL = ("--set", "rows=3000", "--set", "held_out_rows=1000", "--set", "candidates=150")
+SMALL = ("--set", "rows=1500", "--set", "held_out_rows=1000", "--set", "candidates=80")
 
 PRODUCTS = {"training.zarr", "held-out.zarr", "model.zarr", "scores.json", "predictions.zarr"}
 

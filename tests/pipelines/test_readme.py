@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from support.commands import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "pipelines" / "README.md").read_text(encoding="utf-8")
@@ -64,6 +65,7 @@ class Newcomer:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_readme__from_an_empty_folder_to_hourly_predictions(tmp_path: Path) -> None:
     newcomer = Newcomer(tmp_path)
     newcomer.step("data")
@@ -143,14 +145,8 @@ def test_readme__extras_that_it_names_are_there() -> None:
 @pytest.mark.parametrize("command", sorted(set(COMMAND.findall(TEXT))))
 def test_readme__commands_in_running_text_are_known(command: str) -> None:
     words = command.split(">", maxsplit=1)[0].split()[1:]
-    shown = subprocess.run(
-        [sys.executable, "-m", "protodask", *_with_help(words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert shown.returncode == 0, shown.stderr
+    shown = run_command(*_with_help(words))
+    assert shown.exit_code == 0, shown.stderr
     for option in (word for word in words if word.startswith("--")):
         assert option in shown.stdout
 

@@ -1,5 +1,6 @@
 """`refresh.yaml` on a stream: it learns, it notices a shift, and what it did can be undone."""
 
+import contextlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Stream:
         table.to_csv(self.folder / f"{self.seed:04d}.csv", index=False)
 
     def refresh(self, *options: str) -> Result:
-        settings = ("--set", "candidates=150", "--set", "lambda_v=0.0003")
+        settings = ("--set", "candidates=80", "--set", "lambda_v=0.0003")
         return run_command("run", str(REFRESH), *settings, *options)
 
 
@@ -50,17 +51,24 @@ def _done(*arguments: str) -> Result:
     return done
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a first champion, which has seen little."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "history").mkdir()
+    Stream(folder / "history").arrive()
+    with contextlib.chdir(folder):
+        _done("run", str(TRAIN), "--set", "candidates=15")
+    shutil.copytree(folder / "train" / "held-out.zarr", folder / "judged.zarr")
+    return folder
+
+
 @pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    """With a first champion, which has seen little."""
+def stream(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
+    """After the first champion."""
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "history").mkdir()
-    found = Stream(tmp_path / "history")
-    found.arrive()
-    few = ("--set", "candidates=15")
-    _done("run", str(TRAIN), *few)
-    shutil.copytree("train/held-out.zarr", "judged.zarr")
-    return found
+    return Stream(tmp_path / "history", seed=1, arrived=1)
 
 
 def _champion() -> int:
@@ -122,10 +130,11 @@ def _check(stream: Stream, calm: int) -> None:
 
 
 def test_refresh__learns_notices_a_shift_and_can_be_undone(stream: Stream) -> None:
-    _check(stream, 2)
+    _check(stream, 1)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [100, 200])
 def test_refresh__says_no_to_none_of_twenty_calm_runs(seed: int, stream: Stream) -> None:
     stream.seed = seed
@@ -135,16 +144,11 @@ def test_refresh__says_no_to_none_of_twenty_calm_runs(seed: int, stream: Stream)
 def test_refresh__a_turned_relation_is_noticed_though_features_are_as_before(stream: Stream) -> None:
     stream.arrive()
     assert stream.refresh().exit_code == 0
+    again = stream.refresh("--json")  # without anything new
+    assert again.exit_code == 0
+    assert "done" not in _status(again).values()
     stream.arrive(flipped=True)
     refused = stream.refresh()
     assert refused.exit_code == 3
     assert "log_loss.increase" in refused.stdout
     assert "drift.largest" not in refused.stdout
-
-
-def test_refresh__without_anything_new_does_nothing(stream: Stream) -> None:
-    stream.arrive()
-    stream.refresh()
-    again = stream.refresh("--json")
-    assert again.exit_code == 0
-    assert "done" not in _status(again).values()
