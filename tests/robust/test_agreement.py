@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
-from reference.robust_bundle import drawn_by_formulation, samples_of
+from support.robust_problems import drawn_by_formulation, samples_of
 
 from protodask.engine import Engine
 from protodask.robust.bundle import solve_bundle

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
 from scipy.optimize import minimize
 from sklearn.svm import SVC
+from support.robust_problems import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
 from protodask.robust.bundle import FEWEST_TIMES, BundleSolution, best_multiple, solve_bundle

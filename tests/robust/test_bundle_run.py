@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.robust_bundle import drawn_problem, samples_of
+from support.robust_problems import drawn_problem, samples_of
 
 from protodask.engine import Engine
 from protodask.engine.groups import Pass

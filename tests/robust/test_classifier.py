@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from reference.uncertain_tables import dataset_of, drawn_columns
 from sklearn.base import clone
 from sklearn.svm import SVC
+from support.uncertain_tables import dataset_of, drawn_columns
 
 from protodask.errors import InputError
 from protodask.pipeline.describe import describe_place

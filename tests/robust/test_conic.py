@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import brackets as reference
-from reference.robust_terms import draw, sample_of
 from sklearn.svm import SVC
+from support.robust_terms import draw, sample_of
 
 from protodask.errors import InputError
 from protodask.robust import cone_program, conic

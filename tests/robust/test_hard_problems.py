@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reference.robust_bundle import Floats, Problem, drawn_problem, samples_of
+from support.robust_problems import Floats, Problem, drawn_problem, samples_of
 
 from protodask.engine import Engine
 from protodask.errors import InputError

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Floats, drawn_problem, naive_objective, samples_of
 from scipy.optimize import minimize
+from support.robust_problems import Floats, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
 from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bound, minimize_model

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Problem, drawn_problem, naive_objective, samples_of
+from support.robust_problems import Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
 from protodask.robust.master import Multipliers

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
+from support.robust_problems import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
 from protodask.robust.brackets import bracket, extremes

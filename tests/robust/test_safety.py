@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from reference.uncertain_sets import largest, two_points
 from scipy import special, stats
+from support.robust_terms import sample_of
 
 from protodask.robust import RobustClassifier, UncertainRows
 from protodask.robust.formulations import FORMULATIONS, Formulation, make_terms, spread_multiple
@@ -154,7 +155,7 @@ def trained(problem: Problem, name: Formulation, eps: float) -> Trained:
     fitted = RobustClassifier(name, eps).fit(known, problem.y, problem.cost)
     weights, intercept = fitted.coef_[0], float(fitted.intercept_[0])
     terms = make_terms(known, name, eps)
-    brackets = np.array([largest(terms, row, -y * weights) for row, y in enumerate(problem.y)])
+    brackets = np.array([largest(sample_of(terms, row), -y * weights) for row, y in enumerate(problem.y)])
     return Trained(name, eps, weights, intercept, np.maximum(0.0, 1 + problem.y * intercept + brackets))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.uncertain_tables import drawn_columns
+from support.uncertain_tables import drawn_columns
 
 from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
-from reference.uncertain_tables import dataset_of, drawn_columns
+from support.uncertain_tables import dataset_of, drawn_columns
 
 from protodask.engine import Engine, open_engine, thread_engine
 from protodask.errors import FormatError, InputError
