@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,17 @@ def write_attributes(path: Path, attributes: dict[str, Any], seal: bool = True) 
     (path / "zarr.json").write_text(json.dumps(whole))
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("saved") / "m.zarr"
+    make_model().save(place)
+    return place
+
+
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    make_model().save(tmp_path / "m.zarr")
-    return tmp_path / "m.zarr"
+def saved(original: Path, tmp_path: Path) -> Path:
+    """A model that was saved, for the test alone."""
+    return Path(shutil.copytree(original, tmp_path / "m.zarr"))
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
