@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.uncertain_sets import largest, two_points
 from scipy import optimize, stats
+from support.errors import refused
 from support.robust_terms import sample_of
 
-from protodask.errors import InputError
 from protodask.robust import formulations
 from protodask.robust.brackets import bracket
 from protodask.robust.formulations import (
@@ -53,13 +53,13 @@ def test_named__every_formulation_with_and_without_prefix(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "MM-", "sbmv", "SV", "SVM-I", "MM-MM-S"])
 def test_named__unknown(name: str) -> None:
-    with pytest.raises(InputError, match=r"Choose one of SVM, M, S, MC, SBMV"):
+    with refused("unknown-name", repr(name), *FORMULATIONS):
         named(name)
 
 
 @pytest.mark.parametrize("eps", [0.0, 5e-324, 1.0, -0.1, np.nan])
 def test_make_terms__no_probability(eps: float) -> None:
-    with pytest.raises(InputError, match="above 0 and below 1"):
+    with refused("bad-setting", f"eps is {eps}", 0, 1):
         make_terms(UncertainRows.point([[1.0]]), "S", eps)
 
 
@@ -105,7 +105,7 @@ def test_make_terms__exact_means_are_not_known(name: str) -> None:
         feature_names=("width", "height"),
     )
     bounds = name.replace("SM", "SBM")
-    with pytest.raises(InputError, match=f"sample 41, feature height .* 0.5 and 0.75. Choose {bounds}, "):
+    with refused("unsupported", name, "sample 41", "feature height", "0.5 and 0.75", bounds):
         make_terms(rows, name, 0.1)
     assert make_terms(rows.exact_means(), name, 0.1).mean_low[1, 1] == 0.625
 
