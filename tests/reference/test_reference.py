@@ -1,7 +1,10 @@
 """The oracle itself, against hand-computed cases, finite differences, and what the model must satisfy."""
 
+import ast
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -410,3 +413,19 @@ def test_fit__standardized_does_not_see_units() -> None:
     scaled, _ = fit(x * [4.0, 0.125], y, n_candidates=16)
     np.testing.assert_array_equal(plain.batches[0].row, scaled.batches[0].row)
     np.testing.assert_allclose(probabilities(plain, x), probabilities(scaled, x * [4.0, 0.125]), rtol=1e-12)
+
+
+def imported(source: str) -> Iterator[str]:
+    """The packages that a module imports, at its top or anywhere else."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name.partition(".")[0] for name in names)
+            case ast.ImportFrom(module=str() as module):
+                yield module.partition(".")[0]
+
+
+@pytest.mark.parametrize("file", sorted(Path(__file__).parent.glob("*.py")), ids=lambda file: file.name)
+def test_oracles__are_independent_of_the_package(file: Path) -> None:
+    # Nor may they come to it by way of what serves the tests.
+    assert not {"protodask", "support"} & set(imported(file.read_text(encoding="utf-8")))
