@@ -1,6 +1,6 @@
 import ast
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -76,9 +76,10 @@ def test_codes__that_were_published_are_still_there() -> None:
 
 
 @cache
-def package() -> dict[Path, ast.Module]:
-    root = Path(protodask.__file__).parent
-    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(root.rglob("*.py"))}
+def package() -> dict[Path, tuple[ast.AST, ...]]:
+    """All that there is in each module, found once: to walk through every one takes its time."""
+    files = sorted(Path(protodask.__file__).parent.rglob("*.py"))
+    return {file: tuple(ast.walk(ast.parse(file.read_text(encoding="utf-8")))) for file in files}
 
 
 def named(node: ast.AST | None) -> str:
@@ -92,7 +93,7 @@ def named(node: ast.AST | None) -> str:
 @cache
 def error_names() -> frozenset[str]:
     """The package's own errors, and what is derived from them anywhere in it."""
-    classes = [node for module in package().values() for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    classes = [node for nodes in package().values() for node in nodes if isinstance(node, ast.ClassDef)]
     found = {ProtodaskError.__name__}
     while more := {node.name for node in classes if found & set(map(named, node.bases))} - found:
         found |= more
@@ -103,10 +104,10 @@ def is_code(annotation: ast.AST | None) -> bool:
     return annotation is not None and any(named(node) == "Code" for node in ast.walk(annotation))
 
 
-def names_of_codes(scope: ast.AST) -> set[str]:
+def names_of_codes(nodes: Iterable[ast.AST]) -> set[str]:
     """What is annotated as a code: parameters, variables and fields."""
     found = set()
-    for node in ast.walk(scope):
+    for node in nodes:
         match node:
             case ast.arg(arg=name, annotation=annotation) if is_code(annotation):
                 found.add(name)
@@ -129,17 +130,15 @@ def is_known_code(argument: ast.expr, names: set[str]) -> bool:
     return False
 
 
-def calls(module: ast.Module, called: frozenset[str]) -> Iterator[ast.Call]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Call) and named(node.func) in called:
-            yield node
+def calls(nodes: Iterable[ast.AST], called: frozenset[str]) -> Iterator[ast.Call]:
+    return (node for node in nodes if isinstance(node, ast.Call) and named(node.func) in called)
 
 
 def test_errors__are_all_raised_with_a_code() -> None:
     wrong, count = [], 0
-    for file, module in package().items():
-        names = names_of_codes(module)
-        for call in calls(module, error_names()):
+    for file, nodes in package().items():
+        names = names_of_codes(nodes)
+        for call in calls(nodes, error_names()):
             count += 1
             if not call.args or not is_known_code(call.args[0], names):
                 wrong.append(f"{file}:{call.lineno}: {ast.unparse(call)[:80]}")
@@ -158,17 +157,18 @@ def test_codes__are_all_in_use() -> None:
     # What hands a code on: functions that take one, and records that have one.
     hands_on = frozenset(
         node.name
-        for module in package().values()
-        for node in ast.walk(module)
-        if isinstance(node, scopes) and names_of_codes(node) and not node.name.startswith("__")
+        for nodes in package().values()
+        if names_of_codes(nodes)
+        for node in nodes
+        if isinstance(node, scopes) and names_of_codes(ast.walk(node)) and not node.name.startswith("__")
     )
-    for module in package().values():
-        names = names_of_codes(module)
-        for call in calls(module, error_names()):
+    for nodes in package().values():
+        names = names_of_codes(nodes)
+        for call in calls(nodes, error_names()):
             take(*call.args[:1])
-        for call in calls(module, hands_on - error_names()):
+        for call in calls(nodes, hands_on - error_names()):
             take(*call.args, *(keyword.value for keyword in call.keywords))
-        for node in ast.walk(module):
+        for node in nodes:
             match node:
                 case ast.AnnAssign(annotation=annotation, value=value) if is_code(annotation):
                     take(value)

@@ -41,6 +41,7 @@ def test_bundle_and_cone_program__agree(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", range(0, 200, 40))
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 def test_bundle_and_cone_program__agree_on_200_problems(

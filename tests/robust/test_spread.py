@@ -28,6 +28,7 @@ def test_spread__table_of_means() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_spread__table_is_what_its_command_writes() -> None:
     np.testing.assert_allclose(np.square(table()), np.square(TABLE), rtol=1e-6, atol=NOISE)
 
