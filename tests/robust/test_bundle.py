@@ -21,7 +21,7 @@ def solve(problem: Problem, gap: float = 1e-5, block_rows: int | None = None) ->
     return solve_bundle(problem.source(block_rows), samples_of, Engine(), gap=gap)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=10)
 @given(
     st.integers(0, 10**6),
     st.integers(2, 60),
@@ -77,7 +77,7 @@ def test_points__have_the_objective_of_a_support_vector_machine(cost: float) -> 
     assert found.dual_objective <= found.objective
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.booleans())
 def test_dual_objective__is_a_bound_wherever_the_run_stops(seed: int, points: bool) -> None:
     problem = drawn_problem(seed, 40, 4, points=points)
@@ -135,7 +135,7 @@ def test_units_of_the_features__are_no_trouble(scale: float) -> None:
     assert found.status == "converged"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=15)
 @given(
     st.integers(0, 10**6), st.integers(5, 300), st.sampled_from([0.3, 3.0, 6.0]), st.sampled_from([0.01, 1.0, 100.0])
 )

@@ -41,6 +41,7 @@ def test_spread__brute_force(place: tuple[float, float, float]) -> None:
     assert brute - NOISE <= found <= brute * (1 + 2 * TOLERANCE) + NOISE
 
 
+@settings(max_examples=50)
 @given(places, st.sampled_from([1e-5, 1e-3, 1e-1]))
 def test_spread__coarser_is_above_and_within_its_tolerance(place: tuple[float, float, float], tolerance: float) -> None:
     exact = float(nu(*place))
@@ -58,12 +59,14 @@ def test_spread__bounds_every_mean_and_argument(place: tuple[float, float, float
     assert asked <= float(nu(low, high, sigma, 1e-2)) ** 2 + 1e-9
 
 
+@settings(max_examples=50)
 @given(places)
 def test_spread__mirror_image(place: tuple[float, float, float]) -> None:
     low, high, sigma = place
     assert nu(low, high, sigma) == nu(-high, -low, sigma)
 
 
+@settings(max_examples=50)
 @given(places)
 def test_spread__lies_between_the_bounds_of_the_source(place: tuple[float, float, float]) -> None:
     low, high, sigma = place
@@ -71,6 +74,7 @@ def test_spread__lies_between_the_bounds_of_the_source(place: tuple[float, float
     assert least - 1e-12 <= float(nu(low, high, sigma)) ** 2 <= 1
 
 
+@settings(max_examples=50)
 @given(places, st.floats(0.0, 1.0))
 def test_spread__grows_with_the_second_moment(place: tuple[float, float, float], share: float) -> None:
     low, high, sigma = place
