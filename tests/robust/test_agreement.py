@@ -37,7 +37,7 @@ def test_bundle_and_cone_program__agree(
     formulation: Formulation, record_property: Callable[[str, object], None]
 ) -> None:
     # Small ones, separable and not.
-    check_agreement(formulation, (3, 26), record_property)
+    check_agreement(formulation, (3, 30, 57), record_property)
 
 
 @pytest.mark.slow
