@@ -1,9 +1,16 @@
+import ast
 import pickle
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import protodask
 from protodask.errors import (
     ClusterError,
+    Code,
     FormatError,
     InputError,
     OutputExistsError,
@@ -50,3 +57,124 @@ def test_some__names_the_first_of_many() -> None:
     assert some(["a", 2]) == "a, 2"
     assert some("abcde", most=3) == "a, b, c and 2 more"
     assert some([]) == ""
+
+
+PUBLISHED = """
+    bad-setting setting-missing settings-conflict unknown-name unknown-key unsupported over-limit over-memory
+    wrong-type wrong-shape bad-value overflow no-rows too-few one-class column-missing named-twice
+    columns-differ user-code not-fitted not-found nothing-yet exists wrong-kind newer-format unreadable
+    unwritable disk-full damaged unfinished changed-meanwhile written-by-another other-run not-local
+    places-overlap unsafe package-missing no-answer not-secure refused no-workers connection-lost task-lost
+    engine-closed no-convergence
+"""
+"""Codes that programs may have been written for: to this list is added, from it nothing is taken."""
+
+
+def test_codes__that_were_published_are_still_there() -> None:
+    assert set(PUBLISHED.split()) <= set(get_args(Code))
+    assert len(get_args(Code)) == len(set(get_args(Code)))
+
+
+@cache
+def package() -> dict[Path, tuple[ast.AST, ...]]:
+    """All that there is in each module, found once: to walk through every one takes its time."""
+    files = sorted(Path(protodask.__file__).parent.rglob("*.py"))
+    return {file: tuple(ast.walk(ast.parse(file.read_text(encoding="utf-8")))) for file in files}
+
+
+def named(node: ast.AST | None) -> str:
+    """The last part of a name with dots, nothing of anything else."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+@cache
+def error_names() -> frozenset[str]:
+    """The package's own errors, and what is derived from them anywhere in it."""
+    classes = [node for nodes in package().values() for node in nodes if isinstance(node, ast.ClassDef)]
+    found = {ProtodaskError.__name__}
+    while more := {node.name for node in classes if found & set(map(named, node.bases))} - found:
+        found |= more
+    return frozenset(found)
+
+
+def is_code(annotation: ast.AST | None) -> bool:
+    return annotation is not None and any(named(node) == "Code" for node in ast.walk(annotation))
+
+
+def names_of_codes(nodes: Iterable[ast.AST]) -> set[str]:
+    """What is annotated as a code: parameters, variables and fields."""
+    found = set()
+    for node in nodes:
+        match node:
+            case ast.arg(arg=name, annotation=annotation) if is_code(annotation):
+                found.add(name)
+            case ast.AnnAssign(target=target, annotation=annotation) if is_code(annotation):
+                found.add(named(target))
+    return found
+
+
+def is_known_code(argument: ast.expr, names: set[str]) -> bool:
+    """Whether an expression is a code for certain; that a name annotated as one holds one is what mypy checks."""
+    match argument:
+        case ast.Constant(value=value):
+            return value in get_args(Code)
+        case ast.IfExp(body=body, orelse=orelse):
+            return is_known_code(body, names) and is_known_code(orelse, names)
+        case ast.Attribute(attr="code"):
+            return True
+        case ast.Name(id=name):
+            return name in names
+    return False
+
+
+def calls(nodes: Iterable[ast.AST], called: frozenset[str]) -> Iterator[ast.Call]:
+    return (node for node in nodes if isinstance(node, ast.Call) and named(node.func) in called)
+
+
+def test_errors__are_all_raised_with_a_code() -> None:
+    wrong, count = [], 0
+    for file, nodes in package().items():
+        names = names_of_codes(nodes)
+        for call in calls(nodes, error_names()):
+            count += 1
+            if not call.args or not is_known_code(call.args[0], names):
+                wrong.append(f"{file}:{call.lineno}: {ast.unparse(call)[:80]}")
+    assert not wrong
+    assert count > 500, "the errors were not found"
+
+
+def test_codes__are_all_in_use() -> None:
+    used: set[object] = set()
+
+    def take(*nodes: ast.AST | None) -> None:
+        within = (part for node in nodes if node is not None for part in ast.walk(node))
+        used.update(part.value for part in within if isinstance(part, ast.Constant))
+
+    scopes = (ast.FunctionDef, ast.ClassDef)
+    # What hands a code on: functions that take one, and records that have one.
+    hands_on = frozenset(
+        node.name
+        for nodes in package().values()
+        if names_of_codes(nodes)
+        for node in nodes
+        if isinstance(node, scopes) and names_of_codes(ast.walk(node)) and not node.name.startswith("__")
+    )
+    for nodes in package().values():
+        names = names_of_codes(nodes)
+        for call in calls(nodes, error_names()):
+            take(*call.args[:1])
+        for call in calls(nodes, hands_on - error_names()):
+            take(*call.args, *(keyword.value for keyword in call.keywords))
+        for node in nodes:
+            match node:
+                case ast.AnnAssign(annotation=annotation, value=value) if is_code(annotation):
+                    take(value)
+                case ast.Assign(targets=[target], value=value) if named(target) in names:
+                    take(value)
+                case ast.arguments(args=args, defaults=defaults, kwonlyargs=only, kw_defaults=only_defaults):
+                    given = zip([*args[len(args) - len(defaults) :], *only], [*defaults, *only_defaults], strict=True)
+                    take(*(default for arg, default in given if is_code(arg.annotation)))
+    assert set(get_args(Code)) - used == set()

@@ -176,7 +176,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.run_dir is not None and self.solver == "conic":
             raise InputError(
-                "todo", "A run directory was given with the conic solver.", "Choose the bundle, or leave it out."
+                "settings-conflict",
+                "A run directory was given with the conic solver.",
+                "Choose the bundle, or leave it out.",
             )
         return RobustConfig(self.formulation, self.eps, self.C, self.gap, self.max_passes)
 
@@ -248,7 +250,9 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit_dataset(self, data: Dataset, config: RobustConfig, engine: Engine, named: bool) -> None:
         if self.solver == "conic":
-            raise InputError("todo", "The conic solver takes rows in memory.", "Choose the bundle, or give arrays.")
+            raise InputError(
+                "settings-conflict", "The conic solver takes rows in memory.", "Choose the bundle, or give arrays."
+            )
         model = fit_robust(data, config, self.run_dir, engine, self.on_pass).model
         self._take(model, np.asarray(data.classes), model.features if named else None)
 
@@ -320,7 +324,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = getattr(self, "feature_names_in_", None)
         if known is not None and features != tuple(known):
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"The rows have the features {some(features)}; the classifier was trained on {some(tuple(known))}.",
                 "Give the features it was trained on, in the same order.",
             )

@@ -36,7 +36,7 @@ def column_names(rows: Any) -> tuple[str, ...] | None:
 def _table_values(table: Any) -> NDArray[Any]:
     wrong = [str(name) for name, kind in table.dtypes.items() if getattr(kind, "kind", "O") not in "fiub"]
     if wrong:
-        raise InputError("todo", f"The columns {some(wrong)} are not numbers.", "Encode them, or leave them out.")
+        raise InputError("wrong-type", f"The columns {some(wrong)} are not numbers.", "Encode them, or leave them out.")
     values = np.asarray(table)
     # Truth values beside numbers, and numbers that may be missing, come as objects.
     return values if values.dtype.kind in "fiub" else table.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -49,7 +49,7 @@ def names_of(rows: Any, model: RobustModel) -> tuple[str, ...]:
         return names
     if len(rows.shape) != 2 or rows.shape[1] != model.n_features:
         raise InputError(
-            "wrong-shape",
+            "columns-differ",
             f"The rows are of shape {rows.shape}; the classifier was trained on {model.n_features} features.",
             "Give the features it was trained on.",
         )
@@ -112,7 +112,7 @@ def checked_labels(y: Any, n_rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]
         labels, codes = np.unique(given, return_inverse=True)
     except (TypeError, ValueError) as error:  # of types that do not go together, missing, or no classes
         raise InputError(
-            "todo",
+            "bad-value",
             f"The labels are not those of classes ({str(error).rstrip('.')}).",
             "Name all classes by text, or all by whole numbers.",
         ) from None
@@ -134,7 +134,7 @@ def check_alone(y: Any, sample_weight: Any) -> None:
 def labels_given(y: Any, n_rows: int) -> NDArray[Any]:
     """A label for each sample (N,)."""
     if y is None:
-        raise InputError("todo", "There are no labels.", "Give the class of each sample.")
+        raise InputError("setting-missing", "There are no labels.", "Give the class of each sample.")
     given = np.asarray(y)
     if given.shape != (n_rows,):
         raise InputError(
@@ -151,7 +151,7 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> Floats:
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            "bad-value", "The weights are no numbers.", "Give a number of 0 or more for each sample."
+            "wrong-type", "The weights are no numbers.", "Give a number of 0 or more for each sample."
         ) from None
     if weights.shape != (n_rows,):
         raise InputError(

@@ -55,7 +55,7 @@ class RobustConfig:
         total = self.C * weight
         if weight > 0 and not LEAST_TOTAL <= total <= MOST_TOTAL:
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"C times the weight of all samples is {total:.3g}.",
                 f"Scale C or the weights: between {LEAST_TOTAL:g} and {MOST_TOTAL:g} it can be computed with.",
             )

@@ -91,7 +91,7 @@ def solve_conic(
     entries = entries_of(kept)
     if entries > most_entries:
         raise InputError(
-            "todo",
+            "over-limit",
             f"The cone program of {len(kept_sign):,} samples would have {entries:,} numbers in its matrix, more than"
             f" {most_entries:,}.",
             "Use the bundle solver, which takes any number of samples.",
@@ -102,7 +102,7 @@ def solve_conic(
     found = _attempts(_moved(kept, centre, 1.0), kept_sign, kept_costs, gap)
     if not found.gap <= gap * found.objective:
         raise InputError(
-            "bad-setting",
+            "no-convergence",
             f"The cone solver came no closer than a relative gap of {found.relative_gap:.1e} in {found.attempts}"
             f" attempts, the last of which it called {found.status}; {gap:.1e} was asked for.",
             "Bring the features to scales near 1, ask for a wider gap, or use the bundle solver.",
@@ -115,11 +115,15 @@ def solve_conic(
 def _check(sign: Floats, costs: Floats) -> None:
     wrong = np.flatnonzero(np.abs(sign) != 1)
     if len(wrong):
-        raise InputError("todo", f"The label of sample {wrong[0]} is {sign[wrong[0]]}.", "Give labels of -1 and 1.")
+        raise InputError(
+            "bad-value", f"The label of sample {wrong[0]} is {sign[wrong[0]]}.", "Give labels of -1 and 1."
+        )
     wrong = np.flatnonzero(~((costs >= 0) & np.isfinite(costs)))
     if len(wrong):
         raise InputError(
-            "todo", f"The cost of sample {wrong[0]} is {costs[wrong[0]]}.", "Give costs that are 0 or more, and finite."
+            "bad-value",
+            f"The cost of sample {wrong[0]} is {costs[wrong[0]]}.",
+            "Give costs that are 0 or more, and finite.",
         )
 
 

@@ -69,7 +69,7 @@ def certifying(formulation: str) -> Formulation:
     name = named(formulation)
     if name in WITHOUT_SPREAD:
         raise InputError(
-            "todo",
+            "unsupported",
             f"{name} knows nothing of the spread of features, so that it certifies nothing.",
             f"Choose another formulation, such as {DEFAULT_CERTIFYING}.",
         )
@@ -171,7 +171,7 @@ def _with_exact_means(rows: UncertainRows, name: Formulation) -> UncertainRows:
     if inexact.any():
         row, feature = (int(place) for place in np.argwhere(inexact)[0])
         raise InputError(
-            "todo",
+            "unsupported",
             f"{name} asks for exact means, but in {rows.name(row, feature)} the mean is only known to lie between "
             f"{rows.mean_low[row, feature]:g} and {rows.mean_high[row, feature]:g}.",
             f"Choose {name.replace('SM', 'SBM')}, which takes bounds; or say the means by columns such as x.mean, in "

@@ -99,7 +99,7 @@ def _stored_place(where: str, wanted: dict[str, Any]) -> _Stored | None:
     differing = [name for name, value in wanted.items() if fields.record.get(name) != value]
     if differing:
         raise InputError(
-            "todo",
+            "other-run",
             f"The terms at {mask(where)} are of another fit: they differ in {', '.join(differing)}.",
             "Choose another place for the terms, or remove these.",
         )
@@ -115,7 +115,7 @@ def _require_space(where: str, size: int) -> None:
     free = shutil.disk_usage(above).free
     if size > free:
         raise StorageError(
-            "todo",
+            "disk-full",
             f"The terms of the fit take {size / 1e9:.3g} GB, and {above} has {free / 1e9:.3g} GB left.",
             "Free some space, or have them elsewhere: name a place for them or a run directory on another disk.",
         )

@@ -90,13 +90,13 @@ class RobustModel:
         """`w.m - b` at the middles of the bounds of the means, (N, P)."""
         if not isinstance(rows, UncertainRows):
             raise InputError(
-                "bad-setting",
+                "wrong-type",
                 f"The rows are {type(rows).__name__}.",
                 "Give UncertainRows; a RobustClassifier takes tables and arrays, too.",
             )
         if rows.n_features != self.n_features:
             raise InputError(
-                "todo",
+                "columns-differ",
                 f"The rows have {rows.n_features} features; the model was trained on {self.n_features}.",
                 "Give the features it was trained on.",
             )

@@ -52,11 +52,11 @@ def from_replicates(
         names, codes, counts = np.unique(ids, return_inverse=True, return_counts=True)
     except TypeError:
         raise InputError(
-            "todo", "The samples cannot be sorted.", "Name all of them by text, or all by numbers."
+            "wrong-type", "The samples cannot be sorted.", "Name all of them by text, or all by numbers."
         ) from None
     if counts.min() < 2:
         raise InputError(
-            "todo",
+            "too-few",
             f"There is only one measurement of sample {some(list(names[counts < 2]))}.",
             "Leave out samples that were measured once, or give their bounds by `UncertainRows`.",
         )
@@ -93,7 +93,7 @@ def _given_ends(name: str, ends: ArrayLike, seen: Floats, samples: NDArray[Any])
     if beyond.any():
         row, feature = (int(place) for place in np.argwhere(beyond)[0])
         raise InputError(
-            "todo",
+            "bad-value",
             f"Of sample {samples[row]}, feature {feature} was measured as {seen[row, feature]:g}, beyond {name}, which "
             f"is {known[row, feature]:g}.",
             "Mend the end of the support, or leave out the measurement.",

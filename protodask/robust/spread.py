@@ -81,7 +81,7 @@ def nu(mean_low: ArrayLike, mean_high: ArrayLike, sigma: ArrayLike, tolerance: f
     if not legal.all():
         place = tuple(int(number) for number in np.argwhere(~legal)[0])
         raise InputError(
-            "todo",
+            "bad-value",
             f"At {place} the bounds of the mean are {low[place]:g} and {high[place]:g}, and sigma is "
             f"{largest[place]:g}.",
             "Give numbers with -sigma <= mean_low <= mean_high <= sigma <= 1.",

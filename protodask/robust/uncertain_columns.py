@@ -80,7 +80,7 @@ def uncertain_columns(names: Sequence[str], exactly: Collection[str] = ()) -> Un
             feature, part = name, ""
         parts = places.setdefault(feature, {})
         if part in parts:
-            raise InputError("todo", f"There are two columns {name}.", "Rename or leave out one of them.")
+            raise InputError("named-twice", f"There are two columns {name}.", "Rename or leave out one of them.")
         parts[part] = place
     for feature, parts in places.items():
         _check(feature, parts)
@@ -121,7 +121,7 @@ def _check(feature: str, parts: dict[str, int]) -> None:
     seen = ", ".join(f"{feature}.{part}" if part else feature for part in parts)
     if "" in has:
         raise InputError(
-            "todo",
+            "named-twice",
             f"Feature {feature} is given both by itself and by its bounds: {seen}.",
             f"Leave out the column {feature}, or call it {feature}.mean.",
         )
@@ -133,13 +133,13 @@ def _check(feature: str, parts: dict[str, int]) -> None:
     missing = [f"{feature}.{part}" for part in PARTS if part in wanted - has]
     if missing:
         raise InputError(
-            "todo",
+            "column-missing",
             f"Of feature {feature} there are the columns {seen}, but not {', '.join(missing)}.",
             "Add what is missing, or rename the columns if they are features of their own.",
         )
     if "mean" in has and "mean_low" in has:
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"Of feature {feature} there are a mean and bounds of the mean: {seen}.",
             "Leave out the one or the other.",
         )
@@ -165,7 +165,9 @@ def columns_of(rows: UncertainRows, features: Sequence[str]) -> dict[str, NDArra
     """
     if len(features) != rows.n_features:
         raise InputError(
-            "todo", f"There are {len(features)} names for {rows.n_features} features.", "Give a name to each feature."
+            "wrong-shape",
+            f"There are {len(features)} names for {rows.n_features} features.",
+            "Give a name to each feature.",
         )
     found: dict[str, NDArray[np.float64]] = {}
     for place, name in enumerate(features):
@@ -187,7 +189,7 @@ def columns_of(rows: UncertainRows, features: Sequence[str]) -> dict[str, NDArra
                 found[f"{name}.origin"] = origin
     if uncertain_columns(list(found)).features != tuple(features):
         raise InputError(
-            "todo",
+            "bad-setting",
             f"Features are called {some(list(features))}, and columns of these names say something else.",
             "Give names that differ, and that do not end in .low, .high, .mean or the like.",
         )

@@ -80,7 +80,7 @@ class UncertainRows:
         if origin is not None:
             if second_moment is None:
                 raise InputError(
-                    "todo", "There is an origin without a second moment.", "Give the second moment about it."
+                    "setting-missing", "There is an origin without a second moment.", "Give the second moment about it."
                 )
             arrays["origin"] = _origin(origin, shape)
         if rounding is None:
@@ -90,7 +90,7 @@ class UncertainRows:
         self._set(first_row=int(first_row), feature_names=names, rounding=float(rounding))
         if self.feature_names is not None and shape[1] != len(self.feature_names):
             raise InputError(
-                "todo",
+                "wrong-shape",
                 f"There are {len(self.feature_names)} feature names for {shape[1]} features.",
                 "Give a name to each.",
             )
@@ -148,7 +148,9 @@ class UncertainRows:
         wanted: NDArray[Any] = np.zeros(()) if isinstance(rows, tuple) else np.asarray(rows)
         if wanted.ndim != 1 or wanted.dtype.kind not in "iub":
             raise InputError(
-                "todo", f"{key!r} is no choice of samples.", "Give a slice, or numbers or truth values of samples."
+                "wrong-type",
+                f"{key!r} is no choice of samples.",
+                "Give a slice, or numbers or truth values of samples.",
             )
         return self.take(wanted)
 
@@ -267,7 +269,7 @@ class UncertainRows:
             row, feature = (int(place) for place in np.argwhere(wrong)[0])
             more = int(wrong.sum()) - 1
             besides = f", and in {more:,} more places" if more else ""
-            raise InputError("todo", f"In {self.name(row, feature)}, {what}{besides}.", remedy)
+            raise InputError("bad-value", f"In {self.name(row, feature)}, {what}{besides}.", remedy)
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -288,7 +290,9 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise InputError("todo", f"The rows of {name} differ in length.", "Give a number for each feature.") from None
+        raise InputError(
+            "wrong-shape", f"The rows of {name} differ in length.", "Give a number for each feature."
+        ) from None
     if array.dtype.kind not in "fiub":
         raise InputError("wrong-type", f"{name} is of type {array.dtype}.", "Give numbers.")
     if array.ndim != 2:

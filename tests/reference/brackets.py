@@ -89,18 +89,22 @@ def is_possible(sample: Sample, point: Row, slack: float = 1e-9) -> bool:
 def corners(sample: Sample, angles: int = 400) -> Floats:
     """Points of the set of a sample of one or two features among which the extreme ones are, to a fine grid.
 
-    From each corner of the means the deviations of length 1 in that direction, cut at the support.
+    From each corner of the means the deviations of length 1 in that direction, cut at the support; also those that
+    just reach it, where the set has a corner that a grid would miss by its step.
     """
     low, high, spread = (np.asarray(row) for row in (sample.mean_low, sample.mean_high, sample.spread))
-    angle = np.linspace(0, np.pi / 2, angles)
-    steps = np.ones((1, 1)) if len(low) == 1 else np.stack([np.cos(angle), np.sin(angle)], axis=1)
     found = []
     for signs in np.ndindex(*(2,) * len(low)):
         direction = 2 * np.array(signs) - 1
-        points = np.where(direction > 0, high, low) + direction * spread * steps
+        start, room = np.where(direction > 0, high, low), np.full(len(low), np.inf)
         if sample.lower is not None and sample.upper is not None:
-            points = np.clip(points, sample.lower, sample.upper)
-        found.append(points)
+            room = np.where(direction > 0, sample.upper - start, start - sample.lower)
+        steps = np.ones((1, 1))
+        if len(low) == 2:
+            across, along = np.where(spread > room, room / np.where(spread > 0, spread, 1.0), 1.0)
+            angle = np.append(np.linspace(0, np.pi / 2, angles), [np.arccos(across), np.arcsin(along)])
+            steps = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        found.append(start + direction * np.minimum(spread * steps, room))
     return np.concatenate(found)
 
 

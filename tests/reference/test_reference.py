@@ -1,7 +1,10 @@
 """The oracle itself, against hand-computed cases, finite differences, and what the model must satisfy."""
 
+import ast
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -364,3 +367,19 @@ def test_moments__of_weighted_rows_are_those_of_repeated_rows() -> None:
 def test_projected__is_zero_exactly_where_the_conditions_of_a_minimum_hold() -> None:
     theta, gradient = np.array([0.0, 0.0, 2.0, 2.0, 2.0]), np.array([5.0, -5.0, 0.0, 7.0, -3.0])
     np.testing.assert_array_equal(projected(theta, gradient), [0.0, 5.0, 0.0, -2.0, 3.0])
+
+
+def imported(source: str) -> Iterator[str]:
+    """The packages that a module imports, at its top or anywhere else."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name.partition(".")[0] for name in names)
+            case ast.ImportFrom(module=str() as module):
+                yield module.partition(".")[0]
+
+
+@pytest.mark.parametrize("file", sorted(Path(__file__).parent.glob("*.py")), ids=lambda file: file.name)
+def test_oracles__are_independent_of_the_package(file: Path) -> None:
+    # Nor may they come to it by way of what serves the tests.
+    assert not {"protodask", "support"} & set(imported(file.read_text(encoding="utf-8")))

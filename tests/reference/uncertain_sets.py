@@ -8,20 +8,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.robust.terms import Terms
+from reference.brackets import Sample
 
 Floats = NDArray[np.float64]
 
 
-def largest(terms: Terms, row: int, v: Floats) -> float:
+def largest(sample: Sample, v: Floats) -> float:
     """`max v.x` over the set of a sample: `B(w)` for `v = -y w`."""
     total, weighted = 0.0, []
-    for j in range(len(v)):
-        low, high, r = (float(values[row, j]) for values in (terms.mean_low, terms.mean_high, terms.spread))
+    for j, (low, high, r) in enumerate(zip(sample.mean_low, sample.mean_high, sample.spread, strict=True)):
         total += max(low * v[j], high * v[j])
         room = np.inf
-        if terms.lower is not None and terms.upper is not None:
-            room = float(terms.upper[row, j]) - high if v[j] > 0 else low - float(terms.lower[row, j])
+        if sample.lower is not None and sample.upper is not None:
+            room = sample.upper[j] - high if v[j] > 0 else low - sample.lower[j]
         weighted.append((r * abs(v[j]), room / r if r > 0 else 0.0))
     # The most of sum g x with |x| <= 1 and 0 <= x <= limit: x = min(limit, g / multiplier), by bisection.
     if np.hypot.reduce([limit for gain, limit in weighted if gain > 0], initial=0.0) <= 1:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import brackets as reference
-from reference.robust_terms import Drawn, draw, sample_of
+from support.robust_terms import Drawn, draw, sample_of
 
 from protodask.robust import brackets
 from protodask.robust.brackets import bracket, clipped_to_ball, extreme_points, extremes, rows_of_terms, upper_bounds

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reference.robust_bundle import drawn_problem, samples_of
+from support.robust_problems import drawn_problem, samples_of
 
 from protodask.engine import Engine
 from protodask.engine.groups import Pass
@@ -15,6 +17,9 @@ from protodask.prototypes.runs import RunDirectory
 from protodask.robust.bundle import BundleSolution, solve_bundle
 from protodask.robust.bundle import Pass as BundlePass
 from protodask.robust.bundle_run import recorded_passes
+
+SOURCE = drawn_problem(1, 300, 4, intersected=True).source(32)
+GAP = 1e-5
 
 
 class StoppedError(Exception):
@@ -36,42 +41,55 @@ def run(folder: Path, stop_after: int | None = None) -> tuple[BundleSolution, in
             raise StoppedError
 
     directory = RunDirectory.open(folder, {"problem": 1})
-    source = drawn_problem(1, 800, 7, intersected=True).source(64)
     found = solve_bundle(
-        source, samples_of, CountingEngine(), gap=1e-5, recorded=recorded_passes(directory), on_pass=stop
+        SOURCE, samples_of, CountingEngine(), gap=GAP, recorded=recorded_passes(directory), on_pass=stop
     )
     return found, computed
 
 
+@dataclass(frozen=True)
+class Recorded:
+    folder: Path
+    found: BundleSolution
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A run from its beginning to its end; the tests work on copies of its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    found, computed = run(folder)
+    assert computed == found.passes
+    return Recorded(folder, found)
+
+
 @pytest.mark.parametrize("stop_after", [1, 3])
-def test_interrupted_run__goes_on_with_the_same_bits(tmp_path: Path, stop_after: int) -> None:
-    whole, all_passes = run(tmp_path / "whole")
-    assert all_passes == whole.passes > stop_after
+def test_interrupted_run__goes_on_with_the_same_bits(whole: Recorded, tmp_path: Path, stop_after: int) -> None:
+    assert whole.found.passes > stop_after
     with pytest.raises(StoppedError):
-        run(tmp_path / "part", stop_after)
-    resumed, computed = run(tmp_path / "part")
-    assert computed == all_passes - stop_after
-    np.testing.assert_array_equal(resumed.weights, whole.weights)
-    assert resumed.history == whole.history
+        run(tmp_path, stop_after)
+    resumed, computed = run(tmp_path)
+    assert computed == whole.found.passes - stop_after
+    np.testing.assert_array_equal(resumed.weights, whole.found.weights)
+    assert resumed.history == whole.found.history
 
 
-def test_run_without_record__has_the_same_bits(tmp_path: Path) -> None:
-    recorded, _ = run(tmp_path)
-    source = drawn_problem(1, 800, 7, intersected=True).source(64)
-    plain = solve_bundle(source, samples_of, Engine(), gap=1e-5)
-    np.testing.assert_array_equal(plain.weights, recorded.weights)
-    assert plain.history == recorded.history
+def test_run_without_record__has_the_same_bits(whole: Recorded) -> None:
+    plain = solve_bundle(SOURCE, samples_of, Engine(), gap=GAP)
+    np.testing.assert_array_equal(plain.weights, whole.found.weights)
+    assert plain.history == whole.found.history
 
 
-def test_torn_log__is_computed_again_from_there(tmp_path: Path) -> None:
-    whole, _ = run(tmp_path)
+def test_torn_log__is_computed_again_from_there(whole: Recorded, tmp_path: Path) -> None:
+    shutil.copytree(whole.folder, tmp_path, dirs_exist_ok=True)
     log = tmp_path / "batch-1-bundle.log"
     log.write_bytes(log.read_bytes()[:-10])
     again, computed = run(tmp_path)
     assert computed == 1
-    assert again.history == whole.history
+    assert again.history == whole.found.history
 
 
-def test_finished_run__computes_nothing(tmp_path: Path) -> None:
-    run(tmp_path)
-    assert run(tmp_path)[1] == 0
+def test_finished_run__computes_nothing(whole: Recorded, tmp_path: Path) -> None:
+    shutil.copytree(whole.folder, tmp_path, dirs_exist_ok=True)
+    again, computed = run(tmp_path)
+    assert computed == 0
+    assert again.history == whole.found.history

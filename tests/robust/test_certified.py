@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from reference.robust_terms import draw
+from support.robust_terms import draw
 
 from protodask.robust.brackets import bracket
 from protodask.robust.certified import certify, eps_of_kappa, largest_kappa, sides

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
 
-from protodask.errors import InputError
 from protodask.robust.config import MOST_COST, RobustConfig
+from protodask.robust.formulations import FORMULATIONS
 
 
 def test_robust_config__holds_plain_values() -> None:
@@ -25,26 +26,31 @@ def test_problem__leaves_out_when_to_stop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "remedy"),
+    ("settings", "limits"),
     [
-        ({"formulation": "SV"}, "Choose one of SVM"),
-        ({"eps": 0}, "above 0 and below 1"),
-        ({"eps": 1}, "above 0 and below 1"),
-        ({"eps": float("nan")}, "above 0 and below 1"),
-        ({"eps": 10**400}, "above 0 and below 1"),
-        ({"eps": "0.1"}, "Give a number"),
-        ({"C": True}, "Give a number"),
-        ({"C": 0.0}, "above 0"),
-        ({"C": float("nan")}, "above 0"),
-        ({"C": 2 * MOST_COST}, "at most"),
-        ({"gap": 10**400}, "at most"),
-        ({"gap": None}, "Give a number"),
-        ({"max_passes": 0}, "at least 1"),
-        ({"max_passes": 1.5}, "whole number"),
-        ({"max_passes": True}, "whole number"),
-        ({"weighted": 1}, "True or False"),
+        ({"eps": 0}, (0, 1)),
+        ({"eps": 1}, (0, 1)),
+        ({"eps": float("nan")}, (0, 1)),
+        ({"eps": 10**400}, (0, 1)),
+        ({"eps": "0.1"}, ()),
+        ({"C": True}, ()),
+        ({"C": 0.0}, (0, f"{MOST_COST:.0e}")),
+        ({"C": float("nan")}, (0, f"{MOST_COST:.0e}")),
+        ({"C": 2 * MOST_COST}, (0, f"{MOST_COST:.0e}")),
+        ({"gap": 10**400}, (0, f"{MOST_COST:.0e}")),
+        ({"gap": None}, ()),
+        ({"max_passes": 0}, (1,)),
+        ({"max_passes": 1.5}, (1,)),
+        ({"max_passes": True}, (1,)),
+        ({"weighted": 1}, ("True", "False")),
     ],
 )
-def test_robust_config__refuses_what_makes_no_sense(settings: dict[str, Any], remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_robust_config__refuses_what_makes_no_sense(settings: dict[str, Any], limits: tuple[object, ...]) -> None:
+    ((name, value),) = settings.items()
+    with refused("bad-setting", f"{name} is {value!r}", *limits):
         RobustConfig(**settings)
+
+
+def test_robust_config__of_an_unknown_formulation_names_those_there_are() -> None:
+    with refused("unknown-name", "SV", *FORMULATIONS):
+        RobustConfig("SV")

@@ -4,14 +4,15 @@ from typing import Any
 import clarabel
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import brackets as reference
-from reference.robust_terms import draw, sample_of
 from sklearn.svm import SVC
+from support.errors import refused
+from support.robust_terms import draw, sample_of
 
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.robust import cone_program, conic
 from protodask.robust.brackets import bracket
 from protodask.robust.conic import solve_conic
@@ -59,7 +60,7 @@ def with_both_labels(y: np.ndarray) -> np.ndarray:
     return np.concatenate([[-1, 1], y[2:]])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(SEEDS, st.integers(2, 8), st.floats(-2, 2), st.booleans())
 def test_solve_conic__of_one_feature_is_the_least_found_by_search(
     seed: int, samples: int, power: float, intersected: bool
@@ -71,7 +72,9 @@ def test_solve_conic__of_one_feature_is_the_least_found_by_search(
     assert_allclose(solution.objective, least_objective(drawn.terms, y, costs), rtol=3e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)
+@example(2, 2, 0.0, True)  # where the ends of the support cut the ball the reference once fell short by its step
+@example(5, 5, 1.0, True)
 @given(SEEDS, st.integers(2, 6), st.floats(-2, 1.5), st.booleans())
 def test_solve_conic__of_two_features_is_the_least_found_by_search(
     seed: int, samples: int, power: float, intersected: bool
@@ -85,7 +88,7 @@ def test_solve_conic__of_two_features_is_the_least_found_by_search(
     assert solution.dual_objective <= expected * (1 + 1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, st.integers(2, 30), st.integers(1, 50), st.floats(-2, 2), st.booleans())
 def test_solve_conic__reports_what_its_plane_costs_and_a_bound(
     seed: int, samples: int, features: int, power: float, intersected: bool
@@ -213,7 +216,7 @@ def test_solve_conic__more_information_never_costs_more() -> None:
 def test_solve_conic__refuses_what_is_too_large() -> None:
     drawn = draw(1, 20, 4, intersected=False)
     assert cone_program.entries_of(drawn.terms) > 100
-    with pytest.raises(InputError, match="Use the bundle solver"):
+    with refused("over-limit", "20 samples", cone_program.entries_of(drawn.terms), 100, "bundle"):
         solve_conic(drawn.terms, with_both_labels(drawn.y), 1.0, most_entries=100)
 
 
@@ -233,18 +236,20 @@ def test_entries_of__bounds_the_matrix_that_is_solved(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("y", "cost", "seen", "remedy"),
+    ("y", "cost", "code", "facts"),
     [
-        ([0, 1, 1], 1.0, "label of sample 0 is 0", "labels of -1 and 1"),
-        ([-1, 1, 1], [1.0, -2.0, 1.0], "cost of sample 1 is -2", "0 or more"),
-        ([-1, 1, 1], np.nan, "cost of sample 0 is nan", "finite"),
-        ([-1, 1, 1], [1.0, np.inf, 1.0], "cost of sample 1 is inf", "finite"),
-        ([-1, 1], 1.0, r"3 samples, but labels of shape \(2,\)", "one label a sample"),
-        ([-1, 1, 1], [1.0, 2.0], r"costs of shape \(2,\)", "one cost for all"),
+        ([0, 1, 1], 1.0, "bad-value", ("label", "sample 0", 0.0)),
+        ([-1, 1, 1], [1.0, -2.0, 1.0], "bad-value", ("cost", "sample 1", -2.0)),
+        ([-1, 1, 1], np.nan, "bad-value", ("cost", "sample 0", "nan")),
+        ([-1, 1, 1], [1.0, np.inf, 1.0], "bad-value", ("cost", "sample 1", "inf")),
+        ([-1, 1], 1.0, "wrong-shape", ("3 samples", "labels of shape (2,)")),
+        ([-1, 1, 1], [1.0, 2.0], "wrong-shape", ("3 samples", "costs of shape (2,)")),
     ],
 )
-def test_solve_conic__refuses_labels_and_costs_it_cannot_use(y: list[int], cost: Any, seen: str, remedy: str) -> None:
-    with pytest.raises(InputError, match=f"{seen}.*{remedy}"):
+def test_solve_conic__refuses_labels_and_costs_it_cannot_use(
+    y: list[int], cost: Any, code: Code, facts: tuple[object, ...]
+) -> None:
+    with refused(code, *facts):
         solve_conic(draw(1, 3, 2, intersected=False).terms, np.array(y), cost)
 
 
@@ -257,7 +262,7 @@ def test_solve_conic__that_no_attempt_solves_says_so(monkeypatch: pytest.MonkeyP
         asked.append(setup)
 
     monkeypatch.setattr(conic, "solve_program", nothing)
-    with pytest.raises(InputError, match=r"relative gap of 1.0e\+00 in \d+ attempts.*called failed.*bundle solver"):
+    with refused("no-convergence", "1.0e+00", "1.0e-06", "failed", "bundle"):
         solve_conic(drawn.terms, y, 1.0)
     assert set(asked) == set(cone_program.SETUPS)
 
@@ -281,7 +286,7 @@ def test_solve_conic__does_not_believe_the_solver(monkeypatch: pytest.MonkeyPatc
     y = with_both_labels(drawn.y)
     lie = cone_program.Answer(np.ones(4), 0.0, np.zeros(20), np.full(20, 1e3), np.zeros((20, 4)), "Solved", 9)
     monkeypatch.setattr(conic, "solve_program", lambda *_: lie)
-    with pytest.raises(InputError, match="called Solved"):
+    with refused("no-convergence", "Solved", "1.0e-06"):
         solve_conic(drawn.terms, y, 1.0)
 
 
@@ -302,5 +307,5 @@ def test_solve_program__that_panics_has_no_answer(monkeypatch: pytest.MonkeyPatc
 def test_solve_conic__without_clarabel_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "clarabel", None)
     drawn = draw(1, 6, 2, intersected=False)
-    with pytest.raises(InputError, match=r"protodask\[robust\]"):
+    with refused("package-missing", "Clarabel", "protodask[robust]"):
         solve_conic(drawn.terms, with_both_labels(drawn.y), 1.0)

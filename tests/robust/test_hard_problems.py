@@ -7,10 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reference.robust_bundle import Floats, Problem, drawn_problem, samples_of
+from support.robust_problems import Floats, Problem, drawn_problem, samples_of
 
 from protodask.engine import Engine
-from protodask.errors import InputError
 from protodask.robust.bundle import solve_bundle
 from protodask.robust.conic import solve_conic
 from protodask.robust.terms import Terms
@@ -89,15 +88,12 @@ def test_hard_problem__converges_and_its_bounds_are_true(name: str, intersected:
     best = plane_of(problem.terms, problem.y, problem.cost, found.weights, found.intercept)
     assert best.objective <= found.objective * (1 + 1e-8)
     assert found.dual_objective <= best.objective * (1 + 1e-12)
-    try:
-        exact = solve_conic(problem.terms, problem.y, problem.cost)
-    except InputError:
-        # The one whose scales are beyond the cone solver.
-        assert name == "features from 1e-6 to 1e6"
-    else:
-        assert found.objective == pytest.approx(exact.objective, rel=2e-5)
-        assert found.dual_objective <= exact.objective * (1 + 1e-12)
-        assert exact.dual_objective <= found.objective * (1 + 1e-12)
+    if name == "features from 1e-6 to 1e6":
+        return  # scales that are beyond the cone solver, which takes long to find that out
+    exact = solve_conic(problem.terms, problem.y, problem.cost)
+    assert found.objective == pytest.approx(exact.objective, rel=2e-5)
+    assert found.dual_objective <= exact.objective * (1 + 1e-12)
+    assert exact.dual_objective <= found.objective * (1 + 1e-12)
 
 
 def test_costs_beyond_all_digits__are_said_to_be() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Floats, drawn_problem, naive_objective, samples_of
 from scipy.optimize import minimize
+from support.robust_problems import Floats, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
 from protodask.robust.master import Center, Hinges, Model, Multipliers, lower_bound, minimize_model
@@ -29,7 +29,7 @@ def drawn_model(seed: int, n_features: int = 3) -> Model:
     return minorants.model
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6))
 def test_model__is_nowhere_above_the_objective(seed: int) -> None:
     model, problem = drawn_model(seed), drawn_problem(seed, 25, 3)
@@ -40,7 +40,7 @@ def test_model__is_nowhere_above_the_objective(seed: int) -> None:
         assert model.at(weights, intercept) <= exact * (1 + 1e-12) + 1e-12
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6))
 def test_lower_bound__meets_the_model_at_its_lowest_plane(seed: int) -> None:
     model = drawn_model(seed)
@@ -52,7 +52,7 @@ def test_lower_bound__meets_the_model_at_its_lowest_plane(seed: int) -> None:
     assert (shares >= 0).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
     model = drawn_model(seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Problem, drawn_problem, naive_objective, samples_of
+from support.robust_problems import Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine
 from protodask.robust.master import Multipliers
@@ -36,7 +36,7 @@ def unused(minorants: Minorants) -> tuple[Floats, Multipliers]:
     return shares, Multipliers(shares, np.zeros(len(model.rests)), lines, np.zeros_like(model.cuts.round))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6))
 def test_model__is_exact_at_the_center_and_nowhere_above_the_objective(seed: int) -> None:
     problem, random = drawn_problem(seed, 40, 3), np.random.default_rng(seed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.robust_bundle import Floats, Problem, drawn_problem, naive_objective, samples_of
+from support.robust_problems import Floats, Problem, drawn_problem, naive_objective, samples_of
 
 from protodask.engine import Engine, thread_engine
 from protodask.robust.brackets import bracket, extremes
@@ -33,7 +33,7 @@ def ask(
     return engine.reduce(problem.source(block_rows), EVALUATE, samples_of, origin, question)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 6))
 def test_risk__is_that_of_the_formula(seed: int, n_rows: int, n_features: int) -> None:
     problem = drawn_problem(seed, n_rows, n_features)
@@ -42,7 +42,7 @@ def test_risk__is_that_of_the_formula(seed: int, n_rows: int, n_features: int) -
     assert answer.risk + weights @ weights / 2 == pytest.approx(naive_objective(problem, weights, 0.3), rel=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.booleans(), st.floats(-3, 3))
 def test_cuts__are_nowhere_above_the_risk(seed: int, intersected: bool, shift: float) -> None:
     problem = drawn_problem(seed, 30, 4, intersected=intersected)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.errors import refused
 
 from protodask import load_model
 from protodask.data.checksums import hash_json
@@ -64,10 +66,17 @@ def write_attributes(path: Path, attributes: dict[str, Any], seal: bool = True) 
     (path / "zarr.json").write_text(json.dumps(whole))
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("saved") / "m.zarr"
+    make_model().save(place)
+    return place
+
+
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    make_model().save(tmp_path / "m.zarr")
-    return tmp_path / "m.zarr"
+def saved(original: Path, tmp_path: Path) -> Path:
+    """A model that was saved, for the test alone."""
+    return Path(shutil.copytree(original, tmp_path / "m.zarr"))
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -98,13 +107,13 @@ def test_save__keeps_labels_columns_and_names_of_every_kind(tmp_path: Path) -> N
 
 def test_save__twice_needs_overwrite_and_takes_no_other_place(saved: Path, tmp_path: Path) -> None:
     other = make_model(2)
-    with pytest.raises(OutputExistsError, match="overwrite"):
+    with refused("exists", saved, "--overwrite", kind=OutputExistsError):
         other.save(saved)
     assert_same(load_robust_model(saved), make_model())
     other.save(saved, overwrite=True)
     assert_same(load_robust_model(saved), other)
     PrototypeSet(np.array([0.5, 0.5]), ("a", "b"), ("x",), (Column("x"),)).save(tmp_path / "other.zarr")
-    with pytest.raises(OutputExistsError, match="not a protodask robust model.*remove it yourself"):
+    with refused("wrong-kind", tmp_path / "other.zarr", "robust model", kind=OutputExistsError):
         other.save(tmp_path / "other.zarr", overwrite=True)
     assert load_model(tmp_path / "other.zarr").classes == ("a", "b")
 
@@ -116,21 +125,21 @@ def test_save__that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_load__of_the_other_kind_of_model_says_which_it_is(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"is a robust model.*`protodask robust predict`.*`load_robust_model`"):
+    with refused("wrong-kind", saved, "robust model", "robust predict", "load_robust_model", kind=FormatError):
         load_model(saved)
     PrototypeSet(np.array([0.5, 0.5]), ("a", "b"), ("x",), (Column("x"),)).save(tmp_path / "other.zarr")
-    with pytest.raises(FormatError, match=r"is a prototype set.*`protodask predict`.*`load_model`"):
+    with refused("wrong-kind", tmp_path / "other.zarr", "prototype set", "predict", "load_model", kind=FormatError):
         load_robust_model(tmp_path / "other.zarr")
-    with pytest.raises(StorageError, match="Check the path"):
+    with refused("not-found", tmp_path / "nothing.zarr", kind=StorageError):
         load_robust_model(tmp_path / "nothing.zarr")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(FormatError, match="Make one with `protodask robust fit`"):
+    with refused("wrong-kind", tmp_path / "folder", "protodask robust fit", kind=FormatError):
         load_robust_model(tmp_path / "folder")
 
 
 def test_load__of_a_newer_version_says_to_upgrade(saved: Path) -> None:
     write_attributes(saved, {**attributes_of(saved), "version": 2})
-    with pytest.raises(FormatError, match="Upgrade protodask"):
+    with refused("newer-format", saved, 2, 1, kind=FormatError):
         load_robust_model(saved)
 
 
@@ -155,10 +164,10 @@ def test_load__finds_chunks_that_are_changed_short_or_gone(saved: Path) -> None:
         content = file.read_bytes()
         for damaged in (b"", content[:-1], bytes([content[0] ^ 4]) + content[1:], content + b"0"):
             file.write_bytes(damaged)
-            with pytest.raises(FormatError, match="Fit the model again, or restore it from a copy"):
+            with refused("damaged", saved, kind=FormatError):
                 load_robust_model(saved)
         file.unlink()
-        with pytest.raises(FormatError, match="Fit the model again"):
+        with refused("damaged", saved, kind=FormatError):
             load_robust_model(saved)
         file.write_bytes(content)
     assert_same(load_robust_model(saved), make_model())
@@ -167,7 +176,7 @@ def test_load__finds_chunks_that_are_changed_short_or_gone(saved: Path) -> None:
 def test_load__finds_arrays_of_another_model(saved: Path, tmp_path: Path) -> None:
     make_model(seed=1).save(tmp_path / "other.zarr")
     (tmp_path / "other.zarr" / "intercept" / "c" / "0").replace(saved / "intercept" / "c" / "0")
-    with pytest.raises(FormatError, match="are not those that were saved"):
+    with refused("damaged", saved, "arrays", kind=FormatError):
         load_robust_model(saved)
 
 
@@ -178,7 +187,7 @@ def test_load__refuses_numbers_that_are_not_finite(tmp_path: Path, name: str) ->
     values.flat[0] = np.nan
     model: Any = replace(make_model(), **{name: values})
     model.save(tmp_path / "m.zarr")
-    with pytest.raises(FormatError, match="not finite.*Fit the model again"):
+    with refused("damaged", tmp_path / "m.zarr", "finite", kind=FormatError):
         load_robust_model(tmp_path / "m.zarr")
 
 
@@ -223,22 +232,31 @@ HOSTILE = [
 @pytest.mark.parametrize(("name", "value"), HOSTILE)
 def test_load__refuses_attributes_that_make_no_sense(saved: Path, name: str, value: Any) -> None:
     write_attributes(saved, {**attributes_of(saved), name: value})
-    with pytest.raises(FormatError) as error:
+    with refused("damaged", saved, kind=FormatError):
         load_robust_model(saved)
-    assert error.value.remedy
+
+
+def test_load__refuses_attributes_that_json_does_not_know(saved: Path) -> None:
+    # Python writes and reads them; other programs do not.
+    for value in (np.inf, -np.inf, np.nan):
+        write_attributes(saved, {**attributes_of(saved), "provenance": {"seconds": value}}, seal=False)
+        with refused("wrong-kind", saved, kind=FormatError):
+            load_robust_model(saved)
 
 
 def test_load__finds_attributes_changed_without_their_checksum(saved: Path) -> None:
     write_attributes(saved, {**attributes_of(saved), "target_name": "other"}, seal=False)
-    with pytest.raises(FormatError, match="checksum"):
+    with refused("damaged", saved, "checksum", kind=FormatError):
         load_robust_model(saved)
 
 
 JSON_VALUES = st.recursive(
-    st.one_of(
-        st.none(), st.booleans(), st.integers(-(10**20), 10**20), st.floats(allow_nan=False), st.text(max_size=5)
-    ),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
 

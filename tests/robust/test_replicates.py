@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 from scipy import stats
+from support.errors import refused
 
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.robust.formulations import FORMULATIONS, make_terms
 from protodask.robust.replicates import from_replicates
 
@@ -47,20 +48,20 @@ def test_from_replicates__known_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "remedy"),
+    ("ends", "code", "facts"),
     [
-        ({"lower": 0.15}, r"sample b, feature 0 was measured as 0.1, beyond lower, which is 0.15. Mend"),
-        ({"upper": [1.0, 4.5]}, r"sample a, feature 1 was measured as 5, beyond upper, which is 4.5. Mend"),
-        ({"upper": [1.0, 2.0, 3.0]}, "one for each feature"),
-        ({"lower": [[0.0, 0.0]]}, "one for each feature"),
-        ({"lower": "0"}, "one for each feature"),
-        ({"upper": np.inf}, "Replace it"),
-        ({"lower": np.nan}, "Replace it"),
+        ({"lower": 0.15}, "bad-value", ("sample b", "feature 0", 0.1, "lower", 0.15)),
+        ({"upper": [1.0, 4.5]}, "bad-value", ("sample a", "feature 1", 5, "upper", 4.5)),
+        ({"upper": [1.0, 2.0, 3.0]}, "wrong-shape", ("upper", "(3,)", 2)),
+        ({"lower": [[0.0, 0.0]]}, "wrong-shape", ("lower", "(1, 2)", 2)),
+        ({"lower": "0"}, "wrong-shape", ("lower", "<U1", 2)),
+        ({"upper": np.inf}, "bad-value", ("feature 0", "upper")),
+        ({"lower": np.nan}, "bad-value", ("feature 0", "lower")),
     ],
 )
-def test_from_replicates__bad_ends(ends: dict[str, ArrayLike], remedy: str) -> None:
+def test_from_replicates__bad_ends(ends: dict[str, ArrayLike], code: Code, facts: tuple[object, ...]) -> None:
     values = [[0.2, 5.0], [0.4, 5.0], [0.1, 3.0], [0.3, 4.0]]
-    with pytest.raises(InputError, match=remedy):
+    with refused(code, *facts):
         from_replicates(values, ["a", "a", "b", "b"], **ends)  # type: ignore[arg-type]
 
 
@@ -119,25 +120,27 @@ def test_from_replicates__widened_ends_are_right_on_average_for_uniform_values()
 
 
 @pytest.mark.parametrize(
-    ("values", "sample", "remedy"),
+    ("values", "sample", "code", "facts"),
     [
-        ([[1.0], [2.0], [3.0]], [0, 0, 1], r"only one measurement of sample 1. Leave out samples"),
-        ([[1.0], [np.nan]], [5, 5], r"In measurement 1, of sample 5, feature 0 .* Replace it"),
-        ([[1.0], [1e200]], [5, 5], r"In measurement 1, of sample 5, feature 0 .* Replace it"),
-        ([[1.0], [2.0]], ["a", None], "Name all of them by text"),
-        ([1.0, 2.0], [0, 0], "Give a table of numbers"),
-        ([["a"], ["b"]], [0, 0], "Give a table of numbers"),
-        ([[1.0], [2.0]], [0, 0, 0], "Give the sample that each measurement is of"),
-        (np.empty((0, 2)), [], "Give the sample that each measurement is of"),
+        ([[1.0], [2.0], [3.0]], [0, 0, 1], "too-few", ("one measurement", "sample 1")),
+        ([[1.0], [np.nan]], [5, 5], "bad-value", ("measurement 1", "sample 5", "feature 0")),
+        ([[1.0], [1e200]], [5, 5], "bad-value", ("measurement 1", "sample 5", "feature 0")),
+        ([[1.0], [2.0]], ["a", None], "wrong-type", ("samples",)),
+        ([1.0, 2.0], [0, 0], "wrong-shape", ("measurements", "(2,)")),
+        ([["a"], ["b"]], [0, 0], "wrong-shape", ("measurements", "<U1")),
+        ([[1.0], [2.0]], [0, 0, 0], "wrong-shape", ("2 measurements", "samples", "(3,)")),
+        (np.empty((0, 2)), [], "wrong-shape", ("0 measurements", "samples", "(0,)")),
     ],
 )
-def test_from_replicates__bad_input(values: ArrayLike, sample: ArrayLike, remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_from_replicates__bad_input(
+    values: ArrayLike, sample: ArrayLike, code: Code, facts: tuple[object, ...]
+) -> None:
+    with refused(code, *facts):
         from_replicates(values, sample)
 
 
 def test_from_replicates__bad_settings() -> None:
-    with pytest.raises(InputError, match=r"such as 0.95"):
+    with refused("bad-setting", "confidence is 95", 0, 1):
         from_replicates([[1.0], [2.0]], [0, 0], 95)
-    with pytest.raises(InputError, match="Choose one of widened, range"):
+    with refused("unknown-name", "wide", "widened", "range"):
         from_replicates([[1.0], [2.0]], [0, 0], support="wide")  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from reference.uncertain_sets import largest, two_points
 from scipy import special, stats
+from support.robust_terms import sample_of
 
 from protodask.robust import RobustClassifier, UncertainRows
 from protodask.robust.formulations import FORMULATIONS, Formulation, make_terms, spread_multiple
@@ -154,7 +155,7 @@ def trained(problem: Problem, name: Formulation, eps: float) -> Trained:
     fitted = RobustClassifier(name, eps).fit(known, problem.y, problem.cost)
     weights, intercept = fitted.coef_[0], float(fitted.intercept_[0])
     terms = make_terms(known, name, eps)
-    brackets = np.array([largest(terms, row, -y * weights) for row, y in enumerate(problem.y)])
+    brackets = np.array([largest(sample_of(terms, row), -y * weights) for row, y in enumerate(problem.y)])
     return Trained(name, eps, weights, intercept, np.maximum(0.0, 1 + problem.y * intercept + brackets))
 
 
@@ -268,6 +269,7 @@ def test_safety__training_samples_within_their_margins(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", KINDS)
 def test_safety__training_samples_within_their_margins_at_a_hundred_thousand_draws(kind: str) -> None:
     frequencies_of_true_distributions(kind, 100_000, (1, 2, 5, 20)).check()
@@ -279,6 +281,7 @@ def test_safety__distributions_bent_on_error(name: Formulation) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SAFE)
 def test_safety__distributions_bent_on_error_at_a_hundred_thousand_draws(name: Formulation) -> None:
     frequencies_of_adversaries(name, 100_000, (1, 2, 5, 20)).check()

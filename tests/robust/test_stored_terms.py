@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.uncertain_tables import drawn_columns
+from support.errors import refused
+from support.uncertain_tables import drawn_columns
 
 from protodask.data.schema import TARGET, WEIGHT
 from protodask.engine import Block
-from protodask.errors import InputError
 from protodask.robust.brackets import bracket
 from protodask.robust.classifier_rows import RowsOfArrays
 from protodask.robust.formulations import FORMULATIONS, make_terms, unit_terms
@@ -92,5 +92,5 @@ def test_pack_block__names_the_row_that_is_wrong() -> None:
     rows = drawn_rows(TILE_ROWS + 10, False)
     block = block_of(rows, start=70_000)
     block["lower"][TILE_ROWS + 3, 2] = np.nan
-    with pytest.raises(InputError, match=f"sample {70_000 + TILE_ROWS + 3:d}, feature 2, lower is not a finite number"):
+    with refused("bad-value", f"sample {70_000 + TILE_ROWS + 3}", "feature 2", "lower"):
         pack_block(block, RowsOfArrays(None), TermsForm.of("SBM", 5))

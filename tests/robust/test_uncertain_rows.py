@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from support.errors import refused
 
-from protodask.errors import InputError
+from protodask.errors import Code
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import largest_deviation
 from protodask.robust.uncertain_rows import UncertainRows
@@ -157,7 +158,7 @@ def test_uncertain_rows__contradictions_name_sample_and_feature(changed: dict[st
     UncertainRows(**arrays)  # type: ignore[arg-type]
     for name, value in changed.items():
         arrays[name][2, 1] = value
-    with pytest.raises(InputError, match=f"In sample 12, feature b, {what}"):
+    with refused("bad-value", "sample 12", "feature b", what):
         UncertainRows(**arrays, first_row=10, feature_names=("a", "b"))  # type: ignore[arg-type]
 
 
@@ -167,26 +168,26 @@ def test_uncertain_rows__bounds_of_the_mean_beyond_the_support_are_cut() -> None
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "remedy"),
+    ("lower", "upper", "code", "facts"),
     [
-        ([1.0], [2.0], "Give a table"),
-        ([[1.0]], [[2.0, 3.0]], "Give a number for each sample and feature"),
-        ([[1.0], [1.0, 2.0]], [[1.0], [1.0, 2.0]], "Give a number for each feature"),
-        ([["a"]], [["b"]], "Give numbers"),
-        ([[1j]], [[2j]], "Give numbers"),
+        ([1.0], [2.0], "wrong-shape", ("lower", "(1,)")),
+        ([[1.0]], [[2.0, 3.0]], "wrong-shape", ("lower", "(1, 1)", "upper", "(1, 2)")),
+        ([[1.0], [1.0, 2.0]], [[1.0], [1.0, 2.0]], "wrong-shape", ("lower", "length")),
+        ([["a"]], [["b"]], "wrong-type", ("lower", "<U1")),
+        ([[1j]], [[2j]], "wrong-type", ("lower", "complex128")),
     ],
 )
-def test_uncertain_rows__not_tables(lower: ArrayLike, upper: ArrayLike, remedy: str) -> None:
-    with pytest.raises(InputError, match=remedy):
+def test_uncertain_rows__not_tables(lower: ArrayLike, upper: ArrayLike, code: Code, facts: tuple[object, ...]) -> None:
+    with refused(code, *facts):
         UncertainRows(lower, upper)
 
 
 def test_uncertain_rows__origins() -> None:
-    with pytest.raises(InputError, match="Give the second moment about it"):
+    with refused("setting-missing", "origin", "second moment"):
         UncertainRows([[0.0]], [[1.0]], origin=0.5)
-    with pytest.raises(InputError, match="one for each feature"):
+    with refused("wrong-shape", "origin", "(2,)", "(1, 1)"):
         UncertainRows([[0.0]], [[1.0]], second_moment=[[1.0]], origin=[1.0, 2.0])
-    with pytest.raises(InputError, match="Give a name to each"):
+    with refused("wrong-shape", "2 feature names", "1 features"):
         UncertainRows([[0.0]], [[1.0]], feature_names=("a", "b"))
 
 
@@ -210,5 +211,5 @@ def test_getitem__chooses_samples_as_scikit_learn_does() -> None:
 
 @pytest.mark.parametrize("key", [3, (1, 2), (slice(2), 0), [[0, 1]], "a", 1.5, [0.5]])
 def test_getitem__of_anything_else_is_refused(key: Any) -> None:
-    with pytest.raises(InputError, match="Give a slice, or numbers or truth values of samples"):
+    with refused("wrong-type", repr(key)):
         UncertainRows(np.zeros((4, 2)), np.ones((4, 2)))[key]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from reference import brackets as reference
-from reference.robust_terms import draw
+from support.robust_terms import draw
 
 from protodask.robust.brackets import bracket
 from protodask.robust.weak_duality import best_intercept, dual_bound, plane_of

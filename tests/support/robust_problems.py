@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from reference import brackets as reference
 
 from protodask.engine import ArraySource, Block, array_source
 from protodask.robust.formulations import Formulation, make_terms
 from protodask.robust.passes import Samples
 from protodask.robust.terms import Terms
 from protodask.robust.uncertain_rows import UncertainRows
+from support.robust_terms import sample_of
 
 Floats = NDArray[np.float64]
 
@@ -69,21 +71,11 @@ def drawn_problem(
     return Problem(Terms(low, high, spread, *((lower, upper) if intersected else ())), y, costs)
 
 
-def naive_bracket(terms: Terms, y: float, row: int, weights: Floats) -> float:
-    """The plain bracket of a sample, by its formula."""
-    value, square = 0.0, 0.0
-    for j, weight in enumerate(weights):
-        value += max(-y * terms.mean_low[row, j] * weight, -y * terms.mean_high[row, j] * weight)
-        square += float(terms.spread[row, j] * weight) ** 2
-    return value + float(np.sqrt(square))
-
-
 def naive_objective(problem: Problem, weights: Floats, intercept: float) -> float:
-    """`F` of a problem whose brackets are plain."""
-    total = float(weights @ weights) / 2
-    for row, (y, cost) in enumerate(zip(problem.y, problem.cost, strict=True)):
-        total += cost * max(0.0, 1 + y * intercept + naive_bracket(problem.terms, y, row, weights))
-    return total
+    """`F` of a problem by its formula, one number at a time."""
+    plane, labels = weights.tolist(), [int(y) for y in problem.y]
+    brackets = [reference.bracket(sample_of(problem.terms, row), y, plane) for row, y in enumerate(labels)]
+    return reference.objective(brackets, labels, problem.cost.tolist(), plane, float(intercept))
 
 
 def drawn_by_formulation(seed: int, formulation: Formulation) -> Problem:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from reference.brackets import Sample
 
 from protodask.robust.terms import Floats, Terms
-from reference.brackets import Sample
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ def draw(seed: int, samples: int, features: int, intersected: bool, confidence: 
 
 def sample_of(terms: Terms, row: int) -> Sample:
     def numbers(array: Floats) -> list[float]:
-        return [float(number) for number in array[row]]
+        return [float(number) for number in array[row].tolist()]
 
-    lower = None if terms.lower is None else numbers(terms.lower)
-    upper = None if terms.upper is None else numbers(terms.upper)
+    ends = (terms.lower, terms.upper)
+    lower, upper = (None if array is None else numbers(array) for array in ends)
     return Sample(numbers(terms.mean_low), numbers(terms.mean_high), numbers(terms.spread), lower, upper)
