@@ -363,6 +363,7 @@ def test_expander__refuses_models_without_batches(data: Dataset) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_expand__of_data_larger_than_its_memory_holds_a_small_part_of_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     wide = tuple(Column(f"x{position}") for position in range(100))

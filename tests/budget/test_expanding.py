@@ -234,6 +234,7 @@ def test_expander__does_not_take_the_loss_of_the_cluster_for_a_failure() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_expander__goes_on_without_a_set_that_kills_its_workers(
     start_cluster: Callable[[int], LocalCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +247,7 @@ def test_expander__goes_on_without_a_set_that_kills_its_workers(
     monkeypatch.setattr("protodask.engine.submission.MOST_TRIES", 1)
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         cluster = start_cluster(2)
-    with dask.config.set({"protodask.worker-timeout": "60s"}), open_engine(cluster.scheduler_address) as engine:
+    with dask.config.set({"protodask.worker-timeout": "300s"}), open_engine(cluster.scheduler_address) as engine:
         found = expand_all(expander(accuracy, engine), SETS)
     assert [one.features for one in found] == SETS
     for one in found:
