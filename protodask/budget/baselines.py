@@ -40,7 +40,7 @@ def expand_all(n_features: int, expand: Expand) -> tuple[Expansion, ...]:
     """All `2^m` sets, smaller ones first."""
     if not 1 <= n_features <= MOST_FEATURES:
         raise InputError(
-            "todo", f"There are {n_features} features.", f"Expand all sets of 1 to {MOST_FEATURES} features."
+            "over-limit", f"There are {n_features} features.", f"Expand all sets of 1 to {MOST_FEATURES} features."
         )
     sets = [frozenset(some) for size in range(n_features + 1) for some in combinations(range(n_features), size)]
     found: list[Expansion] = []
@@ -159,7 +159,9 @@ class Scan:
             if cost <= limit and cost < least:
                 found, least = number, cost
         if found < 0:
-            raise InputError("todo", f"No set of features costs as little as {budget!r}.", "Give a larger budget.")
+            raise InputError(
+                "over-limit", f"No set of features costs as little as {budget!r}.", "Give a larger budget."
+            )
         return Choice(self.candidates.sets[found], accuracies[found], least)
 
     def choose(self, sizes: ArrayLike, budgets: ArrayLike) -> Any:

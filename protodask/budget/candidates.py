@@ -80,13 +80,13 @@ def find_candidates(curves: CostCurves, expansions: Sequence[Expansion]) -> Cand
 def _check(curves: CostCurves, sets: Sequence[FeatureSet], accuracies: Floats) -> None:
     if not sets:
         raise InputError(
-            "todo", "There is no set of features with a model.", "Give at least one expansion that succeeded."
+            "too-few", "There is no set of features with a model.", "Give at least one expansion that succeeded."
         )
     known = frozenset(range(curves.n_features))
     unknown = next((features for features in sets if not features <= known), None)
     if unknown is not None:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"A set has the features {sorted(unknown)}, and there are {curves.n_features} with a cost.",
             "Give a cost for each feature; they are numbered from 0.",
         )

@@ -195,7 +195,9 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             classes, codes = np.unique(labels, return_inverse=True)
         except TypeError as error:
-            raise InputError("todo", f"Labels cannot be put in order ({error}).", "Give labels of one kind.") from error
+            raise InputError(
+                "wrong-type", f"Labels cannot be put in order ({error}).", "Give labels of one kind."
+            ) from error
         if len(classes) < 2:
             raise InputError(
                 "one-class", f"The items are of {len(classes)} class.", "Give items of at least two classes."
@@ -300,11 +302,13 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if not self.timed and self.costs is None:
             raise InputError(
-                "todo", "Budgets are not time, and no costs are given.", "Give `costs` in the unit of budgets."
+                "setting-missing",
+                "Budgets are not time, and no costs are given.",
+                "Give `costs` in the unit of budgets.",
             )
         if not hasattr(self._estimator(), "predict_proba"):
             raise InputError(
-                "todo",
+                "wrong-type",
                 f"{type(self.estimator).__name__} does not predict probabilities.",
                 "Choose a classifier that does, or calibrate it with scikit-learn's CalibratedClassifierCV.",
             )
@@ -372,7 +376,7 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _check_items(items: object) -> None:
     if not isinstance(items, Sized):
         raise InputError(
-            "todo", f"The items are a {type(items).__name__}.", "Give a list of items, or another sequence."
+            "wrong-type", f"The items are a {type(items).__name__}.", "Give a list of items, or another sequence."
         )
 
 

@@ -100,7 +100,7 @@ def load_budgeted(
     if fields.record.get("own_size") is not (size is not None):
         had = "a `size` function of its own" if size is None else "no `size` function"
         raise InputError(
-            "todo",
+            "setting-missing" if size is None else "settings-conflict",
             f"The classifier {where} was fitted with {had}.",
             "Give the same function to load it." if size is None else "Leave `size` out.",
         )
@@ -138,7 +138,7 @@ def load_budgeted(
         return classifier.serve(predictor)
     except Exception as error:
         raise FormatError(
-            "todo",
+            "damaged",
             f"A model of {where} does not predict from its features ({type(error).__name__}: {error}).",
             RECORD.remedy,
         ) from error
@@ -148,7 +148,7 @@ def _describe(classifier: BudgetedClassifier, predictor: Predictor) -> dict[str,
     classes = [plain_label(label) for label in predictor.classes]
     if odd := [label for label in classes if not isinstance(label, str | int | bool)]:
         raise InputError(
-            "todo",
+            "unsupported",
             f"The classes have the label {odd[0]!r}, of a kind that is not stored.",
             "Use text or whole numbers.",
         )
@@ -194,7 +194,7 @@ def _save_model(model: Model, place: str, number: int) -> dict[str, str]:
         joblib.dump(model, content)
     except Exception as error:
         raise InputError(
-            "todo",
+            "user-code",
             f"A {type(model).__name__} cannot be saved ({type(error).__name__}: {error}).",
             "Use an estimator that can be pickled.",
         ) from error
@@ -213,11 +213,13 @@ def _functions(extractors: Mapping[str, Extractor], names: tuple[str, ...]) -> t
     check_extractors(extractors)
     if missing := [name for name in names if name not in extractors]:
         raise InputError(
-            "todo", f"There are no extractors for {some(missing)}.", "Give those that the classifier was fitted with."
+            "columns-differ",
+            f"There are no extractors for {some(missing)}.",
+            "Give those that the classifier was fitted with.",
         )
     if foreign := [name for name in extractors if name not in names]:
         raise InputError(
-            "todo",
+            "columns-differ",
             f"The classifier has no features {some(foreign)}.",
             "Give the extractors it was fitted with, and no others.",
         )
@@ -233,7 +235,7 @@ def _load_models(
         fields.damaged("a model is of an unknown kind")
     if "pickle" in kinds and not trusted:
         raise InputError(
-            "todo",
+            "unsafe",
             f"The models of {where} are pickles, which can run any code when they are read.",
             "If you know who wrote them, load them with trusted=True; prototype set classifiers need no pickles.",
         )

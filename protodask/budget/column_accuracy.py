@@ -92,7 +92,7 @@ def column_expander(
     between batches go into `folder`.
     """
     if config.n_batches < 1:
-        raise InputError("todo", "The models would have no batches.", "Train them with one batch or more.")
+        raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
     # A block has two weights a row, for training and for judging.
     crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
     assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)

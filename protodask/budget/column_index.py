@@ -124,7 +124,7 @@ def budgeted(
     """
     if features.n_features > MOST_FEATURES:  # said before a row is read
         raise InputError(
-            "todo",
+            "over-limit",
             f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
             "Let columns that are computed together be one feature, or leave some out.",
         )

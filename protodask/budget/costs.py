@@ -40,7 +40,7 @@ class CostCurves:
             coefficients = np.array(costs, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(
-                "todo",
+                "wrong-type",
                 f"The costs are no table of numbers ({error}).",
                 "Give a row of coefficients for each feature, constant first, all rows of the same length.",
             ) from error
@@ -54,21 +54,21 @@ class CostCurves:
             raise InputError("bad-value", "A cost has a coefficient that is not a finite number.", "Give numbers.")
         if coefficients.shape[1] > MOST_COEFFICIENTS:
             raise InputError(
-                "todo",
+                "over-limit",
                 f"A cost has {coefficients.shape[1]} coefficients.",
                 f"Give at most {MOST_COEFFICIENTS}; the fewest that describe the costs serve best.",
             )
         low, high = _range(sizes)
         if not 0 <= low <= high or math.isinf(low):
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"The sizes of items range from {low:g} to {high:g}.",
                 "Give a smallest and a largest size, 0 or more.",
             )
         largest = float(np.abs(coefficients).max())
         if largest > LARGEST_COEFFICIENT:
             raise InputError(
-                "todo", f"A cost has the coefficient {largest:g}.", "Use a larger unit for costs or for sizes."
+                "overflow", f"A cost has the coefficient {largest:g}.", "Use a larger unit for costs or for sizes."
             )
         curves = CostCurves(coefficients, abs(low), high)
         curves._check_signs()
@@ -94,7 +94,7 @@ class CostCurves:
         names = tuple(map(str, feature_names))
         if len(names) != self.n_features or len(set(names)) != len(names):
             raise InputError(
-                "todo",
+                "wrong-shape" if len(names) != self.n_features else "named-twice",
                 f"There are {len(set(names))} different names for {self.n_features} features.",
                 "Give each feature a name of its own.",
             )

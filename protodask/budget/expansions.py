@@ -40,7 +40,7 @@ def require_models(expansions: Sequence[Expansion]) -> None:
     if tried and all(one.accuracy is None for one in tried):
         reason = (tried[0].failure or "").rstrip(".")
         raise InputError(
-            "todo",
+            "user-code",
             f"All of the {len(tried)} sets of features that were tried failed, the first of them so: {reason}.",
             "Mend what gives the accuracy of a set of features, or the data and the settings that it is told from.",
         )

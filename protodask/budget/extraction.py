@@ -69,7 +69,7 @@ def extract(extractors: Mapping[str, Extractor], items: Sequence[Any], repeats: 
                     seconds[row, number, repeat] = clock() - start
                     if len(value) != widths[row]:
                         raise InputError(
-                            "todo",
+                            "user-code",
                             f"The extractor {name!r} gave {len(value)} numbers for item {number}, and "
                             f"{widths[row]} for item 0.",
                             "Have it give as many for every item.",
@@ -103,7 +103,7 @@ def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:
         found = function(item)
     except Exception as error:
         raise InputError(
-            "todo",
+            "user-code",
             f"The extractor {name!r} failed on item {number} ({type(error).__name__}: {error}).",
             "Mend it, or leave that item out.",
         ) from error
@@ -111,7 +111,7 @@ def _value(function: Extractor, item: Any, name: str, number: int) -> Floats:
         return vector(found)
     except ValueError as error:
         raise InputError(
-            "todo",
+            "user-code",
             f"The extractor {name!r} gave {error} for item {number}.",
             "Have it give a finite number, or a one-dimensional array of a fixed number of them.",
         ) from error

@@ -50,23 +50,23 @@ def feature_columns(
     Every column belongs to one feature, or is left out by being named in `without`.
     """
     if not features:
-        raise InputError("todo", "No feature has a cost.", "Give each feature its columns and its cost.")
+        raise InputError("setting-missing", "No feature has a cost.", "Give each feature its columns and its cost.")
     known = [column.name for column in columns]
     owner: dict[str, str] = {}
     for name, (own, _) in features.items():
         if not own:
-            raise InputError("column-missing", f"The feature {name!r} has no columns.", "Name at least one for it.")
+            raise InputError("setting-missing", f"The feature {name!r} has no columns.", "Name at least one for it.")
         for column in own:
             if column in owner:
                 raise InputError(
-                    "todo",
+                    "named-twice",
                     f"The column {column!r} belongs to the feature {owner[column]!r} and to {name!r}.",
                     "Let each column belong to one feature.",
                 )
             owner[column] = name
     if both := [column for column in without if column in owner]:
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"The column {both[0]!r} has a cost and is to be left out.",
             "Take it out of `without`, or its cost away.",
         )
@@ -78,7 +78,7 @@ def feature_columns(
         )
     if costless := [column for column in known if column not in owner and column not in without]:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"Columns of the dataset have no cost: {some(costless, 20)}.",
             "Give each a cost, 0 where it is free, or leave it out by listing it under `without`.",
         )
@@ -87,13 +87,13 @@ def feature_columns(
     for name, cost in zip(features, coefficients, strict=True):
         if not cost:
             raise InputError(
-                "todo", f"The feature {name!r} has no cost.", "Give a list of coefficients, constant first."
+                "setting-missing", f"The feature {name!r} has no cost.", "Give a list of coefficients, constant first."
             )
         try:
             CostCurves.of([cost], sizes)
         except InputError as error:
             raise InputError(
-                "todo",
+                error.code,
                 f"The cost {cost} of the feature {name!r} cannot be used for sizes from {sizes[0]:g} to {sizes[1]:g}.",
                 error.remedy,
             ) from error

@@ -65,7 +65,7 @@ def build_greedy(
     if size is None:
         if math.isinf(curves.high):
             raise InputError(
-                "todo",
+                "setting-missing",
                 "The largest size of items is unknown, and no median size is given.",
                 "Give the median as `size`.",
             )
@@ -136,7 +136,7 @@ def make_greedy(
 def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
     if isinstance(trade_offs, str) or len(trade_offs) == 0:
         raise InputError(
-            "todo",
+            "bad-setting",
             f"The trade-offs are {trade_offs!r}.",
             'Give a list with at least one, such as ["accuracy", 0.1, "cost"].',
         )
@@ -148,7 +148,7 @@ def _numbers(trade_offs: Sequence[TradeOff]) -> list[float]:
             found.append(math.nan)
         if not found[-1] >= 0:
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"A trade-off is {trade_off!r}.",
                 'Give accuracy per unit of cost as a number of 0 or more, "accuracy" or "cost".',
             )

@@ -78,7 +78,7 @@ class GreedyIndex:
             number = best[low]
         if number < 0:
             raise InputError(
-                "todo",
+                "over-limit",
                 f"No recorded set of features costs as little as {budget:g} on an item of size {size:g}.",
                 "Give a larger budget, of 0 or more in any case.",
             )

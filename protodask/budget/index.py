@@ -142,7 +142,7 @@ def make_index(
     presence = find_presence(candidates, curves.low, curves.high)
     if (entries := count_entries(presence)) > MOST_ENTRIES:
         raise InputError(
-            "todo",
+            "over-limit",
             f"The index of {len(candidates.sets):,} candidates would have {entries:,} entries.",
             "Use a larger alpha, fewer features, or a narrower range of sizes.",
         )

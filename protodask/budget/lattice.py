@@ -117,7 +117,7 @@ def explore(
     n_features, alpha, error, left = check_exploration(n_features, alpha, monotone_error, most_fits)
     if costs is not None and costs.n_features != n_features:
         raise InputError(
-            "todo",
+            "wrong-shape",
             f"There are {n_features} features and costs of {costs.n_features}.",
             "Give the costs of each feature.",
         )
@@ -259,7 +259,7 @@ def _features(n_features: object) -> int:
         raise InputError("bad-setting", f"The number of features is {n_features!r}.", "Give at least one feature.")
     if n_features > MOST_FEATURES:
         raise InputError(
-            "todo",
+            "over-limit",
             f"{n_features} features have 2^{n_features} sets, and at most {MOST_FEATURES} features can be explored.",
             "Group features that are computed together, choose some of them first, or use greedy sequences.",
         )

@@ -44,14 +44,14 @@ def check_items(curves: CostCurves, sizes: Floats, budgets: Floats) -> None:
     wrong = ~((sizes >= curves.low) & (sizes <= curves.high) & np.isfinite(sizes))
     if wrong.any():
         raise InputError(
-            "bad-setting",
+            "bad-value",
             f"The size of an item is {float(sizes[wrong].flat[0])!r}.",
             f"Give sizes from {curves.low:g} to {curves.high:g}, for which the index was built"
             + (", and finite ones." if math.isinf(curves.high) else "."),
         )
     wrong = ~(budgets >= 0)
     if wrong.any():
-        raise InputError("todo", f"A budget is {float(budgets[wrong].flat[0])!r}.", "Give budgets of 0 or more.")
+        raise InputError("bad-setting", f"A budget is {float(budgets[wrong].flat[0])!r}.", "Give budgets of 0 or more.")
 
 
 def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, float]:
@@ -60,7 +60,7 @@ def as_item(curves: CostCurves, size: float, budget: float) -> tuple[float, floa
         size, budget = float(size), float(budget)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            "bad-value", f"A size or a budget is no number ({error}).", "Give a number for each."
+            "wrong-type", f"A size or a budget is no number ({error}).", "Give a number for each."
         ) from error
     if not (curves.low <= size <= curves.high and size <= LARGEST and budget >= 0):
         check_items(curves, np.array([size]), np.array([budget]))
@@ -96,7 +96,7 @@ def _as_floats(name: str, values: ArrayLike) -> Floats:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            "bad-value", f"The {name} are no numbers ({error}).", "Give a number for each item."
+            "wrong-type", f"The {name} are no numbers ({error}).", "Give a number for each item."
         ) from error
 
 
@@ -210,7 +210,7 @@ class Table:
         if found is None:
             least = min(horner(cost, size) for cost in self.costs)
             raise InputError(
-                "todo",
+                "over-limit",
                 f"No set of features costs as little as {budget!r} on an item of size {size!r}.",
                 f"Give a budget of {least!r} or more." if least <= LARGEST else "Give a smaller size.",
             )

@@ -64,7 +64,7 @@ class MatrixModels:
             return as_served(fit_model(self.estimator, self.columns(features), self.codes))
         except Exception as error:
             raise InputError(
-                "todo",
+                "user-code",
                 f"The model on the features {sorted(features)} could be fitted in cross-validation, and not to all "
                 f"items ({type(error).__name__}: {error}).",
                 "Choose an estimator that bears all items.",
@@ -126,7 +126,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     rarest = min(counts, key=lambda code: (counts[code], code))
     if counts[rarest] < n_folds:
         raise InputError(
-            "todo",
+            "too-few",
             f"The class {classes[rarest]!r} has {counts[rarest]} items, and there are {n_folds} folds.",
             "Give at least as many items of each class, or fewer folds.",
         )
@@ -144,10 +144,12 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
         try:
             n_groups = len(np.unique(own))
         except TypeError as error:
-            raise InputError("todo", f"Groups cannot be put in order ({error}).", "Give groups of one kind.") from error
+            raise InputError(
+                "wrong-type", f"Groups cannot be put in order ({error}).", "Give groups of one kind."
+            ) from error
         if n_groups < n_folds:
             raise InputError(
-                "todo",
+                "too-few",
                 f"The items are in {n_groups} groups, and there are {n_folds} folds.",
                 "Give at least as many groups, or fewer folds.",
             )
@@ -156,7 +158,7 @@ def make_folds(codes: Codes, n_folds: object, seed: int, groups: Any, classes: S
     for train, _ in folds:
         if missing := set(counts) - set(codes[train].tolist()):
             raise InputError(
-                "todo",
+                "too-few",
                 f"The class {classes[min(missing)]!r} is in the groups of one fold only.",
                 "Give more groups with items of that class, or fewer folds.",
             )

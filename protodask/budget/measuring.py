@@ -71,7 +71,7 @@ def measure_costs(
     """
     if not extractors or len(items) == 0:
         raise InputError(
-            "todo",
+            "no-rows",
             f"There are {len(extractors)} extractors and {len(items)} items.",
             "Give at least one of each to time.",
         )
@@ -84,7 +84,9 @@ def measure_costs(
 def check_measuring(repeats: object, quantile: object, degree: object, headroom: object) -> None:
     """Refuse settings that nothing can be measured with."""
     if not isinstance(repeats, int | np.integer) or repeats < 1:
-        raise InputError("todo", f"Timings are to be repeated {repeats!r} times.", "Time each item at least once.")
+        raise InputError(
+            "bad-setting", f"Timings are to be repeated {repeats!r} times.", "Time each item at least once."
+        )
     check_curve(quantile, degree)
     if not isinstance(headroom, int | float | np.integer | np.floating) or not 1 <= headroom < math.inf:
         raise InputError(
@@ -148,13 +150,13 @@ def checked_size(item: Any, size: Callable[[Any], float], which: str) -> float:
         found = float(size(item))
     except Exception as error:
         raise InputError(
-            "todo",
+            "user-code",
             f"The size of an item cannot be told ({which}: {type(error).__name__}: {error}).",
             "Give a function `size` that makes a number of every item.",
         ) from error
     if not 0 <= found < math.inf:
         raise InputError(
-            "todo", f"{which} has the size {found}.", "Give a `size` that answers with a number of 0 or more."
+            "user-code", f"{which} has the size {found}.", "Give a `size` that answers with a number of 0 or more."
         )
     return found
 
@@ -174,12 +176,14 @@ def as_coefficients(costs: MeasuredCosts | Mapping[str, ArrayLike] | ArrayLike, 
         return found
     if missing := [name for name in names if name not in costs]:
         raise InputError(
-            "todo", f"There are no costs for {missing[0]!r}.", "Give the costs of every feature, by its name."
+            "setting-missing",
+            f"There are no costs for {missing[0]!r}.",
+            "Give the costs of every feature, by its name.",
         )
     rows = [np.atleast_1d(_as_floats(costs[name])) for name in names]
     if wrong := [name for name, row in zip(names, rows, strict=True) if row.ndim > 1]:
         raise InputError(
-            "todo", f"The costs of {wrong[0]!r} are a table.", "Give a list of coefficients, constant first."
+            "wrong-shape", f"The costs of {wrong[0]!r} are a table.", "Give a list of coefficients, constant first."
         )
     table = np.zeros((len(rows), max(len(row) for row in rows)))
     for number, row in enumerate(rows):
@@ -192,5 +196,5 @@ def _as_floats(costs: ArrayLike) -> Floats:
         return np.asarray(costs, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "bad-value", f"The costs are no numbers ({error}).", "Give coefficients, constant first."
+            "wrong-type", f"The costs are no numbers ({error}).", "Give coefficients, constant first."
         ) from error

@@ -288,7 +288,7 @@ def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tup
         found = np.asarray(budgets, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "bad-value", f"The budgets are no numbers ({error}).", "Give one budget, or one for each item."
+            "wrong-type", f"The budgets are no numbers ({error}).", "Give one budget, or one for each item."
         ) from error
     if found.shape not in {(), sizes.shape}:
         raise InputError(
@@ -298,7 +298,7 @@ def look_up_all(predictor: Predictor, items: Sequence[Any], budgets: Any) -> tup
         )
     if not (found >= 0).all():
         raise InputError(
-            "bad-value", "A budget is negative or not a number.", "Give numbers of 0 or more, or infinity."
+            "bad-setting", "A budget is negative or not a number.", "Give numbers of 0 or more, or infinity."
         )
     each = np.broadcast_to(found, sizes.shape)
     left = each - predictor.overhead

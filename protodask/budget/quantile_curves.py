@@ -129,7 +129,7 @@ def _solve_near(powers: Floats, values: Floats, quantile: float, near: Flags, ab
 def _checked(found: Any) -> Floats:
     if found.status != 0:
         raise InputError(
-            "todo",
+            "no-convergence",
             f"No cost curve could be laid over the timings ({found.message}).",
             "Time more items, or lower the degree.",
         )

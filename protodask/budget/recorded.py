@@ -116,7 +116,7 @@ def _check_header(path: str, line: bytes, wanted: Mapping[str, Any]) -> None:
     differ = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
     if differ:
         raise InputError(
-            "todo",
+            "other-run",
             f"The record {path} is of another build, which differs in {some(differ)}.",
             "Repeat that build with its own settings and data, or name another file for this one.",
         )
@@ -185,7 +185,7 @@ def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(dict(key), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise InputError(
-            "todo",
+            "wrong-type",
             f"The key of a record of expansions has something in it that JSON has not ({error}).",
             "Use texts, finite numbers, lists and dictionaries.",
         ) from error

@@ -25,7 +25,7 @@ def local_place(path: str | os.PathLike[str], what: str) -> str:
     where = locate(path)
     if is_url(where):
         raise InputError(
-            "todo",
+            "not-local",
             f"{mask(where)} is no place on this machine, and {what} are kept in local folders only.",
             "Use a local path, and copy what is elsewhere.",
         )

@@ -71,7 +71,7 @@ def decide(
     if isinstance(probability, Source):
         if method == "exact" or first_minimum:
             raise InputError(
-                "todo",
+                "unsupported",
                 "An exact decision is asked for, and the probabilities are in a source of blocks.",
                 "Read them into an array, or choose the method normal.",
             )
@@ -103,7 +103,7 @@ def check_method(method: Method, first_minimum: bool = False) -> None:
         raise InputError("bad-setting", f"The method is {method!r}.", f"Choose one of {', '.join(METHODS)}.")
     if first_minimum and method == "normal":
         raise InputError(
-            "todo",
+            "settings-conflict",
             "The first minimum is asked for, and the method is normal.",
             "Choose the method exact, or leave out first_minimum.",
         )

@@ -81,7 +81,7 @@ def decide_groups(
         )
     if _any_missing(labels) or np.ma.is_masked(group):
         raise InputError(
-            "todo", "An item has no group.", "Give each a group; an item of its own needs a group of its own."
+            "bad-value", "An item has no group.", "Give each a group; an item of its own needs a group of its own."
         )
     with open_engine(engine) as opened:
         return decide_scattered(values, labels, loss, method, opened)
@@ -110,7 +110,7 @@ def decide_scattered(
         codes = np.unique(labels, return_inverse=True)[1]
     except TypeError as error:
         raise InputError(
-            "todo",
+            "wrong-type",
             f"The groups cannot be told apart by sorting them ({error}).",
             "Give all as numbers, or all as text.",
         ) from error
@@ -259,7 +259,7 @@ def _merge_runs(left: Runs | None, right: Runs | None) -> Runs | None:
     decided = join_groups([left.decided, right.decided, closed.decided])
     if len(decided) > left.choice.most_groups:
         raise InputError(
-            "todo",
+            "over-memory",
             f"There are more than {left.choice.most_groups:,} groups, too many to keep a decision for each.",
             "Decide on parts of the rows, one after the other, or give more memory with --memory-limit.",
         )
@@ -340,7 +340,7 @@ def _decide_equal(values: Floats, labels: NDArray[Any], first_row: Integers, los
 def _check_exact(rows: int, choice: Choice) -> None:
     if choice.method == "exact" and rows > MOST_EXACT_ROWS:
         raise InputError(
-            "todo",
+            "over-limit",
             f"A group has {rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
             "Use the method auto, which decides large groups by nearly normal counts.",
         )

@@ -105,7 +105,7 @@ class Loss:
         form = LinearFractional(_four(c, "c"), _four(d, "d"), _finite(at_zero, "at_zero"))
         if not all(value == 0 or LEAST <= abs(value) <= MOST for value in (*form.c, *form.d, form.at_zero)):
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"The coefficients of the loss are {_listed((*form.c, *form.d))}, and at_zero is {form.at_zero:g}.",
                 f"Give numbers from {LEAST:g} to {MOST:g}, or 0: a common factor of c and d makes no difference.",
             )
@@ -167,7 +167,7 @@ class LinearFractional:
     def _check_sign(self) -> None:
         if not (any(self.denominator) and (min(self.denominator) >= 0 or max(self.denominator) <= 0)):
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"The denominator of the loss is {_listed(self.denominator)} where all items are true positives, "
                 "false positives, false negatives or true negatives: it does not keep its sign.",
                 "Give coefficients d for which these four numbers, d0 + d1 + d2 + d3, d0 + d2, d0 + d3 and d0, are all "
@@ -175,7 +175,7 @@ class LinearFractional:
             )
         if any(zero and value for zero, value in zip(self.zeros, self.numerator, strict=True)):
             raise InputError(
-                "todo",
+                "bad-setting",
                 "The denominator of the loss vanishes where the numerator does not: the loss would be infinite.",
                 "Give coefficients for which both vanish there; the loss is then at_zero.",
             )
@@ -188,7 +188,7 @@ class LinearFractional:
                 slope = c[1] * (d[0] + d[2] * v + d[3] * p) - d[1] * (c[0] + c[2] * v + c[3] * p)
                 if slope > ROUNDING * scale:
                     raise InputError(
-                        "todo",
+                        "bad-setting",
                         f"The loss rises with u near v = {v}, p = {p}: c1 (d0 + d2 v + d3 p) - d1 (c0 + c2 v + c3 p) "
                         f"is {slope:g} there.",
                         "Give coefficients for which that is not positive wherever v and p are 0 or 1: more true "
@@ -201,7 +201,7 @@ class LinearFractional:
         worst = self.zeros[fp] and self.zeros[fn] and self.at_zero < (over[tp] + over[tn]) / (under[tp] + under[tn])
         if best or worst:
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"With at_zero = {self.at_zero:g} the loss rises with u where numerator and denominator vanish.",
                 f"Give a {'smaller' if best else 'larger'} at_zero.",
             )
@@ -309,14 +309,14 @@ def _check_function(loss: Loss, n: int) -> None:
         value = loss(nearest / n, selected / n, positive / n)
     except (TypeError, ValueError) as error:
         raise InputError(
-            "todo",
+            "user-code",
             f"The loss {loss.name} cannot take arrays: {error}.",
             "Let it give numbers, write it with numpy functions such as numpy.where and numpy.minimum, or wrap it in "
             "numpy.vectorize(..., otypes=[float]).",
         ) from error
     for wrong in np.argwhere(feasible & ~np.isfinite(value))[:1]:
         raise InputError(
-            "todo",
+            "bad-setting",
             f"The loss {loss.name} is {value[tuple(wrong)]} at u, v, p = {_shares(wrong, n)}.",
             "Make it finite everywhere; numpy.where can say what it is where nothing is selected or positive.",
         )
@@ -324,7 +324,7 @@ def _check_function(loss: Loss, n: int) -> None:
     for wrong in np.argwhere(np.diff(value, axis=0) > ROUNDING * scale)[:1]:
         above = wrong + np.array([1, 0, 0])
         raise InputError(
-            "todo",
+            "bad-setting",
             f"The loss {loss.name} rises with u: from {value[tuple(wrong)]:g} at u, v, p = {_shares(wrong, n)} to "
             f"{value[tuple(above)]:g} at {_shares(above, n)}.",
             "Give a loss that does not rise with the true positives, v and p being the same; if more is better, change "

@@ -91,7 +91,7 @@ def open_rows(
         return _open_parquet(where, label, tuple(columns), group, every)
     if columns:
         raise InputError(
-            "todo",
+            "settings-conflict",
             "Columns of probabilities are named, and the predictions are no Parquet files.",
             "Leave --probability out; --positive names a class.",
         )
@@ -147,7 +147,7 @@ def _open_zarr(where: str, label: str | None, group: str | None, every: bool) ->
     place, attributes = find_group(where)
     if attributes is None or not isinstance(attributes, dict) or attributes.get("format") != RECORD.format:
         raise InputError(
-            "todo",
+            "wrong-kind",
             f"{mask(where)} is neither predictions nor Parquet files.",
             "Make predictions with `protodask predict`, or give Parquet files with a column of probabilities.",
         )
@@ -172,7 +172,7 @@ def _open_group(place: str, where: str, name: str, rows: int) -> ZarrRows:
         opened = None
     if opened is None or opened.shape != (rows,) or opened.dtype.kind not in "iu":
         raise InputError(
-            "todo",
+            "column-missing",
             f"The predictions {mask(where)} have no array {name!r} of groups.",
             f"Predict for a dataset that was ingested with --group: its predictions have one, {GROUP!r}.",
         )
@@ -192,7 +192,7 @@ def _position(names: Sequence[object], label: str | None, what: str) -> int:
         if len(texts) == 2:
             return 1
         raise InputError(
-            "todo",
+            "setting-missing",
             f"There are {len(texts)} classes: {some(texts)}.",
             "Say with --positive which of them is to be told from the others, or decide on each row with --per-row.",
         )
@@ -297,7 +297,7 @@ def _numbers(column: Any, name: str) -> NDArray[np.float64]:
 
     kind = column.type
     if not (pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)):
-        raise InputError("todo", f"The column {name!r} holds {kind}.", "Name a column of numbers from 0 to 1.")
+        raise InputError("wrong-type", f"The column {name!r} holds {kind}.", "Name a column of numbers from 0 to 1.")
     return np.asarray(column.to_numpy(), dtype=np.float64)
 
 
@@ -316,7 +316,7 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
         return np.array(column.cast(pyarrow.string()).to_pylist(), dtype=object)
     except pyarrow.ArrowException as error:
         raise InputError(
-            "todo",
+            "wrong-type",
             f"The column {name!r} holds {column.type}, of which not all is text ({error}).",
             "Name a column of whole numbers or text.",
         ) from error
@@ -336,7 +336,9 @@ def _open_parquet(
         ) from error
     files = tuple(find_files(where))
     if others := [file for file in files if not file.lower().endswith(PARQUET_ENDINGS)]:
-        raise InputError("todo", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only.")
+        raise InputError(
+            "wrong-kind", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only."
+        )
     edges, groups, schema = [0], [], None
     for number, file in enumerate(files):
         with storage_errors(file, "reading"):
@@ -384,7 +386,7 @@ def _check_group(file: str, group: str, first: Any, schema: Any) -> None:
     kinds = [own.field(group).type for own in (first, schema) if own.names.count(group) == 1]
     if len({(is_integer(kind), is_uint64(kind)) for kind in kinds}) > 1:
         raise InputError(
-            "todo",
+            "wrong-type",
             f"The column {group!r} holds {kinds[1]} in {mask(file)}, and {kinds[0]} in others.",
             "Write the files with one type.",
         )
@@ -401,7 +403,7 @@ def _parquet_columns(
             )
         if len(columns) > 1 and not every:
             raise InputError(
-                "todo",
+                "settings-conflict",
                 f"{len(columns)} columns of probabilities are named.",
                 "Name one, or decide on each row with --per-row.",
             )
@@ -411,7 +413,7 @@ def _parquet_columns(
     record = read_marker(where)
     if not isinstance(record, dict) or record.get("format") != RECORD.format:
         raise InputError(
-            "todo",
+            "setting-missing",
             f"{mask(where)} does not say which of its columns has the probabilities.",
             f"Name it with --probability; the columns are {some(present)}.",
         )

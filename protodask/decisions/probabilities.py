@@ -62,7 +62,9 @@ def _as_array(probability: ArrayLike) -> NDArray[Any]:
         return np.asarray(probability)
     except ValueError as error:
         raise InputError(
-            "todo", f"The probabilities are no array ({error}).", "Give numbers between 0 and 1, in rows of one length."
+            "wrong-shape",
+            f"The probabilities are no array ({error}).",
+            "Give numbers between 0 and 1, in rows of one length.",
         ) from error
 
 
@@ -75,7 +77,7 @@ def _within(values: Floats) -> Floats:
     for place in _places_of_others(values):
         at = ", ".join(map(str, place))
         raise InputError(
-            "todo",
+            "bad-value",
             f"Probability [{at}] is {float(values[tuple(place)])!r}.",
             "Give probabilities between 0 and 1, none missing; scores become probabilities by calibration.",
         )
@@ -86,7 +88,7 @@ def check_probabilities(values: NDArray[np.floating[Any]], first_row: int) -> No
     """Refuse what is no probability; `first_row` is the number of the first value's row."""
     for place in _places_of_others(values):
         raise InputError(
-            "todo",
+            "bad-value",
             f"Row {first_row + int(place[0])} (counted from 0) has {values[tuple(place)]} for a probability.",
             "Give numbers from 0 to 1, none missing; scores become probabilities by calibration.",
         )

@@ -76,7 +76,7 @@ def check_totals(values: Floats, first_row: int = 0) -> None:
     totals = values.sum(axis=1)
     for row in np.flatnonzero(np.abs(totals - 1) > SUM_TOLERANCE)[:1]:
         raise InputError(
-            "todo",
+            "bad-value",
             f"The probabilities of row {first_row + row} add up to {totals[row]:g}.",
             "Give the probabilities of classes that exclude each other; where several labels may be true use "
             "decide_rows.",

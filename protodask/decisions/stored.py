@@ -126,7 +126,7 @@ def check_per_row(per_row: PerRow | None, group: str | None, label: str | None, 
     check_method(method)
     if per_row is not None and (group is not None or label is not None or method != "auto"):
         raise InputError(
-            "todo",
+            "settings-conflict",
             "A decision for each row is asked for together with a group, a class or a method.",
             "Leave them out: each row is an item set of its own, of all classes, and is decided exactly.",
         )
@@ -172,7 +172,7 @@ class _Task:
         n_rows = self.rows.n_rows
         if self.method == "exact" and n_rows > MOST_EXACT_ROWS:
             raise InputError(
-                "todo",
+                "over-limit",
                 f"There are {n_rows:,} rows, and the exact method takes up to {MOST_EXACT_ROWS:,}.",
                 "Use the method auto, which decides on many rows by nearly normal counts.",
             )
@@ -189,7 +189,7 @@ class _Task:
         usable = SCATTERED_SHARE * (engine.scheduler.processes().driver_bytes - INTERPRETER_BYTES)
         if needed > min(usable, SCATTERED_SHARE * process_memory_limit()):
             raise InputError(
-                "todo",
+                "over-memory",
                 f"The rows of a group in {group!r} do not lie together, and sorting {self.rows.n_rows:,} rows in "
                 f"memory takes about {needed / 2**20:,.0f} MiB.",
                 "Sort the rows by the group first, or give more memory with --memory-limit.",

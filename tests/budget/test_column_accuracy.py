@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.errors import refused
 
 from protodask.budget import column_accuracy as column_accuracy_module
 from protodask.budget.column_accuracy import CrossValidation, column_expander, is_own, set_name
@@ -157,7 +158,7 @@ def test_accuracy__tells_features_that_help_from_noise(expected: dict[FeatureSet
     assert found[0, 1] > max(found[0,], found[1,], found[()]) + 0.1
 
 
-@pytest.mark.parametrize(("company", "most"), [("in step", 4), ("in step", 20), ("side by side", 2)])
+@pytest.mark.parametrize(("company", "most"), [("in step", 4), ("side by side", 2)])
 def test_expand__gives_the_same_bits_in_any_company(
     data: Dataset, expected: dict[FeatureSet, float | None], company: Any, most: int
 ) -> None:
@@ -184,13 +185,15 @@ class CountingEngine(Engine):
         return super().run_pass(work, numbers)
 
 
-def test_expand__in_step_serves_all_fits_that_wait_with_one_pass(data: Dataset) -> None:
+def test_expand__in_step_serves_all_fits_that_wait_with_one_pass(
+    data: Dataset, expected: dict[FeatureSet, float | None]
+) -> None:
     def passes(most: int) -> int:
         with thread_engine(1) as plain, opened(data, plain) as expand:
             engine = CountingEngine(plain.scheduler)
             validation = cross_validation(expand)
             crew = replace(validation.crew, company="in step", most=most)
-            accuracies(replace(validation, engine=engine, crew=crew).expand)
+            assert accuracies(replace(validation, engine=engine, crew=crew).expand) == expected
             return engine.passes
 
     alone, together = passes(1), passes(20)
@@ -290,15 +293,16 @@ def test_expand__finds_whose_fit_it_is_that_fails_in_a_pass(
 
     monkeypatch.setattr(column_accuracy_module, "HELD_OUT_RIGHT", replace(plain, map=fails))
     found: list[Expansion] = []
+    few = [frozenset[int](), frozenset({1}), frozenset({0, 1})]
     with thread_engine(2, 2**28) as engine, opened(data, engine) as expand:
         validation = cross_validation(expand)
         validation = replace(validation, crew=replace(validation.crew, company=company, most=20))
-        validation.expand(SETS, found.append)
+        validation.expand(few, found.append)
     failures = {one.features: one.failure for one in found if one.failure is not None}
     assert failures == {frozenset({0, 1}): "FloatingPointError: underflow"}
     for one in found:
         assert one.failure is not None or one.accuracy == expected[one.features]
-    assert len(found) == len(SETS)
+    assert len(found) == len(few)
 
 
 @pytest.mark.parametrize(
@@ -352,13 +356,14 @@ def test_expander__refuses_what_does_not_fit_before_a_row_is_read(data: Dataset)
 def test_expander__refuses_models_without_batches(data: Dataset) -> None:
     with (
         thread_engine(1) as engine,
-        pytest.raises(InputError, match="one batch or more"),
+        refused("bad-setting"),
         opened(data, engine, config=replace(CONFIG, n_batches=0)),
     ):
         pass
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_expand__of_data_larger_than_its_memory_holds_a_small_part_of_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     wide = tuple(Column(f"x{position}") for position in range(100))

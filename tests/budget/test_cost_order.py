@@ -34,7 +34,7 @@ def sizes_within(curves: CostCurves) -> list[float]:
     return [curves.low, high, *(curves.low + (high - curves.low) * drawn**4)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.integers(1, 6), st.integers(0, 3), SEEDS, RANGES)
 def test_cost_order__is_right_at_every_size(
     n_features: int, degree: int, seed: int, sizes: tuple[float, float]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.greedy import grow, look_up
+from support.errors import refused
 
 from protodask.budget import Choice, FailedExpansionWarning, GreedyIndex, build_greedy
 from protodask.budget.costs import CostCurves
@@ -17,7 +18,6 @@ from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expansion, FeatureSet
 from protodask.budget.greedy import make_greedy
 from protodask.engine import thread_engine
-from protodask.errors import InputError
 
 ACCURACIES: dict[tuple[int, ...], float] = {
     (): 0.5,
@@ -120,7 +120,7 @@ def expanding(accuracy: dict[FeatureSet, float | None], seen: list[FeatureSet] |
     return expand
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40)
 @given(problems())
 def test_make_greedy__equals_the_loops(
     problem: tuple[CostCurves, dict[FeatureSet, float | None], list[float], float],
@@ -150,7 +150,7 @@ def test_make_greedy__equals_the_loops(
     assert {index.sets[number] for number in np.unique(found[found >= 0])} <= set(index.answers)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30)
 @given(problems(), st.integers(1, 40))
 def test_make_greedy__stops_within_a_budget_of_fits(
     problem: tuple[CostCurves, dict[FeatureSet, float | None], list[float], float], most: int
@@ -189,7 +189,7 @@ def test_make_greedy__cost_only_expands_what_it_passes() -> None:
 
 
 def test_make_greedy__hundreds_of_features() -> None:
-    m = 120
+    m = 60
     generator = np.random.default_rng(0)
     worth = generator.uniform(0, 1, m)
     costs = generator.uniform(0, 1, (m, 2))
@@ -224,13 +224,13 @@ def test_choose__keeps_shapes_and_refuses_what_makes_no_sense() -> None:
     assert index.choose(sizes, budgets).tolist() == expected
     assert index.choose([], []).shape == (0,)
     assert index.choose(np.ones((2, 0)), 5).shape == (2, 0)
-    with pytest.raises(InputError, match="a budget for each size"):
+    with refused("wrong-shape", "(2,)", "(3,)"):
         index.choose([1, 2], [1, 2, 3])
     nonsense: tuple[Any, ...] = ("large", {}, 10**400)
     for wrong in nonsense:
-        with pytest.raises(InputError, match="Give a number"):
+        with refused("wrong-type"):
             index.choose(wrong, 5)
-        with pytest.raises(InputError, match="Give a number"):
+        with refused("wrong-type"):
             index.best(1, wrong)
 
 
@@ -310,42 +310,42 @@ def test_expander_failures__leave_an_empty_index() -> None:
     assert index.sets == ()
     assert index.choose([1.0, 2.0], [5.0, math.inf]).tolist() == [-1, -1]
     assert index.n_entries == 2 + 3  # the empty prefix, and cost only passes three more
-    with pytest.raises(InputError, match="the first of them so: ValueError: no. Mend what"):
+    with refused("user-code", 5, "ValueError: no"):
         build_greedy(PRICES, accuracy, size=1.0)
-    with pytest.raises(InputError, match="Give a larger budget"):
+    with refused("over-limit", 1):
         index.best(1.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("trade_offs", "message"),
+    ("trade_offs", "expected"),
     [
-        ([], "with at least one"),
-        ("accuracy", "Give a list"),
-        (["speed"], 'as a number of 0 or more, "accuracy" or "cost"'),
-        ([-1.0], "as a number of 0 or more"),
-        ([math.nan], "as a number of 0 or more"),
-        ([None], "as a number of 0 or more"),
+        ([], ("bad-setting", "[]")),
+        ("accuracy", ("bad-setting", "'accuracy'")),
+        (["speed"], ("bad-setting", "'speed'")),
+        ([-1.0], ("bad-setting", "-1.0")),
+        ([math.nan], ("bad-setting", "nan")),
+        ([None], ("bad-setting",)),
     ],
 )
-def test_make_greedy__refuses_trade_offs(trade_offs: list[float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_make_greedy__refuses_trade_offs(trade_offs: list[float], expected: tuple[Any, ...]) -> None:
+    with refused(*expected):
         build_greedy(PRICES, by_hand, trade_offs, size=1.0)
 
 
 def test_make_greedy__refuses_what_makes_no_sense() -> None:
-    with pytest.raises(InputError, match="Give the median as `size`"):
+    with refused("setting-missing", "`size`"):
         build_greedy(PRICES, by_hand)
-    with pytest.raises(InputError, match="a number from 2 to 4"):
+    with refused("bad-setting", 5, 2):
         build_greedy(PRICES, by_hand, sizes=(2, 4), size=5.0)
-    with pytest.raises(InputError, match="at least one fit"):
+    with refused("bad-setting", "most_fits", 0):
         build_greedy(PRICES, by_hand, size=1.0, most_fits=0)
-    with pytest.raises(InputError, match="a name of its own"):
+    with refused("wrong-shape", 1, 3):
         build_greedy(PRICES, by_hand, size=1.0, feature_names=["a"])
     index = build_greedy(PRICES, by_hand, sizes=(0, 4))
     assert index.size == 2.0
-    with pytest.raises(InputError, match="Give sizes from 0 to 4"):
+    with refused("bad-value", "5.0"):
         index.best(5.0, 1.0)
-    with pytest.raises(InputError, match="Give budgets of 0 or more"):
+    with refused("bad-setting", "nan"):
         index.choose(1.0, [1.0, math.nan])
-    with pytest.raises(InputError, match="Give budgets of 0 or more"):
+    with refused("bad-setting", "-1.0"):
         index.walk(1.0, -1.0)

@@ -3,17 +3,18 @@
 import math
 import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reference.skylines import Drawn, best_exact, best_numbers, draw, horner
+from support.errors import refused
 
 from protodask.budget import BudgetIndex
 from protodask.budget.candidates import order_candidates
 from protodask.budget.costs import CostCurves
 from protodask.budget.skyline import find_presence
-from protodask.errors import InputError
 
 KINDS = ("plain", "tangent", "bundle", "floats")
 
@@ -101,7 +102,7 @@ def check_as_computed(seed: int, draws: int) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_look_up__is_exact_brute_force_where_arithmetic_is_exact(part: int) -> None:
-    check_exactly(seed=part, draws=120, queries=21)
+    check_exactly(seed=part, draws=60, queries=21)
 
 
 @pytest.mark.slow
@@ -112,7 +113,7 @@ def test_look_up__is_exact_brute_force_in_many_more_cases(part: int) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_look_up__is_brute_force_of_computed_costs_at_floats_next_to_crossings(part: int) -> None:
-    check_as_computed(seed=part, draws=80)
+    check_as_computed(seed=part, draws=40)
 
 
 @pytest.mark.slow
@@ -146,33 +147,53 @@ def test_best__is_worked_out_by_hand() -> None:
 
 def test_best__says_how_much_would_do() -> None:
     index = small_index()
-    with pytest.raises(InputError, match=r"Give a budget of 1\.0 or more"):
+    with refused("over-limit", "0.5", "7.0", "1.0"):
         index.best(7, 0.5)
     assert index.best(7, 1.0).cost == 1.0
 
 
-@pytest.mark.parametrize("size", [-1, 10.5, math.nan, math.inf, "large", None, 10**400])
+@pytest.mark.parametrize("size", [-1.0, 10.5, math.nan, math.inf])
 def test_best__refuses_sizes_out_of_range(size: float) -> None:
-    with pytest.raises(InputError, match="Give"):
+    with refused("bad-value", size, 0, 10):
         small_index().best(size, 5)
-    with pytest.raises(InputError, match="Give"):
+    with refused("bad-value", size, 0, 10):
         small_index().choose([1, size], 5)
 
 
-@pytest.mark.parametrize("budget", [-1, math.nan, "much"])
+@pytest.mark.parametrize("budget", [-1.0, math.nan])
 def test_best__refuses_what_is_no_budget(budget: float) -> None:
-    with pytest.raises(InputError, match="Give"):
+    with refused("bad-setting", budget):
         small_index().best(1, budget)
-    with pytest.raises(InputError, match="Give"):
+    with refused("bad-setting", budget):
         small_index().choose([1, 2], [4, budget])
 
 
+@pytest.mark.parametrize("value", ["large", 10**400], ids=lambda value: str(value)[:5])
+def test_best__refuses_what_is_no_number(value: Any) -> None:
+    with refused("wrong-type"):
+        small_index().best(value, 5)
+    with refused("wrong-type", "sizes"):
+        small_index().choose([1, value], 5)
+    with refused("wrong-type"):
+        small_index().best(1, value)
+    with refused("wrong-type", "budgets"):
+        small_index().choose([1, 2], [4, value])
+
+
+def test_best__refuses_none() -> None:
+    none: Any = None
+    with refused("wrong-type"):
+        small_index().best(none, 5)
+    with refused("bad-value", math.nan):
+        small_index().choose([1, none], 5)
+
+
 def test_choose__names_the_first_bad_item() -> None:
-    with pytest.raises(InputError, match=r"is 12\.5"):
+    with refused("bad-value", "12.5"):
         small_index().choose([1, 12.5, 99], 5)
-    with pytest.raises(InputError, match=r"infinite|finite ones"):
+    with refused("bad-value", "inf"):
         small_index(high=math.inf).choose([1, math.inf], 5)
-    with pytest.raises(InputError, match="a budget for each size"):
+    with refused("wrong-shape", "(3,)", "(2,)"):
         small_index().choose([1, 2, 3], [1, 2])
 
 
@@ -209,13 +230,13 @@ def test_choose__of_dask_arrays_is_lazy() -> None:
 
     table = dask.dataframe.from_dict({"size": sizes, "budget": budgets}, npartitions=3)
     assert (index.choose(table["size"], table["budget"]).compute(scheduler="synchronous") == expected).all()
-    with pytest.raises(InputError, match="Give sizes"):
+    with refused("bad-value"):
         index.choose(lazy * 100, 5).compute(scheduler="synchronous")
 
 
 def test_skyline__refuses_what_is_no_size() -> None:
     for size in (None, "large", [1.0]):
-        with pytest.raises(InputError, match="Give a number"):
+        with refused("wrong-type"):
             small_index().skyline(size)  # type: ignore[arg-type]
 
 
@@ -235,7 +256,7 @@ def test_look_up__costs_beyond_all_floats_are_never_affordable() -> None:
     assert index.choose([1e100, 1e200], math.inf).tolist() == [1, 0]
     assert index.best(1e200, math.inf).features == frozenset()
     assert [choice.features for choice in index.skyline(1e200)] == [frozenset()]
-    with pytest.raises(InputError, match="Give a smaller size"):
+    with refused("over-limit", "inf", "1e+200"):
         index_of(Drawn(drawn.sets[1:], drawn.accuracies[1:], drawn.costs[1:], 0, math.inf)).best(1e200, math.inf)
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protodask.budget.polynomials import (
@@ -38,6 +38,7 @@ def pieces_of(row: list[float], low: float, high: float) -> list[tuple[int, int]
     return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
+@settings(max_examples=50)
 @given(polynomials, st.floats(0, 1e9))
 def test_evaluate__is_within_a_few_roundings(row: list[float], size: float) -> None:
     scale = exactly([abs(c) for c in row], size)
@@ -61,6 +62,7 @@ def test_positions__count_floats(size: float) -> None:
     assert position_after(sys.float_info.max) == position_after(math.inf) == position(math.inf)
 
 
+@settings(max_examples=50)
 @given(polynomials, ends, st.integers(0, 2**32))
 def test_sign_cuts__part_what_is_below_zero_from_what_is_not(
     row: list[float], ends: tuple[float, float], seed: int
@@ -76,6 +78,7 @@ def test_sign_cuts__part_what_is_below_zero_from_what_is_not(
                 assert here == below[0]
 
 
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True), st.sampled_from([0.5, 10.5, math.inf]))
 def test_sign_cuts__are_at_simple_roots(roots: list[int], high: float) -> None:
     row = [1.0]
@@ -103,6 +106,7 @@ def test_sign_cuts__of_nothing() -> None:
     assert sign_cuts(np.ones((1, 1)), np.array([0]), np.array([9])).shape == (1, 0)
 
 
+@settings(max_examples=50)
 @given(polynomials, ends)
 def test_never_below__agrees_with_exact_values(row: list[float], ends: tuple[float, float]) -> None:
     low, high = ends

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.errors import refused
 
 from protodask.budget.expanding import expander
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.lattice import Exploration, explore
 from protodask.budget.recorded import recorded
 from protodask.engine import thread_engine
-from protodask.errors import FormatError, InputError, StorageError
+from protodask.errors import FormatError, StorageError
 
 KEY = {"data": "blobs", "alpha": 0.01, "features": ["height", "width"]}
 SETS = [frozenset(features) for features in ((), (0,), (1, 2), (3,))]
@@ -134,18 +135,18 @@ def test_recorded__expands_again_what_a_damaged_line_has_lost(tmp_path: Path, da
 
 
 @pytest.mark.parametrize(
-    ("key", "seen"),
+    ("key", "differ"),
     [
-        ({**KEY, "alpha": 0.02}, "which differs in alpha\\."),
-        ({**KEY, "seed": 1}, "which differs in seed\\."),
-        ({"data": "blobs"}, "which differs in alpha, features\\."),
+        ({**KEY, "alpha": 0.02}, "alpha"),
+        ({**KEY, "seed": 1}, "seed"),
+        ({"data": "blobs"}, "alpha, features"),
     ],
 )
-def test_recorded__refuses_the_record_of_another_build(tmp_path: Path, key: Any, seen: str) -> None:
+def test_recorded__refuses_the_record_of_another_build(tmp_path: Path, key: Any, differ: str) -> None:
     path = tmp_path / "record"
     run(Counting(), path, SETS)
     before = path.read_bytes()
-    with pytest.raises(InputError, match=f"{seen} .*or name another file"):
+    with refused("other-run", path, f"differs in {differ}."):
         run(Counting(), path, SETS, key)
     assert path.read_bytes() == before
 
@@ -156,7 +157,7 @@ def test_recorded__refuses_the_record_of_another_build(tmp_path: Path, key: Any,
 def test_recorded__leaves_a_foreign_file_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "diary"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match="Name a new file"):
+    with refused("wrong-kind", kind=FormatError):
         run(Counting(), path, SETS)
     assert path.read_bytes() == content
 
@@ -165,7 +166,7 @@ def test_recorded__refuses_a_damaged_header(tmp_path: Path) -> None:
     path = tmp_path / "record"
     run(Counting(), path, SETS)
     path.write_bytes(path.read_bytes().replace(b"blobs", b"globs", 1))
-    with pytest.raises(FormatError, match="Remove the file, and build again"):
+    with refused("damaged", kind=FormatError):
         run(Counting(), path, SETS)
 
 
@@ -173,7 +174,7 @@ def test_recorded__refuses_a_later_version(tmp_path: Path) -> None:
     path = tmp_path / "record"
     run(Counting(), path, SETS)
     path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2', 1))
-    with pytest.raises(FormatError, match="Upgrade protodask"):
+    with refused("newer-format", 2, 1, kind=FormatError):
         run(Counting(), path, SETS)
 
 
@@ -181,7 +182,7 @@ def test_recorded__refuses_a_file_in_use(tmp_path: Path) -> None:
     path = tmp_path / "record"
     with (
         recorded(expander(Counting()), path, KEY),
-        pytest.raises(StorageError, match="wait for the other one"),
+        refused("written-by-another", kind=StorageError),
         recorded(expander(Counting()), path, KEY),
     ):
         pass
@@ -190,18 +191,18 @@ def test_recorded__refuses_a_file_in_use(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["s3://bucket/record", "memory://record"])
 def test_recorded__refuses_a_url(path: str) -> None:
-    with pytest.raises(InputError, match="Use a local path"), recorded(expander(Counting()), path, KEY):
+    with refused("not-local"), recorded(expander(Counting()), path, KEY):
         pass
 
 
 def test_recorded__refuses_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="not a regular file"):
+    with refused("wrong-kind", kind=FormatError):
         run(Counting(), tmp_path, SETS)
 
 
 @pytest.mark.parametrize("key", [{"data": object()}, {"alpha": float("nan")}, {"sets": {1, 2}}])
 def test_recorded__refuses_a_key_that_json_has_not(tmp_path: Path, key: Any) -> None:
-    with pytest.raises(InputError, match="Use texts, finite numbers"):
+    with refused("wrong-type", "JSON"):
         run(Counting(), tmp_path / "record", SETS, key)
     assert not any(tmp_path.iterdir())
 

@@ -94,7 +94,7 @@ def test_list_candidates__of_equally_accurate_ones_the_cheapest() -> None:
 @pytest.mark.parametrize("kind", ["plain", "tangent", "bundle", "floats"])
 def test_find_presence__lists_no_candidate_that_a_more_accurate_one_beats_clearly(kind: str) -> None:
     rng = np.random.default_rng(5)
-    for _ in range(60):
+    for _ in range(25):
         drawn = draw(rng, kind)
         candidates = order_candidates(drawn.sets, drawn.accuracies, drawn.costs)
         presence = find_presence(candidates, drawn.low, drawn.high)

@@ -1,11 +1,10 @@
 import dask.array as da
 import numpy as np
-import pytest
+from support.errors import refused
 
 from protodask.decisions import Cut
 from protodask.decisions.item_rows import ItemRows, is_outside_memory, select_items
 from protodask.engine import array_source
-from protodask.errors import InputError
 
 
 def test_item_rows__any_range_over_chunks() -> None:
@@ -24,7 +23,7 @@ def test_item_rows__chunks_of_unknown_length() -> None:
 
 
 def test_item_rows__refuse_shapes() -> None:
-    with pytest.raises(InputError, match="use decide_sets or decide_rows"):
+    with refused("wrong-shape", "(4, 3)", "decide_sets", "decide_rows"):
         ItemRows.of(da.zeros((4, 3)))
 
 

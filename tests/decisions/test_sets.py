@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference.decisions import NAMED, bits, loss_table, set_losses
+from support.errors import refused
 
 from protodask.decisions import Loss, RowDecisions, decide, decide_rows, decide_sets, sets
-from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
 
@@ -127,5 +127,5 @@ def test_decide_rows_and_sets__no_rows(function: object) -> None:
 
 
 def test_decide_sets__refuses() -> None:
-    with pytest.raises(InputError, match="where several labels may be true use decide_rows"):
+    with refused("bad-value", 1, "1.8", "decide_rows"):
         decide_sets([[0.5, 0.5], [0.9, 0.9]])
