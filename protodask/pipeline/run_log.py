@@ -53,9 +53,10 @@ def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.n
     return listen
 
 
-def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str) -> None:
-    """Write a line for what belongs to no event: how far a step is, or a warning."""
-    write(_line(datetime.now(UTC), level, "message", {"pipeline": mask(pipeline), "run": run, "message": text}))
+def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str, code: str = "") -> None:
+    """Write a line for what belongs to no event: how far a step is, a warning, or an error of such a code."""
+    values = {"pipeline": mask(pipeline), "run": run, "message": text, **_code(code)}
+    write(_line(datetime.now(UTC), level, "message", values))
 
 
 def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:
@@ -76,7 +77,7 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             result = compact(event.result.describe())
             return "step-done", "info", {**_step(event.step), **_seconds(event.seconds), "result": result}
         case StepFailed():
-            said = {"message": str(event.error), "error": type(event.error).__name__}
+            said = {"message": str(event.error), "error": type(event.error).__name__, "code": event.error.code}
             result = {} if event.result is None else {"result": compact(event.result.describe())}
             return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said, **result}
         case GateRefused():
@@ -88,7 +89,7 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             }
             return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
         case RunEnded():
-            end = {"status": event.status, **_seconds(event.seconds), "message": event.message}
+            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **_code(event.code)}
             return "run-ended", _level_of_end(event), end
 
 
@@ -108,6 +109,10 @@ def _step(step: StepIdentity) -> dict[str, Any]:
 
 def _seconds(seconds: float) -> dict[str, float]:
     return {"seconds": round(seconds, 3)}
+
+
+def _code(code: str) -> dict[str, str]:
+    return {"code": code} if code else {}
 
 
 def compact(description: Mapping[str, Any]) -> dict[str, Any]:

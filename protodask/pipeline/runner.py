@@ -183,7 +183,7 @@ class _Run:
         self._started()
         if self.pipeline.overlap == "leave":
             return self._end("left", message=seen)
-        self._end("failed", message=seen)
+        self._end("failed", message=seen, code="written-by-another")
         raise ProtodaskError(
             "todo", seen, "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure."
         )
@@ -198,13 +198,13 @@ class _Run:
                     self._leave_out(plans[plan.number :])
                     return self._end("stopped" if plan.stops else "refused", refused, " ".join(refused))
         except ProtodaskError as error:
-            self._end("failed", message=str(error))
+            self._end("failed", message=str(error), code=error.code)
             raise
         except (KeyboardInterrupt, SystemExit):
             self._end("interrupted")
             raise
         except BaseException as error:
-            self._end("failed", message=f"{type(error).__name__}: {error}")
+            self._end("failed", message=f"{type(error).__name__}: {error}", code="unexpected")
             raise
         worked = any(outcome.status == "done" for outcome in self.outcomes)
         return self._end("done" if worked else "fresh")
@@ -331,9 +331,9 @@ class _Run:
     def _started(self) -> None:
         self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
 
-    def _end(self, status: Status, reasons: tuple[str, ...] = (), message: str = "") -> RunOutcome:
+    def _end(self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str = "") -> RunOutcome:
         seconds = time.monotonic() - self.began
-        self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message))
+        self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code))
         return RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons)
 
 

@@ -16,6 +16,8 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import Result
 
+from protodask.cli import show_run
+from protodask.errors import InputError
 from protodask.pipeline import run_metrics
 
 Call = Callable[..., Result]
@@ -92,17 +94,40 @@ def test_run__json_in_place_of_lines(folder: Path, call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(("none.yaml",), 1), (("p.yaml", "--set", "rows=many"), 2), (("p.yaml", "--set", "least=50"), 3)],
+    ("arguments", "exit_code", "code"),
+    [
+        (("none.yaml",), 1, "not-found"),
+        (("p.yaml", "--set", "rows=many"), 2, "bad-setting"),
+        (("p.yaml", "--set", "least=50"), 3, None),
+    ],
 )
 def test_run__every_line_is_json_whatever_goes_wrong(
-    arguments: tuple[str, ...], code: int, folder: Path, call: Call
+    arguments: tuple[str, ...], exit_code: int, code: str | None, folder: Path, call: Call
 ) -> None:
     done = call("run", *arguments, "--log", "json")
-    assert done.exit_code == code
-    last = [record for record in _records(done.stderr) if record["event"] == "run-ended"]
-    assert [record["status"] for record in last] == ["refused" if code == 3 else "failed"]
-    assert last[0]["message"]
+    assert done.exit_code == exit_code
+    (last,) = (record for record in _records(done.stderr) if record["event"] == "run-ended")
+    assert last["status"] == ("refused" if exit_code == 3 else "failed")
+    assert last["message"]
+    assert last.get("code") == code
+
+
+def test_run__what_cannot_be_shown_is_an_error_of_the_log(
+    folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise InputError("bad-value", "It cannot be shown.", "Look elsewhere.")
+
+    monkeypatch.setattr(show_run, "show_run", broken)
+    done = call("run", "p.yaml", "--log", "json")
+    assert done.exit_code == 1
+    ended, said = _records(done.stderr)[-2:]
+    assert (ended["event"], ended["status"]) == ("run-ended", "done")
+    assert (said["level"], said["message"], said["code"]) == (
+        "error",
+        "It cannot be shown. Look elsewhere.",
+        "bad-value",
+    )
 
 
 def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> None:

@@ -56,8 +56,8 @@ def _started(pipeline: str = "score.yaml") -> RunStarted:
     return RunStarted(pipeline, "run-1", NOON, 3)
 
 
-def _ended(status: Status, message: str = "") -> RunEnded:
-    return RunEnded("score.yaml", "run-1", NOON + timedelta(seconds=2), 2.0004, status, message)
+def _ended(status: Status, message: str = "", code: str = "") -> RunEnded:
+    return RunEnded("score.yaml", "run-1", NOON + timedelta(seconds=2), 2.0004, status, message, code)
 
 
 def test_log__each_event_is_a_line_that_names_its_run() -> None:
@@ -68,7 +68,7 @@ def test_log__each_event_is_a_line_that_names_its_run() -> None:
         StepDone(STEP, 1.23456, PredictionsWritten("out.parquet", 70, 2)),
         GateRefused(StepIdentity(3, "gate-3", "gate"), ("drift.largest is 0.4, above 0.25",), stops=False),
         StepFailed(STEP, 0.5, InputError("bad-value", "There is no column y.", "Name another.")),
-        _ended("failed", "There is no column y."),
+        _ended("failed", "There is no column y.", "bad-value"),
     )
     assert {(record["pipeline"], record["run"]) for record in records} == {("score.yaml", "run-1")}
     assert [record["event"] for record in records] == [
@@ -94,7 +94,7 @@ def test_log__each_event_is_a_line_that_names_its_run() -> None:
         "result": {"kind": "predictions", "path": "out.parquet", "rows": 70, "batches": 2, "calibrated": False},
     }
     assert records[4]["reasons"] == ["drift.largest is 0.4, above 0.25"]
-    assert records[5]["message"] == "There is no column y. Name another."
+    assert (records[5]["message"], records[5]["code"]) == ("There is no column y. Name another.", "bad-value")
     assert records[6] | {"time": ""} == {
         "time": "",
         "level": "error",
@@ -104,6 +104,7 @@ def test_log__each_event_is_a_line_that_names_its_run() -> None:
         "status": "failed",
         "seconds": 2.0,
         "message": "There is no column y.",
+        "code": "bad-value",
     }
 
 
@@ -121,6 +122,7 @@ def test_log__each_event_is_a_line_that_names_its_run() -> None:
 )
 def test_log__the_level_of_an_end(status: Status, level: str) -> None:
     (record,) = _logged(_ended(status))
+    assert "code" not in record
     assert (record["status"], record["level"]) == (status, level)
 
 
