@@ -165,5 +165,7 @@ def query(
                 "Give --size and --budget, or --queries and --out.",
             )
         if out is not None:
-            raise WrongUseError("settings-conflict", "--out is given for a single item.", "Leave it out, or use --json.")
+            raise WrongUseError(
+                "settings-conflict", "--out is given for a single item.", "Leave it out, or use --json."
+            )
         show_answer(answer_query(index, size, budget), as_json)

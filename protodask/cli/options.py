@@ -41,7 +41,9 @@ def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for value in values:
         name, separator, order = value.partition("=")
         if not name or not separator or not order:
-            raise WrongUseError("bad-setting", f"--ordinal {value} is no order.", "Write it like size=small,medium,large.")
+            raise WrongUseError(
+                "bad-setting", f"--ordinal {value} is no order.", "Write it like size=small,medium,large."
+            )
         if name in orders:
             raise WrongUseError("named-twice", f"The column {name!r} has two orders.", "Give one.")
         orders[name] = tuple(category.strip() for category in order.split(","))

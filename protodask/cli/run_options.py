@@ -176,7 +176,9 @@ def _check_files(pipeline: str, options: Telling) -> None:
             continue
         place = os.path.realpath(path)
         if place in taken:
-            raise WrongUseError("places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file.")
+            raise WrongUseError(
+                "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
+            )
         taken[place] = f"that of {option}"
 
 

@@ -2,17 +2,15 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli._processes import start_command, wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import Result
 
@@ -264,26 +262,14 @@ def test_run__up_to_a_step(folder: Path, call: Call) -> None:
 
 
 def test_run__one_that_is_ended_says_so(folder: Path) -> None:
-    command = [sys.executable, "-m", "protodask", "run", "p.yaml", "--set", "rows=100000000"]
-    process = subprocess.Popen(
-        [*command, "--log", "json", "--log-file", "run.log", "--metrics", "p.prom"],
-        cwd=folder,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while "step-started" not in _read(folder / "run.log"):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    line = "run p.yaml --set rows=100000000 --log json --log-file run.log --metrics p.prom"
+    with start_command(*line.split(), cwd=folder, stderr=subprocess.PIPE) as process:
+        try:
+            wait_until(lambda: "step-started" in _read(folder / "run.log"), process)
+            process.terminate()
+            _, said = process.communicate()
+        finally:
+            process.kill()
     assert process.returncode == 143
     assert _records(said)[-1]["status"] == "interrupted"
     assert _records(_read(folder / "run.log"))[-1]["status"] == "interrupted"

@@ -18,9 +18,7 @@ from support.commands import run_command
 
 README = Path(__file__).parents[2] / "README.md"
 
-BLOCK = re.compile(
-    r"(?:<!-- run:(?P<name>\S+) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
-)
+BLOCK = re.compile(r"(?:<!-- run:(?P<name>\S+) -->\n)?^```\w*\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 FILE = re.compile(r"^cat > (?P<name>\S+) <<END\n(?P<content>.*?)^END\n", re.DOTALL | re.MULTILINE)
 
