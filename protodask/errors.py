@@ -47,17 +47,19 @@ Code = Literal[
     "not-local",  # a URL where a folder of this machine is needed, or a place that cannot be used as one
     "places-overlap",  # one place to read or to write lies in another one, or is it
     "unsafe",  # reading it could do harm, unless it is allowed
-    "package-missing",  # a library that is not installed
+    "package-missing",  # a library or a program that is not installed
     # The cluster.
     "no-answer",  # nothing answers at the address
     "not-secure",  # without the encryption or the certificates it takes
-    "refused",  # a certificate or a handshake was refused
+    "refused",  # a certificate, a handshake or a job was refused
     "no-workers",  # nobody takes the work
     "connection-lost",  # the scheduler went away
     "task-lost",  # workers died with a task
     "engine-closed",  # the engine was closed
     # The rest.
     "todo",  # TO BE REPLACED
+    "files-failed",  # some of many files could not be used; the others were
+    "unexpected",  # an error that nobody foresaw
     "no-convergence",  # a solver found no solution that is good enough
     "gate",  # a check whose answer is no
 ]

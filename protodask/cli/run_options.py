@@ -161,7 +161,7 @@ class Told:
                 # A run is worth more than what is told of it.
                 self.warn(f"Something unexpected happened while others were told ({type(error).__name__}: {error}).")
 
-    def _write(self, level: Level, text: str, code: str = "") -> None:
+    def _write(self, level: Level, text: str, code: str | None = None) -> None:
         from protodask.pipeline.run_log import log_text
 
         for sink in self._sinks:

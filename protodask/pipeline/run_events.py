@@ -102,8 +102,8 @@ class RunEnded:
     status: Status
     message: str = ""
     """What went wrong, or why nothing was done."""
-    code: str = ""
-    """The kind of what went wrong, as errors name it."""
+    code: str | None = None
+    """The kind of what went wrong: the code of an error."""
 
 
 RunEvent = RunStarted | StepFresh | StepStarted | StepDone | StepFailed | GateRefused | RunEnded

@@ -53,10 +53,10 @@ def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.n
     return listen
 
 
-def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str, code: str = "") -> None:
+def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str, code: str | None = None) -> None:
     """Write a line for what belongs to no event: how far a step is, a warning, or an error of such a code."""
-    values = {"pipeline": mask(pipeline), "run": run, "message": text, **_code(code)}
-    write(_line(datetime.now(UTC), level, "message", values))
+    values = {"pipeline": mask(pipeline), "run": run, "message": text}
+    write(_line(datetime.now(UTC), level, "message", values if code is None else values | {"code": code}))
 
 
 def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:
@@ -89,7 +89,8 @@ def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
             }
             return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
         case RunEnded():
-            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **_code(event.code)}
+            code = {} if event.code is None else {"code": event.code}
+            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **code}
             return "run-ended", _level_of_end(event), end
 
 
@@ -109,10 +110,6 @@ def _step(step: StepIdentity) -> dict[str, Any]:
 
 def _seconds(seconds: float) -> dict[str, float]:
     return {"seconds": round(seconds, 3)}
-
-
-def _code(code: str) -> dict[str, str]:
-    return {"code": code} if code else {}
 
 
 def compact(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +182,7 @@ def _append(path: str, content: bytes) -> None:
             os.close(handle)
     except OSError as error:
         raise StorageError(
-            "todo",
+            "unwritable",
             f"The log {path} cannot be written ({error.strerror}).",
             "Check the path, its permissions and the disk.",
         ) from error

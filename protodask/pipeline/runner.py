@@ -122,7 +122,7 @@ def step_number(pipeline: Pipeline, text: str) -> int:
     if len(same) == 1:
         return same[0]
     said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
-    raise InputError("todo", said, f"{suggestion(text, names)}Its steps are {', '.join(names)}.")
+    raise InputError("unknown-name", said, f"{suggestion(text, names)}Its steps are {', '.join(names)}.")
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
@@ -183,10 +183,13 @@ class _Run:
         self._started()
         if self.pipeline.overlap == "leave":
             return self._end("left", message=seen)
-        self._end("failed", message=seen, code="written-by-another")
-        raise ProtodaskError(
-            "todo", seen, "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure."
+        error = ProtodaskError(
+            "written-by-another",
+            seen,
+            "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure.",
         )
+        self._end("failed", message=seen, code=error.code)
+        raise error
 
     def all_steps(self, state: State) -> RunOutcome:
         self._started()
@@ -266,7 +269,7 @@ class _Run:
         except Exception as error:
             self._note_failure(plan, state, own)
             said = f"Something unexpected happened ({type(error).__name__}: {error})."
-            failure = ProtodaskError("todo", said, "Repeat the run with --debug to see where.")
+            failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
             raise
         seconds = time.monotonic() - began
@@ -331,7 +334,9 @@ class _Run:
     def _started(self) -> None:
         self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
 
-    def _end(self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str = "") -> RunOutcome:
+    def _end(
+        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
+    ) -> RunOutcome:
         seconds = time.monotonic() - self.began
         self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code))
         return RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons)
