@@ -72,7 +72,7 @@ def _summary(folder: Path, reason: str, more: str = "") -> subprocess.CompletedP
     (folder / "tests.xml").write_text(f"<testsuites><testsuite>{cases}{more}</testsuite></testsuites>")
     (folder / "stages").write_text("lint\t0\t3\ntests\t0\t250\n")
     (folder / "skips").write_text("# what may be missing\ntests\\.b   no (cluster|browser) is here\n")
-    command = [sys.executable, SUMMARY, folder, folder / "skips"]
+    command = [sys.executable, str(SUMMARY), str(folder), str(folder / "skips")]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 

@@ -155,15 +155,17 @@ def query(
                     "settings-conflict", "Both --queries and a single item are given.", "Choose one of them."
                 )
             if out is None:
-                raise WrongUseError("todo", "There is no place for the answers.", "Name a file with --out.")
+                raise WrongUseError("setting-missing", "There is no place for the answers.", "Name a file with --out.")
             show_answers(answer_table(index, queries, out, overwrite), as_json)
             return
         if size is None or budget is None:
             raise WrongUseError(
-                "todo",
+                "setting-missing",
                 "The size of an item or the budget is missing.",
                 "Give --size and --budget, or --queries and --out.",
             )
         if out is not None:
-            raise WrongUseError("todo", "--out is given for a single item.", "Leave it out, or use --json.")
+            raise WrongUseError(
+                "settings-conflict", "--out is given for a single item.", "Leave it out, or use --json."
+            )
         show_answer(answer_query(index, size, budget), as_json)

@@ -51,7 +51,7 @@ class Computing:
             check_connection(self.scheduler, self.connection)
         elif self.connection != NOTHING_SAID:
             raise WrongUseError(
-                "todo",
+                "settings-conflict",
                 "Options on the connection to a scheduler are given, and no scheduler.",
                 "Add --scheduler with its address, or leave out --tls-ca, --tls-cert, --tls-key and --insecure.",
             )
@@ -61,7 +61,7 @@ class Computing:
 
             if self.memory_limit < INTERPRETER_BYTES:
                 raise WrongUseError(
-                    "todo",
+                    "bad-setting",
                     f"The memory limit is {self.memory_limit / 2**20:.0f} MiB; Python with its libraries takes more.",
                     f"Give at least {INTERPRETER_BYTES // 2**20} MiB, and about 160 MiB more for each thread.",
                 )

@@ -24,7 +24,11 @@ AGAIN_AFTER = 0.01
 
 
 def end_on_signals() -> None:
-    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is."""
+    """End this process on SIGTERM as on Ctrl-C, with nothing left half-written, wherever it is.
+
+    Whoever started it may have had SIGINT ignored, as shells do for what a script starts with `&`. Then it stays so:
+    Ctrl-C at that terminal is meant for what is in the foreground. SIGTERM ends such a process, too.
+    """
     signal.signal(signal.SIGTERM, _terminate)
     if hasattr(signal, "setitimer"):
         sys.unraisablehook = _try_again

@@ -41,7 +41,9 @@ def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for value in values:
         name, separator, order = value.partition("=")
         if not name or not separator or not order:
-            raise WrongUseError("todo", f"--ordinal {value} is no order.", "Write it like size=small,medium,large.")
+            raise WrongUseError(
+                "bad-setting", f"--ordinal {value} is no order.", "Write it like size=small,medium,large."
+            )
         if name in orders:
             raise WrongUseError("named-twice", f"The column {name!r} has two orders.", "Give one.")
         orders[name] = tuple(category.strip() for category in order.split(","))
@@ -127,7 +129,7 @@ class Connection:
             return None
         if self.tls_ca is None or self.tls_cert is None or self.tls_key is None:
             raise WrongUseError(
-                "todo",
+                "setting-missing",
                 f"TLS files are given without {' and '.join(missing)}.",
                 "Give --tls-ca, --tls-cert and --tls-key.",
             )

@@ -61,7 +61,7 @@ def _files(attached: list[str]) -> dict[str, str]:
     for text in attached:
         name, separator, path = text.partition("=")
         if not separator or not path:
-            raise WrongUseError("todo", f"--attach {text} names no file.", "Write it like profile=profile.json.")
+            raise WrongUseError("bad-setting", f"--attach {text} names no file.", "Write it like profile=profile.json.")
         if name in files:
             raise WrongUseError(
                 "named-twice", f"Two files are to be attached as {name!r}.", "Give each a name of its own."

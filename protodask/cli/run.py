@@ -111,7 +111,9 @@ def _part(definition: Pipeline, first: str | None, last: str | None, only: str |
     begin = 1 if first is None else step_number(definition, first)
     end = None if last is None else step_number(definition, last)
     if end is not None and end < begin:
-        raise WrongUseError("todo", f"The step {last} of --to comes before {first} of --from.", "Exchange them.")
+        raise WrongUseError(
+            "settings-conflict", f"The step {last} of --to comes before {first} of --from.", "Exchange them."
+        )
     return Part(begin, end, forced=first is not None)
 
 

@@ -149,7 +149,7 @@ class Told:
             end = RunEnded(self._pipeline, "", datetime.now(UTC), 0.0, "failed", f"{seen} {remedy}", code)
             self._pass_on(end)
         elif self._ended != "failed":  # what came of the run could not be shown
-            self._write("error", f"{seen} {remedy}")
+            self._write("error", f"{seen} {remedy}", code)
         if not self._json_only:
             complain(seen, remedy, code)
 
@@ -161,11 +161,11 @@ class Told:
                 # A run is worth more than what is told of it.
                 self.warn(f"Something unexpected happened while others were told ({type(error).__name__}: {error}).")
 
-    def _write(self, level: Level, text: str) -> None:
+    def _write(self, level: Level, text: str, code: str | None = None) -> None:
         from protodask.pipeline.run_log import log_text
 
         for sink in self._sinks:
-            log_text(sink, level, text, self._pipeline, self._run)
+            log_text(sink, level, text, self._pipeline, self._run, code)
 
 
 def _check_files(pipeline: str, options: Telling) -> None:
@@ -176,7 +176,9 @@ def _check_files(pipeline: str, options: Telling) -> None:
             continue
         place = os.path.realpath(path)
         if place in taken:
-            raise WrongUseError("todo", f"{path} of {option} is {taken[place]}.", "Give the name of another file.")
+            raise WrongUseError(
+                "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
+            )
         taken[place] = f"that of {option}"
 
 

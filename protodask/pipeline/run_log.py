@@ -53,9 +53,10 @@ def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.n
     return listen
 
 
-def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str) -> None:
-    """Write a line for what belongs to no event: how far a step is, or a warning."""
-    write(_line(datetime.now(UTC), level, "message", {"pipeline": mask(pipeline), "run": run, "message": text}))
+def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str, code: str | None = None) -> None:
+    """Write a line for what belongs to no event: how far a step is, a warning, or an error of such a code."""
+    values = {"pipeline": mask(pipeline), "run": run, "message": text}
+    write(_line(datetime.now(UTC), level, "message", values if code is None else values | {"code": code}))
 
 
 def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:

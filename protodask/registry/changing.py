@@ -72,12 +72,12 @@ def create(place: str) -> RegistryState:
 def _check_empty(place: str) -> None:
     with storage_errors(place, "looking at"):
         if not is_url(place) and os.path.lexists(place) and not os.path.isdir(place):
-            raise InputError("todo", f"{place} is not a folder.", "Give a registry a folder of its own.")
+            raise InputError("wrong-kind", f"{place} is not a folder.", "Give a registry a folder of its own.")
         # Beside the file there may be its lock, and what a killed process left of it.
         strangers = [name for name in list_names(place) if not name.startswith(f".{REGISTRY_FILE}.")]
         if strangers and read_state(place) is None:
             raise InputError(
-                "todo",
+                "wrong-kind",
                 f"{mask(place)} is no registry, and it holds other things, such as {strangers[0]!r}.",
                 "Give a registry a folder of its own.",
             )
@@ -109,7 +109,7 @@ def change(place: str, changed: Callable[[RegistryState], RegistryState]) -> tup
                     _remove_unlisted(place, after)
                 return before, after
     raise StorageError(
-        "todo",
+        "written-by-another",
         f"Others changed the registry {mask(place)} {TRIES} times in a row.",
         "Wait until they are done, and repeat.",
     )

@@ -47,14 +47,14 @@ def read_file(path: str) -> bytes:
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except IsADirectoryError as error:
-        raise InputError("todo", f"{path} is a folder.", "Attach single files.") from error
+        raise InputError("wrong-kind", f"{path} is a folder.", "Attach single files.") from error
     except OSError as error:
         raise StorageError(
             "unreadable", f"The file {path} cannot be read ({error}).", "Check its permissions."
         ) from error
     if len(content) > MOST_BYTES:
         raise InputError(
-            "todo",
+            "over-limit",
             f"The file {path} has more than {MOST_BYTES} bytes.",
             "Keep it elsewhere, and attach a file that names it.",
         )

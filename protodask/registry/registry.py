@@ -180,13 +180,13 @@ class Registry:
             before = state.named.get(PREVIOUS)
             if before is None or CHAMPION not in state.named:
                 raise InputError(
-                    "todo",
+                    "nothing-yet",
                     f"The registry {mask(self.path)} has no {PREVIOUS} champion to go back to.",
                     "Let the champion be another version with `protodask registry promote`.",
                 )
             if before == state.named[CHAMPION]:
                 raise InputError(
-                    "todo",
+                    "nothing-yet",
                     f"In the registry {mask(self.path)} {CHAMPION} and {PREVIOUS} are both version {before}.",
                     "Let the champion be another version with `protodask registry promote`.",
                 )
@@ -285,7 +285,7 @@ def _file_name(name: str, path: str) -> str:
 def check_keep(keep: int) -> None:
     """Refuse to keep no version."""
     if keep < 1:
-        raise InputError("todo", f"{keep} versions are to be kept.", "Keep one at least.")
+        raise InputError("bad-setting", f"{keep} versions are to be kept.", "Keep one at least.")
 
 
 def _now() -> str:

@@ -161,7 +161,7 @@ def read_version(registry: str, state: RegistryState, entry: Entry) -> Version:
         except ProtodaskError:
             raise
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise FormatError("not-found", f"There is no file {where}.", RECORD.remedy) from error
+            raise FormatError("damaged", f"There is no file {where}.", RECORD.remedy) from error
         except ValueError as error:
             raise FormatError("damaged", f"The file {where} is damaged ({error}).", RECORD.remedy) from error
     fields = recognize(value, RECORD, where)

@@ -131,7 +131,8 @@ def test_calibrated__of_a_model_without_asks_for_one(call: Call, example: Any, h
     ):
         refused = call(*command, "--calibrated")
         assert refused.exit_code == 1
-        assert "The model has no calibration. Add one with `protodask calibrate`" in " ".join(refused.stderr.split())
+        assert "no calibration" in refused.stderr
+        assert "`protodask calibrate`" in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 

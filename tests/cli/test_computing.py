@@ -1,4 +1,5 @@
 import pytest
+from support.errors import refused
 
 from protodask.cli.computing import Computing
 from protodask.cli.errors import WrongUseError
@@ -6,28 +7,28 @@ from protodask.cli.options import Connection
 
 
 def test_check__refuses_a_memory_limit_that_nothing_fits_into() -> None:
-    with pytest.raises(WrongUseError, match="at least 250 MiB"):
+    with refused("bad-setting", "10 MiB", "250 MiB", kind=WrongUseError):
         Computing(memory_limit=10 * 2**20).check()
     Computing(memory_limit=2**30).check()
 
 
 @pytest.mark.parametrize(
-    "computing",
+    ("computing", "options"),
     [
-        Computing(scheduler="tcp://a:1", workers=2),
-        Computing(scheduler="tcp://a:1", threads=2),
-        Computing(workers=2, threads=2),
-        Computing(scheduler="tcp://a:1", memory_limit=2**30),
+        (Computing(scheduler="tcp://a:1", workers=2), ("--scheduler", "--workers")),
+        (Computing(scheduler="tcp://a:1", threads=2), ("--scheduler", "--threads")),
+        (Computing(workers=2, threads=2), ("--workers", "--threads")),
+        (Computing(scheduler="tcp://a:1", memory_limit=2**30), ("--scheduler", "--memory-limit")),
     ],
 )
-def test_check__refuses_options_that_contradict_each_other(computing: Computing) -> None:
-    with pytest.raises(WrongUseError, match="Choose|Leave it out"):
+def test_check__refuses_options_that_contradict_each_other(computing: Computing, options: tuple[str, ...]) -> None:
+    with refused("settings-conflict", *options, kind=WrongUseError):
         computing.check()
 
 
 @pytest.mark.parametrize("connection", [Connection(insecure=True), Connection("ca.pem", "client.pem", "key.pem")])
 def test_check__refuses_options_on_a_connection_without_a_scheduler(connection: Connection) -> None:
-    with pytest.raises(WrongUseError, match="Add --scheduler"):
+    with refused("settings-conflict", "--scheduler", "--insecure", kind=WrongUseError):
         Computing(connection=connection).check()
 
 

@@ -5,33 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-
-SECONDS = 120
+from cli._processes import run_python, wait_until
 
 Call = Callable[..., Any]
 
 
 def command(folder: Path, *arguments: object) -> dict[str, Any]:
     """What a command of a process of its own prints as JSON."""
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-m", "protodask", *map(str, arguments), "--json"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    done = run_python("-m", "protodask", *arguments, "--json", folder=folder)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -39,13 +26,12 @@ def command(folder: Path, *arguments: object) -> dict[str, Any]:
 
 def wait_for(process: psutil.Process) -> None:
     """Wait for the end of a process that is nobody's child, and that nobody may ever collect."""
-    deadline = time.monotonic() + SECONDS
     with contextlib.suppress(psutil.NoSuchProcess):
-        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            if time.monotonic() > deadline:
-                process.kill()
-                raise TimeoutError(f"{process} did not end within {SECONDS} seconds")
-            time.sleep(0.05)
+        try:
+            wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        except AssertionError:
+            process.kill()
+            raise
 
 
 def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
@@ -54,10 +40,7 @@ def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
     options = ("--batches", 2, "--candidates", 40)
     told = command(tmp_path, "fit", example.data, "--out", "m.zarr", *options, "--detach", "local")
     assert told["stop"] == f"kill {told['name']}"
-    deadline = time.monotonic() + SECONDS
-    while not (tmp_path / "m.zarr").exists():
-        assert time.monotonic() < deadline, (tmp_path / "m.zarr.run" / ".driver.log").read_text()
-        time.sleep(0.1)
+    wait_until((tmp_path / "m.zarr").exists, says=(tmp_path / "m.zarr.run" / ".driver.log").read_text)
     if psutil.pid_exists(int(told["name"])):
         wait_for(psutil.Process(int(told["name"])))
     run = json.loads(call("info", tmp_path / "m.zarr.run", "--json").stdout)
@@ -77,10 +60,7 @@ def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path
     try:
         assert os.getsid(process.pid) == process.pid  # no terminal's hang-up reaches it
         run = tmp_path / "m.zarr.run"
-        deadline = time.monotonic() + SECONDS
-        while not any(run.glob("batch-*.log")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: any(run.glob("batch-*.log")))
         assert "not finished: the same command continues it" in call("info", run).stdout
     finally:
         process.terminate()
@@ -116,11 +96,8 @@ def test_fit__wrong_use_is_refused_before_anything_is_handed_over(
 def test_run__detached(example: Any, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("steps:\n  - sample-data: {kind: checker, rows: 100, out: made.zarr}\n")
     told = command(tmp_path, "run", "p.yaml", "--detach", "local")
-    deadline = time.monotonic() + SECONDS
     log = tmp_path / "p.yaml.log"
-    while not (log.exists() and log.read_text().rstrip().endswith("}")):
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+    wait_until(lambda: log.exists() and log.read_text().rstrip().endswith("}"), says=log.read_text)
     if psutil.pid_exists(int(told["name"])):
         wait_for(psutil.Process(int(told["name"])))
     assert json.loads(log.read_text()[log.read_text().index("\n{") :])["steps"][0]["step"] == "sample-data"

@@ -1,10 +1,12 @@
 """Commands that are ended from outside, wherever they happen to be."""
 
+import os
 import signal
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from cli._processes import run_python
 
 from protodask.cli.ending import TERMINATED
 
@@ -24,10 +26,16 @@ time.sleep({seconds})
 
 
 def _run(does: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    script = IN_A_CALLBACK.format(does=does, seconds=seconds)
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    return run_python("-c", IN_A_CALLBACK.format(does=does, seconds=seconds))
 
 
+def _run_in_background(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the interpreter as a shell starts what a script puts into the background: it is to ignore SIGINT."""
+    shell = ("sh", "-c", "trap '' INT && exec \"$@\"", "sh")
+    return run_python(*arguments, before=shell)
+
+
+# No luck: it takes the signal, or it would end after these seconds with another code.
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", TERMINATED), ("SIGINT", -signal.SIGINT)])
 def test_end_on_signals__ends_where_exceptions_are_only_reported(name: str, code: int) -> None:
     ended = _run(f"signal.raise_signal(signal.{name})", 30)
@@ -39,3 +47,44 @@ def test_end_on_signals__other_exceptions_are_reported_as_ever() -> None:
     ended = _run("1 / 0", 0)
     assert ended.returncode == 0
     assert "ZeroDivisionError" in ended.stderr
+
+
+IN_THE_BACKGROUND = """
+import signal
+from protodask.cli.ending import end_on_signals
+
+end_on_signals()
+signal.raise_signal(signal.SIGINT)
+print("went on", flush=True)
+signal.raise_signal(signal.SIGTERM)
+print("never")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals that are ignored")
+def test_end_on_signals__in_the_background_leaves_ctrl_c_to_others() -> None:
+    ended = _run_in_background("-c", IN_THE_BACKGROUND)
+    assert (ended.returncode, ended.stdout) == (TERMINATED, "went on\n"), ended.stderr
+
+
+A_TEST = """
+import signal, subprocess, sys
+
+def test_interrupts():
+    program = "import signal; signal.raise_signal(signal.SIGINT)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals that are ignored")
+def test_tests__interrupt_what_they_start_whoever_started_them(tmp_path: Path) -> None:
+    (tmp_path / "test_one.py").write_text(A_TEST)
+    # With the settings of all tests, and none of this run's.
+    options = ("-q", "-c", os.devnull, "--rootdir", tmp_path, "-p", "no:cacheprovider")
+    done = {
+        shared: _run_in_background("-m", "pytest", *options, *(["-p", "conftest"] if shared else []), tmp_path)
+        for shared in (True, False)
+    }
+    assert done[True].returncode == pytest.ExitCode.OK, done[True].stdout
+    assert done[False].returncode == pytest.ExitCode.TESTS_FAILED, "else this test would see nothing"

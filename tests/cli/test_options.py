@@ -7,6 +7,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import refused
 from typer.testing import CliRunner
 
 from protodask.cli.errors import WrongUseError
@@ -50,7 +51,7 @@ def test_parse_orders__keeps_the_order() -> None:
 
 @pytest.mark.parametrize("text", ["size", "=a,b", "size="])
 def test_parse_orders__refuses_what_is_no_order(text: str) -> None:
-    with pytest.raises(WrongUseError, match="Write it like size=small,medium,large"):
+    with refused("bad-setting", f"--ordinal {text}", "size=small,medium,large", kind=WrongUseError):
         parse_orders([text])
 
 
@@ -92,5 +93,5 @@ def test_connection__needs_all_files_or_none() -> None:
     assert Connection().tls is None
     assert Connection("a", "b", "c").tls == TlsFiles("a", "b", "c")
     for incomplete in (Connection(tls_ca="a"), Connection(tls_ca="a", tls_key="c"), Connection(tls_cert="b")):
-        with pytest.raises(WrongUseError, match="Give --tls-ca, --tls-cert and --tls-key"):
+        with refused("setting-missing", "--tls-ca, --tls-cert and --tls-key", kind=WrongUseError):
             _ = incomplete.tls

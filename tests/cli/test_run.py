@@ -1,22 +1,17 @@
 """`protodask run`."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli._processes import start_command, wait_until
 from typer.testing import Result
 
 from protodask.prototypes.persistence import load_model, model_fingerprint
 
 Call = Callable[..., Result]
-
-SECONDS = 120
 
 TEXT = """
 variables: {rows: 400, least: 0.1, candidates: 20}
@@ -121,15 +116,12 @@ def test_run__goes_on_inside_a_fit_that_was_killed(call: Call, tmp_path: Path) -
     call("sample-data", "checker", "--rows", 12000, "--out", "expected.zarr")
     fitted = call("fit", "expected.zarr", "--out", "expected-model.zarr", "--candidates", 100, "--tolerance", 1e-7)
     assert fitted.exit_code == 0, fitted.output
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "protodask", "run", str(path), "--threads", "1"]
-    deadline = time.monotonic() + SECONDS
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as run:
-        while sum(len(log.read_bytes().splitlines()) for log in Path("run").glob("*.log")) < 10:
-            assert run.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        run.send_signal(signal.SIGKILL)
+    with start_command("run", path, "--threads", 1) as run:
+        try:
+            wait_until(lambda: sum(len(log.read_bytes().splitlines()) for log in Path("run").glob("*.log")) >= 10, run)
+        finally:
+            run.kill()
+    assert run.returncode == -signal.SIGKILL, "it was done before it could be killed"
     before = {log: (log.stat().st_ino, log.read_bytes()) for log in Path("run").glob("*.log")}
     assert not Path("m.zarr").exists()
     done = call("run", path, "--json")

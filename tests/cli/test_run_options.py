@@ -2,20 +2,20 @@
 
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli._processes import start_command, wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import Result
 
+from protodask.cli import show_run
+from protodask.errors import InputError
 from protodask.pipeline import run_metrics
 
 Call = Callable[..., Result]
@@ -92,17 +92,40 @@ def test_run__json_in_place_of_lines(folder: Path, call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(("none.yaml",), 1), (("p.yaml", "--set", "rows=many"), 2), (("p.yaml", "--set", "least=50"), 3)],
+    ("arguments", "exit_code", "code"),
+    [
+        (("none.yaml",), 1, "not-found"),
+        (("p.yaml", "--set", "rows=many"), 2, "bad-setting"),
+        (("p.yaml", "--set", "least=50"), 3, None),
+    ],
 )
 def test_run__every_line_is_json_whatever_goes_wrong(
-    arguments: tuple[str, ...], code: int, folder: Path, call: Call
+    arguments: tuple[str, ...], exit_code: int, code: str | None, folder: Path, call: Call
 ) -> None:
     done = call("run", *arguments, "--log", "json")
-    assert done.exit_code == code
-    last = [record for record in _records(done.stderr) if record["event"] == "run-ended"]
-    assert [record["status"] for record in last] == ["refused" if code == 3 else "failed"]
-    assert last[0]["message"]
+    assert done.exit_code == exit_code
+    (last,) = (record for record in _records(done.stderr) if record["event"] == "run-ended")
+    assert last["status"] == ("refused" if exit_code == 3 else "failed")
+    assert last["message"]
+    assert last.get("code") == code
+
+
+def test_run__what_cannot_be_shown_is_an_error_of_the_log(
+    folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise InputError("bad-value", "It cannot be shown.", "Look elsewhere.")
+
+    monkeypatch.setattr(show_run, "show_run", broken)
+    done = call("run", "p.yaml", "--log", "json")
+    assert done.exit_code == 1
+    ended, said = _records(done.stderr)[-2:]
+    assert (ended["event"], ended["status"]) == ("run-ended", "done")
+    assert (said["level"], said["message"], said["code"]) == (
+        "error",
+        "It cannot be shown. Look elsewhere.",
+        "bad-value",
+    )
 
 
 def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> None:
@@ -239,26 +262,14 @@ def test_run__up_to_a_step(folder: Path, call: Call) -> None:
 
 
 def test_run__one_that_is_ended_says_so(folder: Path) -> None:
-    command = [sys.executable, "-m", "protodask", "run", "p.yaml", "--set", "rows=100000000"]
-    process = subprocess.Popen(
-        [*command, "--log", "json", "--log-file", "run.log", "--metrics", "p.prom"],
-        cwd=folder,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while "step-started" not in _read(folder / "run.log"):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    line = "run p.yaml --set rows=100000000 --log json --log-file run.log --metrics p.prom"
+    with start_command(*line.split(), cwd=folder, stderr=subprocess.PIPE) as process:
+        try:
+            wait_until(lambda: "step-started" in _read(folder / "run.log"), process)
+            process.terminate()
+            _, said = process.communicate()
+        finally:
+            process.kill()
     assert process.returncode == 143
     assert _records(said)[-1]["status"] == "interrupted"
     assert _records(_read(folder / "run.log"))[-1]["status"] == "interrupted"

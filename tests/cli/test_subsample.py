@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import refused
 
 from protodask.cli.errors import WrongUseError
 from protodask.cli.subsample import parse_rates
@@ -101,5 +102,5 @@ def test_subsample__of_classes_that_are_not_there_and_onto_what_is(call: Call, l
 
 def test_parse_rates__leaves_labels_as_they_are() -> None:
     assert parse_rates(["a=b=0.5", " c =1e-3"]) == {"a=b": 0.5, " c ": 0.001}
-    with pytest.raises(WrongUseError, match="Write it like"):
+    with refused("bad-setting", "--rate 0.5", kind=WrongUseError):
         parse_rates(["0.5"])

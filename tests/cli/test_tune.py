@@ -6,15 +6,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli._processes import start_command, wait_until
 
 from protodask.cli.progress import LogReporter
 from protodask.pipeline import tuning as tuning_module
@@ -187,32 +185,12 @@ def test_tune__stopped_goes_on_to_the_same_model(
 
 def test_tune__killed_goes_on_to_the_same_model(call: Call, example: Any, tuned: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "m.zarr", tmp_path / "run"
-    arguments = [
-        "tune",
-        str(example.data),
-        "--out",
-        str(out),
-        *map(str, QUICK),
-        "--run-dir",
-        str(run),
-        "--threads",
-        "1",
-    ]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "protodask", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        until = time.monotonic() + 60
-        # In the middle of the search: a second setting has evaluations.
-        while len({log.parent for log in run.rglob("*.log")}) < 4 and process.poll() is None:
-            assert time.monotonic() < until
-            time.sleep(0.002)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait(60)
+    with start_command("tune", example.data, "--out", out, *QUICK, "--run-dir", run, "--threads", 1) as process:
+        try:
+            # In the middle of the search: a second setting has evaluations.
+            wait_until(lambda: len({log.parent for log in run.rglob("*.log")}) >= 4, process)
+        finally:
+            process.kill()
     assert process.returncode == -signal.SIGKILL, "it was done before it could be killed"
     assert not out.exists()
     halfway, whole = described(call, run), described(call, tuned / "run")

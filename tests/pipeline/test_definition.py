@@ -142,7 +142,7 @@ def test_read__unknown_setting(tmp_path: Path) -> None:
 
 
 @given(value=st.one_of(st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False)))
-def test_settings__keep_their_type(value: float) -> None:
+def test_settings__keep_their_type(value: int | float) -> None:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     (found,) = parse_settings([f"name={text}"]).values()
     if isinstance(value, float):

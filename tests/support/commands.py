@@ -1,4 +1,4 @@
-"""Command lines run in this process."""
+"""Command lines run in this process, and what those that fail say."""
 
 from functools import cache
 from typing import Any
@@ -8,6 +8,8 @@ import typer.main
 from typer.testing import CliRunner, Result
 
 from protodask.cli import app
+from protodask.errors import Code
+from support.errors import states
 
 
 @cache
@@ -23,3 +25,14 @@ def run_command(*arguments: object, columns: int = 400) -> Result:
     runner = CliRunner(env={"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)})
     with mock.patch("typer.testing._get_command", return_value=_built()):
         return runner.invoke(app, list(map(str, arguments)))
+
+
+def check_failed(done: Result, exit_code: int, code: Code, *facts: object) -> None:
+    """The command failed with this error alone, which states all of these facts, and without a traceback."""
+    assert done.exit_code == exit_code, done.output
+    assert done.stderr.count("Error: ") == 1, done.stderr
+    said = done.stderr.partition("Error: ")[2]
+    assert f" [{code}]\n" in said, said
+    missing = [fact for fact in facts if not states(said, fact)]
+    assert not missing, f"{missing} not in: {said}"
+    assert "Traceback" not in done.output
