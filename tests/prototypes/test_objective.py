@@ -149,7 +149,9 @@ def test_penalty__by_its_formula(strength: float, share: float, values: list[flo
     penalty, x = Penalty(strength, share), np.array(values, dtype=np.float64)
     expected = sum(strength * (share / 2 * value**2 + (1 - share) * value) for value in values)
     assert penalty.value(x) == pytest.approx(expected, rel=1e-12, abs=1e-300)
-    np.testing.assert_allclose(penalty.gradient(x), [strength * (share * value + 1 - share) for value in values])
+    # In this order of additions: `share * value + 1 - share` would lose a small value beside the one.
+    expected_slope = [strength * (share * value + (1 - share)) for value in values]
+    np.testing.assert_allclose(penalty.gradient(x), expected_slope, rtol=1e-12, atol=1e-300)
 
 
 def test_make_problem__splits_theta_into_features_and_candidates(engine: Engine, make_rows: MakeRows) -> None:

@@ -81,7 +81,7 @@ def test_search_cv__refuses_groups_of_another_length(rows: Arrays) -> None:
 def test_search_cv__refuses_groups_that_are_missing(rows: Arrays, missing: Any, lazy: bool) -> None:
     X: Any = rows["features"][:120]
     X = da.from_array(X, chunks=(64, 3)) if lazy else X
-    with refused("bad-value", "groups", 3, "Fill in"):
+    with refused("bad-value", "row 3", "Fill in"):
         PrototypeSetSearchCV(CLASSIFIER, SEARCH).fit(X, rows["target"][:120], groups=missing)
 
 
