@@ -20,7 +20,7 @@ import pytest
 import zarr
 from chaos.faults import Killer, PassWatch, worker_processes
 from distributed import Client, LocalCluster
-from reference.passes import FILL, NoiseSource
+from support.passes import FILL, NoiseSource
 
 from protodask import FitConfig, PrototypeSet, fit, ingest, predict, sample_data
 from protodask.data import Dataset

@@ -2,7 +2,7 @@ import os
 
 import numpy as np
 import pytest
-from reference.passes import SUM
+from support.passes import SUM
 
 from protodask.engine import Engine, array_source, open_engine, thread_engine
 from protodask.engine.choose import EngineLike

@@ -10,7 +10,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client
-from reference.passes import (
+from support.passes import (
     HALF_SUM,
     KILL,
     KILL_TWICE,

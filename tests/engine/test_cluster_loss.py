@@ -14,7 +14,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from reference.passes import LOOKUP, SLOW_SUM, SUM, NoiseSource
+from support.passes import LOOKUP, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Reduction, identity, open_engine, submission, thread_engine
 from protodask.engine.submission import WORKER_SECONDS_SETTING, lost_scheduler

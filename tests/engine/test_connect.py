@@ -18,8 +18,8 @@ import pytest
 from distributed.security import Security
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.passes import SUM
-from reference.secure_cluster import secure_cluster, tls_files
+from support.passes import SUM
+from support.secure_cluster import secure_cluster, tls_files
 
 from protodask.engine import TlsFiles, array_source, cluster_engine, connect, open_engine
 from protodask.engine.certificates import make_certificates

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.passes import (
+from support.passes import (
     HALF_SUM,
     LOOKUP,
     PRODUCTS,

@@ -3,7 +3,7 @@
 import numpy as np
 import psutil
 import pytest
-from reference.passes import SUM
+from support.passes import SUM
 
 from protodask.engine import array_source
 from protodask.engine.local import local_engine

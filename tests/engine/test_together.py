@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
+from support.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
 from protodask.engine.threads import ThreadScheduler
