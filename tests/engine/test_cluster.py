@@ -184,9 +184,9 @@ except ClusterError as error:
     assert finished.stderr == ""
 
 
-def test_reduce__that_kills_its_worker_says_so(start_cluster: StartCluster) -> None:
+def test_reduce__that_kills_its_worker_says_so(own_cluster: StartCluster) -> None:
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        small = start_cluster(1)
+        small = own_cluster(1)
     with (
         open_engine(small.scheduler_address) as engine,
         pytest.raises(ClusterError, match="lacks memory: give"),
@@ -195,10 +195,10 @@ def test_reduce__that_kills_its_worker_says_so(start_cluster: StartCluster) -> N
 
 
 def test_reduce__whose_task_lost_too_many_workers_by_chance_tries_again(
-    start_cluster: StartCluster, local: Engine, tmp_path: Path
+    own_cluster: StartCluster, local: Engine, tmp_path: Path
 ) -> None:
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        small = start_cluster(1)
+        small = own_cluster(1)
     source = NoiseSource(Layout(16, 16), f"killed-{tmp_path}")
     with open_engine(small.scheduler_address) as engine:
         found = engine.reduce(source, KILL_TWICE, "noise", tmp_path)

@@ -47,8 +47,8 @@ def test_reduce__without_a_worker_ends_after_the_stated_time(start_cluster: Star
         engine.reduce(SOURCE, SUM, "noise")
 
 
-def test_reduce__whose_workers_leave_in_mid_pass_ends_after_the_stated_time(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(2)
+def test_reduce__whose_workers_leave_in_mid_pass_ends_after_the_stated_time(own_cluster: StartCluster) -> None:
+    cluster = own_cluster(2)
     with (
         dask.config.set({WORKER_SECONDS_SETTING: "2s"}),
         open_engine(cluster.scheduler_address) as engine,
@@ -58,8 +58,8 @@ def test_reduce__whose_workers_leave_in_mid_pass_ends_after_the_stated_time(star
         engine.reduce(SOURCE, SLOW_SUM, "noise", 0.5)
 
 
-def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(1)
+def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(own_cluster: StartCluster) -> None:
+    cluster = own_cluster(1)
     with thread_engine(1) as local:
         expected = local.reduce(SOURCE, SUM, "noise")
 
