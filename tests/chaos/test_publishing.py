@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from chaos._readers import State, reader, state_of
 from support.commands import run_command
-from support.kills import PAUSE, Ended, Strike, run_command_process, small_blocks, spread, what_kills_leave
+from support.kills import PAUSE, Ended, Strike, run_command_process, seen_in, small_blocks, spread, what_kills_leave
 
 from protodask.data.ingest import ingest
 from protodask.data.local_files import lock_place
@@ -64,7 +64,7 @@ def check_what_kills_leave(kind: str, commands: list[Command], folder: Path, rep
         assert wanted is not None
         assert wanted != before
         check_clean(place)
-        found = {copy: state_of(kind, copy / place.name) for copy in copies}
+        found = seen_in(copies, lambda copy: state_of(kind, copy / place.name))
         assert set(found.values()) == {before, wanted}, "kills come before and after it counts, and see nothing else"
         for copy in spread(copies, repeated):
             left = copy / place.name
@@ -132,7 +132,7 @@ def tables(tmp_path: Path) -> Callable[[int, int], str]:
 
 def dataset_commands(tables: Callable[[int, int], str]) -> list[Command]:
     out = ("--target", "target", "--out", "{place}")
-    first, second, more = tables(600, 0), tables(900, 1), tables(500, 2)
+    first, second, more = tables(300, 0), tables(450, 1), tables(250, 2)
     return [
         Command(("ingest", first, *out), "refused"),
         Command(("ingest", more, *out, "--append"), "more"),
@@ -141,7 +141,7 @@ def dataset_commands(tables: Callable[[int, int], str]) -> list[Command]:
 
 
 def prediction_commands(tables: Callable[[int, int], str], folder: Path) -> list[Command]:
-    data = ingest(tables(600, 0), folder / "data.zarr", target="target", block_rows=32)
+    data = ingest(tables(300, 0), folder / "data.zarr", target="target", block_rows=32)
     models = [str(folder / f"model-{seed}.zarr") for seed in range(2)]
     for seed, model in enumerate(models):
         save_model(fit(data, FitConfig(n_candidates=20, tolerance=1e-2, seed=seed)).model, model)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import run_command
-from support.kills import PAUSE, Strike, run_command_process, spread, what_kills_leave
+from support.kills import PAUSE, Strike, run_command_process, seen_in, spread, what_kills_leave
 
 from protodask import FitConfig, fit, load_model, sample_data
 from protodask.prototypes.persistence import model_fingerprint
@@ -70,7 +70,7 @@ def test_publish__killed_at_any_operation(models: list[str], two: Path, tmp_path
     copies = what_kills_leave(lambda: publish(two, models[2]), two, tmp_path / "copies")
     after = state_of(two)
     assert after[:2] == ({"champion": 3, "previous": 2}, [2, 3])
-    found = [state_of(copy) for copy in copies]
+    found = list(seen_in(copies, state_of).values())
     assert all(state in (before, after) for state in found)
     assert before in found
     assert after in found

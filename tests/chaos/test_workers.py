@@ -20,18 +20,19 @@ import pytest
 import zarr
 from chaos.faults import Killer, PassWatch, killed_in_pass, worker_processes
 from distributed import Client, LocalCluster
+from support.errors import refused
 from support.passes import FILL, NoiseSource
 
 from protodask import FitConfig, PrototypeSet, fit, ingest, predict, sample_data
 from protodask.data import Dataset
 from protodask.engine import Engine, Layout, open_engine, thread_engine
-from protodask.errors import ClusterError
+from protodask.errors import LostTaskError
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.prototypes.history import IterationDone
 from protodask.prototypes.persistence import model_fingerprint
 
 TWO_BATCHES = FitConfig(n_batches=2, n_candidates=300, tolerance=1e-7)
-SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-3)
+SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-6)
 
 
 @contextmanager
@@ -171,7 +172,7 @@ def test_reduce__that_fills_the_memory_of_its_workers_says_so() -> None:
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         cluster_of(2) as cluster,
         engine_of(cluster) as engine,
-        pytest.raises(ClusterError, match="mostly lacks memory: give workers more, or blocks fewer rows"),
+        refused("task-lost", "give workers more", kind=LostTaskError),
     ):
         engine.reduce(NoiseSource(Layout(16, 16), "filler"), FILL, 2**30)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import psutil
@@ -29,6 +29,8 @@ import zarr.storage
 import protodask.cli
 from protodask.data import local_files, writer
 from protodask.prototypes import runs
+
+Seen = TypeVar("Seen")
 
 BLOCK_ROWS = 64
 """Of the datasets that are written here: small blocks, so that there are many files to be killed between."""
@@ -85,13 +87,51 @@ def before_each_operation(look: Callable[[], None]) -> Iterator[None]:
         yield
 
 
+Listing = frozenset[tuple[str, int, int]]
+"""Paths, sizes and times of change of files; of folders the paths alone."""
+
+
+def listing(folder: Path, hidden: bool = True) -> Listing:
+    """What is in a folder, with or without what has a name that begins with a dot, as all has that is not done yet."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        if not hidden:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [(os.path.join(place, name), 0, 0) for name in folders]
+        for name in files:
+            if hidden or not name.startswith("."):
+                status = os.lstat(os.path.join(place, name))
+                found.append((os.path.join(place, name), status.st_size, status.st_mtime_ns))
+    return frozenset((os.path.relpath(path, folder), size, time) for path, size, time in found)
+
+
+def seen_in(copies: Sequence[Path], look: Callable[[Path], Seen]) -> dict[Path, Seen]:
+    """What a reader sees in each of the folders; those that do not differ in what is done are looked at once."""
+    known: dict[Listing, Seen] = {}
+    found = {}
+    for copy in copies:
+        visible = listing(copy, hidden=False)
+        if visible not in known:
+            known[visible] = look(copy)
+        found[copy] = known[visible]
+    return found
+
+
 def what_kills_leave(work: Callable[[], object], folder: Path, copies: Path) -> list[Path]:
-    """Do some work in this process: a copy of the folder from before each operation, in their order."""
+    """Do some work in this process: copies of the folder from before its operations, in their order.
+
+    One is left out where nothing changed since the one before.
+    """
     made: list[Path] = []
+    last: Listing | None = None
 
     def copy() -> None:
-        made.append(copies / f"{len(made):04d}")
-        shutil.copytree(folder, made[-1], symlinks=True)
+        nonlocal last
+        found = listing(folder)
+        if found != last:
+            last = found
+            made.append(copies / f"{len(made):04d}")
+            shutil.copytree(folder, made[-1], symlinks=True)
 
     with before_each_operation(copy):
         work()
