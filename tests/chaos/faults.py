@@ -56,7 +56,8 @@ def worker_processes(cluster: LocalCluster) -> list[int]:
 
 def working_processes(cluster: LocalCluster) -> list[int]:
     """Those of them that have joined: a nanny whose worker dies while it starts does not start another one."""
-    joined = set(cluster.scheduler.workers)
+    scheduler: Any = cluster.scheduler
+    joined = set(scheduler.workers)
     return [nanny.pid for nanny in list(cluster.workers.values()) if nanny.pid and nanny.worker_address in joined]
 
 

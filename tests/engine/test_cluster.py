@@ -178,7 +178,7 @@ except ClusterError as error:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
         cwd=tmp_path,
     )
