@@ -1,4 +1,4 @@
-"""Fixtures for all tests: clusters that end with the module that started them, and examples that repeat."""
+"""Fixtures for all tests: clusters that end with the tests, and examples that repeat."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
 import psutil
 import pytest
 from distributed import LocalCluster
@@ -47,10 +48,33 @@ StartCluster = Callable[[int], LocalCluster]
 EXIT_SECONDS = 10
 """How long a process that was told to end may take before it counts as left behind."""
 
+QUIET = {
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.worker.profile.enabled": False,
+}
+"""Settings of clusters that are there for long and idle for most of it."""
+
+_shared: dict[int, LocalCluster] = {}
+"""Clusters for all modules, by their number of workers."""
+
+
+def _make_cluster(n_workers: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=n_workers,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
+        memory_limit="1GiB",
+    )
+
 
 def _left_behind(before: set[int]) -> list[str]:
     """Command lines of the processes started since, and not ended now."""
-    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    kept = before | {nanny.pid for cluster in _shared.values() for nanny in cluster.workers.values()}
+    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
     working = []
     for process in started:
         # Python itself keeps a tracker (and may keep a fork server) until the interpreter ends.
@@ -71,22 +95,26 @@ def no_process_left_behind() -> Iterator[None]:
     assert not left, f"processes still run after the tests of this module: {left}"
 
 
-@pytest.fixture(scope="module")
-def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
-    """Start clusters of so many single-threaded worker processes; all are closed at the end of the module."""
+@pytest.fixture(scope="session")
+def start_cluster() -> Iterator[StartCluster]:
+    """A cluster of so many single-threaded worker processes, which many tests share: leave it as it was.
+
+    Workers keep blocks by the key of their source, so that keys in tests have to differ where contents do.
+    """
     with contextlib.ExitStack() as clusters:
 
         def start(n_workers: int) -> LocalCluster:
-            cluster: LocalCluster = LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=1,
-                processes=True,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                worker_dashboard_address="127.0.0.1:0",
-                memory_limit="1GiB",
-            )
-            clusters.enter_context(cluster)
-            return cluster
+            if n_workers not in _shared:
+                with dask.config.set(QUIET):
+                    _shared[n_workers] = clusters.enter_context(_make_cluster(n_workers))
+            return _shared[n_workers]
 
         yield start
+        _shared.clear()
+
+
+@pytest.fixture(scope="module")
+def own_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
+    """The same of a cluster for one test alone, which may do with it what it likes; it is closed with the module."""
+    with contextlib.ExitStack() as clusters:
+        yield lambda n_workers: clusters.enter_context(_make_cluster(n_workers))

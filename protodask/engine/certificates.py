@@ -77,11 +77,13 @@ class Certificates:
 def check_certificate_settings(hosts: Sequence[str], days: int) -> None:
     """Refuse names and times that no certificate can have."""
     if not 1 <= days <= MOST_DAYS:
-        raise InputError("todo", f"The certificates are to hold for {days} days.", f"Give from 1 to {MOST_DAYS} days.")
+        raise InputError(
+            "bad-setting", f"The certificates are to hold for {days} days.", f"Give from 1 to {MOST_DAYS} days."
+        )
     for host in hosts:
         if not _is_address(host) and (len(host) > _LONGEST_NAME or not _NAME.fullmatch(host)):
             raise InputError(
-                "todo",
+                "bad-setting",
                 f"{host!r} is no name or address of a machine.",
                 "Give it like node-1.example.org or 10.0.0.1, no port.",
             )

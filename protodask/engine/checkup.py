@@ -156,7 +156,9 @@ def _ask(client: Client, questions: Coroutine[Any, Any, _Found], address: str) -
         found: _Found = client.sync(bounded)
     except (OSError, TimeoutError) as error:
         raise ClusterError(
-            "todo", f"The scheduler at {address} stopped answering ({error}).", "Check that it still runs, and repeat."
+            "connection-lost",
+            f"The scheduler at {address} stopped answering ({error}).",
+            "Check that it still runs, and repeat.",
         ) from error
     return found
 

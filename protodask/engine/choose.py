@@ -46,7 +46,7 @@ def _open(engine: object) -> Engine:
     if isinstance(engine, Client):
         return Engine(ClusterScheduler(engine))
     raise InputError(
-        "bad-setting",
+        "wrong-type",
         f"engine is {engine!r}.",
         "Give an Engine, a distributed.Client, a scheduler address, or None for this process.",
     )

@@ -201,7 +201,7 @@ def _run_on_worker(packed: bytes, numbers: Sequence[int], n_shared: int, *inputs
         source, map_block, merge, prepare, arguments = pickle.loads(packed)
     except (ImportError, AttributeError) as error:
         raise ClusterError(
-            "todo",
+            "package-missing",
             f"A worker could not load its work ({error}).",
             "Install on the workers what is installed here, in the same versions.",
         ) from error

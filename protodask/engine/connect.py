@@ -60,7 +60,7 @@ def check_address(address: str, tls: TlsFiles | None = None, insecure: bool = Fa
     scheme, host = _split(address)
     if tls is not None and insecure:
         raise InputError(
-            "todo",
+            "settings-conflict",
             "Certificates are given, and so is the leave to do without.",
             "Choose one: certificates, or insecure.",
         )
@@ -74,13 +74,13 @@ def check_address(address: str, tls: TlsFiles | None = None, insecure: bool = Fa
         return
     if tls is not None:
         raise InputError(
-            "todo",
+            "settings-conflict",
             f"Certificates are given, and the scheduler address {address} is not encrypted.",
             "Write the address with tls://, and start the scheduler with certificates.",
         )
     if scheme != "inproc" and not insecure and not _is_loopback(host):
         raise InputError(
-            "todo",
+            "not-secure",
             f"The scheduler address {address} is neither encrypted nor on this machine.",
             "Use tls:// with certificates (`protodask cluster certs` makes them); on a network where everyone is "
             "trusted say --insecure, or insecure=True in Python.",
@@ -98,7 +98,7 @@ def _split(address: str) -> tuple[str, str]:
         return scheme, location if scheme == "inproc" else parse_host_port(location, 0)[0]
     except (TypeError, ValueError) as error:
         raise InputError(
-            "todo", f"{address!r} is no address of a scheduler ({error}).", "Write it like tls://10.0.0.1:8786."
+            "bad-setting", f"{address!r} is no address of a scheduler ({error}).", "Write it like tls://10.0.0.1:8786."
         ) from error
 
 
@@ -134,7 +134,7 @@ def connect_client(address: str, tls: TlsFiles | None = None, insecure: bool = F
 
 def _no_answer(address: str, error: Exception) -> ClusterError:
     return ClusterError(
-        "todo",
+        "no-answer",
         f"No Dask scheduler answered at {address} within {CONNECT_SECONDS} seconds ({error}).",
         "Check that it runs and that the address is right, or leave out the scheduler to compute here.",
     )
@@ -174,7 +174,9 @@ def _check_files(address: str, security: Security) -> None:
     files = security.get_tls_config_for_role("client")
     ca, certificate, key = files["ca_file"], files["cert"], files["key"]
     if not ca or not certificate:
-        raise InputError("todo", f"No certificates are named for the scheduler address {address}.", HOW_TO_NAME_FILES)
+        raise InputError(
+            "not-secure", f"No certificates are named for the scheduler address {address}.", HOW_TO_NAME_FILES
+        )
     _check_file("CA", ca)
     _check_file("certificate", certificate)
     if key is not None:
@@ -183,7 +185,7 @@ def _check_files(address: str, security: Security) -> None:
         ssl.create_default_context(**{"cadata" if "\n" in ca else "cafile": ca})
     except (ssl.SSLError, ValueError) as error:
         raise InputError(
-            "todo",
+            "wrong-kind",
             f"The CA {_shown(ca)} holds no certificate that can be read ({_reason(error)}).",
             "Give the PEM file of the CA, which begins with -----BEGIN CERTIFICATE-----.",
         ) from error
@@ -192,9 +194,11 @@ def _check_files(address: str, security: Security) -> None:
     except ssl.SSLError as error:
         pair = f"The certificate {_shown(certificate)} and the key {_shown(key or certificate)}"
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise InputError("todo", f"{pair} do not belong together.", "Give the key that was made for it.") from error
+            raise InputError(
+                "settings-conflict", f"{pair} do not belong together.", "Give the key that was made for it."
+            ) from error
         raise InputError(
-            "todo",
+            "wrong-kind",
             f"{pair} cannot be used ({_reason(error)}).",
             "Give PEM files: first the certificate, then its own key.",
         ) from error
@@ -216,7 +220,7 @@ def _check_file(what: str, file: str) -> None:
             ) from error
     if b"ENCRYPTED" in content:
         raise InputError(
-            "todo",
+            "unsupported",
             f"The TLS {what} {_shown(file)} is protected by a password, which is not supported.",
             "Write the key without one, readable for you alone: `openssl pkey -in KEY -out NEW`, and `chmod 600 NEW`.",
         )
@@ -255,7 +259,7 @@ def peer_certificate(address: str, security: Security) -> dict[str, Any]:
             raise _no_answer(address, error) from error
         except ssl.SSLCertVerificationError as error:
             raise ClusterError(
-                "todo",
+                "refused",
                 f"The certificate of the scheduler at {address} is refused here ({error.verify_message}).",
                 "Check that the CA is that of the cluster, and that the scheduler shows a certificate for schedulers "
                 "that has not expired.",
@@ -264,7 +268,7 @@ def peer_certificate(address: str, security: Security) -> dict[str, Any]:
             raise _handshake_failed(address, error) from error
         except OSError as error:
             raise ClusterError(
-                "todo",
+                "refused",
                 f"The scheduler at {address} ended the handshake ({error}).",
                 "Check that it speaks TLS, and that the certificate given here is of its CA.",
             ) from error
@@ -285,12 +289,12 @@ def _reach(host: str, port: int) -> socket.socket:
 def _handshake_failed(address: str, error: ssl.SSLError) -> ClusterError:
     if "ALERT" in (error.reason or ""):
         return ClusterError(
-            "todo",
+            "refused",
             f"The scheduler at {address} refused the certificate of this client ({_reason(error)}).",
             "Use a certificate for clients that the scheduler's CA has signed and that has not expired.",
         )
     return ClusterError(
-        "todo",
+        "not-secure",
         f"What answered at {address} does not speak TLS as Dask does ({_reason(error)}).",
         "Check the address: a scheduler that was started without certificates has one with tcp://.",
     )

@@ -52,7 +52,7 @@ def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) 
         return elemwise(function, *values, dtype=dtype)
     except ValueError as error:
         raise InputError(
-            "todo",
+            "wrong-shape",
             f"The arrays do not go together ({error}).",
             "Give arrays of the same lengths; lengths that are not known yet have to be so in all of them.",
         ) from error

@@ -66,7 +66,7 @@ def local_engine(workers: int, memory_bytes: int | None = None) -> Iterator[Engi
             )
     except (OSError, RuntimeError, TimeoutError) as error:
         raise ClusterError(
-            "todo",
+            "no-workers",
             f"{workers} worker processes could not be started on this machine ({error}).",
             "Ask for fewer workers, or compute in this process.",
         ) from error

@@ -190,12 +190,14 @@ class Patience:
             return
         if idle:
             raise ClusterError(
-                "todo",
+                "no-workers",
                 f"None of the {idle} workers took a task for {self._seconds:g} seconds.",
                 "Workers pause when their memory is nearly full: give them more, or blocks fewer rows.",
             )
         raise ClusterError(
-            "todo", f"The scheduler had no worker for {self._seconds:g} seconds.", "Start workers for it, and repeat."
+            "no-workers",
+            f"The scheduler had no worker for {self._seconds:g} seconds.",
+            "Start workers for it, and repeat.",
         )
 
 
@@ -228,7 +230,7 @@ def lost_scheduler(reason: object) -> ClusterError:
     """The error for a scheduler that is gone, in one line whatever Dask says."""
     said = " ".join(str(reason).split()).rstrip(".")
     return ClusterError(
-        "todo",
+        "connection-lost",
         f"The connection to the scheduler was lost ({said}).",
         "Check that the scheduler still runs, and repeat.",
     )

@@ -66,7 +66,9 @@ class ThreadScheduler:
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         if self._closed.is_set():
-            raise InputError("todo", "The engine was closed.", "Open another one, or use it inside its `with` block.")
+            raise InputError(
+                "engine-closed", "The engine was closed.", "Open another one, or use it inside its `with` block."
+            )
         tasks = _Tasks()
         with one_blas_thread():
             work = work.prepared()

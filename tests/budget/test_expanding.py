@@ -236,7 +236,7 @@ def test_expander__does_not_take_the_loss_of_the_cluster_for_a_failure() -> None
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_expander__goes_on_without_a_set_that_kills_its_workers(
-    start_cluster: Callable[[int], LocalCluster], monkeypatch: pytest.MonkeyPatch
+    own_cluster: Callable[[int], LocalCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def accuracy(features: FeatureSet) -> float:
         if features == {0, 1}:
@@ -246,7 +246,7 @@ def test_expander__goes_on_without_a_set_that_kills_its_workers(
 
     monkeypatch.setattr("protodask.engine.submission.MOST_TRIES", 1)
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
-        cluster = start_cluster(2)
+        cluster = own_cluster(2)
     with dask.config.set({"protodask.worker-timeout": "300s"}), open_engine(cluster.scheduler_address) as engine:
         found = expand_all(expander(accuracy, engine), SETS)
     assert [one.features for one in found] == SETS
@@ -259,8 +259,8 @@ def test_expander__goes_on_without_a_set_that_kills_its_workers(
 
 
 @pytest.mark.slow
-def test_expander__of_a_cluster_that_has_no_workers_left_raises(start_cluster: Callable[[int], LocalCluster]) -> None:
-    cluster = start_cluster(1)
+def test_expander__of_a_cluster_that_has_no_workers_left_raises(own_cluster: Callable[[int], LocalCluster]) -> None:
+    cluster = own_cluster(1)
     found: list[Expansion] = []
 
     def on_end(expansion: Expansion) -> None:

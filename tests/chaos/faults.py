@@ -1,4 +1,4 @@
-"""Faults, struck at seeded random moments and counted."""
+"""Faults, struck in chosen passes or at seeded random moments, and counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ import psutil
 from distributed import LocalCluster
 
 from protodask.engine.cluster import ClusterScheduler
+
+WAIT_SECONDS = 60.0
+"""Bound on how long a worker that was killed may take to be there again."""
 
 RESTART_SECONDS = 20.0
 """How long a killer waits for a worker to be there: a new one takes one to three seconds to start."""
@@ -48,6 +52,42 @@ def worker_processes(cluster: LocalCluster) -> list[int]:
     """Process numbers of the workers that are alive."""
     numbers = [nanny.pid for nanny in list(cluster.workers.values())]
     return [number for number in numbers if number is not None and psutil.pid_exists(number)]
+
+
+def working_processes(cluster: LocalCluster) -> list[int]:
+    """Those of them that have joined: a nanny whose worker dies while it starts does not start another one."""
+    scheduler: Any = cluster.scheduler
+    joined = set(scheduler.workers)
+    return [nanny.pid for nanny in list(cluster.workers.values()) if nanny.pid and nanny.worker_address in joined]
+
+
+@contextmanager
+def killed_in_pass(cluster: LocalCluster, number: int) -> Iterator[list[int]]:
+    """Kill a worker in the middle of a pass: when the first of its tasks is done. Yields the processes killed."""
+    run = ClusterScheduler.run
+    passes = 0
+    killed: list[int] = []
+
+    def struck(scheduler: ClusterScheduler, work: Any, groups: Any, advance: Callable[[int], None]) -> Any:
+        nonlocal passes
+        passes += 1
+        chosen = passes == number
+
+        def advance_and_kill(blocks: int) -> None:
+            if chosen and not killed:
+                killed.append(working_processes(cluster)[0])
+                os.kill(killed[0], signal.SIGKILL)
+            advance(blocks)
+
+        return run(scheduler, work, groups, advance_and_kill)
+
+    before = len(cluster.workers)
+    with patch.object(ClusterScheduler, "run", struck):
+        yield killed
+    deadline = time.monotonic() + WAIT_SECONDS
+    while len(set(working_processes(cluster)) - set(killed)) < before:
+        assert time.monotonic() < deadline, "the worker does not come back"
+        time.sleep(0.05)
 
 
 @dataclass

@@ -3,24 +3,30 @@
 `pytest tests/chaos -m slow` runs the long selection: 50 kills of the driver in training.
 """
 
-import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.commands import run_command
+from support.kills import (
+    Strike,
+    command_process,
+    run_command_process,
+    spread,
+    wait_until_stopped,
+    what_kills_leave,
+)
 
 from protodask import Dataset, FitConfig, PrototypeSet, fit, load_model, sample_data, thread_engine
 from protodask.prototypes.persistence import model_fingerprint
 
 CONFIG = FitConfig(n_batches=2, n_candidates=200, tolerance=1e-7)
 OPTIONS = ["--batches", "2", "--candidates", "200", "--tolerance", "1e-7"]
-FINISH_SECONDS = 120.0
+SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-4)
+SMALL_OPTIONS = ["--batches", "2", "--candidates", "30", "--tolerance", "1e-4"]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +40,20 @@ def undisturbed(dataset: Dataset) -> PrototypeSet:
         return fit(dataset, CONFIG, engine=engine).model
 
 
-def start_fit(dataset: Dataset, model: Path, more: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "protodask", "fit", dataset.path, "--out", str(model), *OPTIONS, *more],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return sample_data("checker", 600, tmp_path_factory.mktemp("small") / "d.zarr")
+
+
+@pytest.fixture(scope="module")
+def fingerprint(small: Dataset) -> str:
+    """Of the model of an undisturbed fit."""
+    with thread_engine(1) as engine:
+        return model_fingerprint(fit(small, SMALL_CONFIG, engine=engine).model)
+
+
+def fitting(dataset: Dataset, folder: Path, options: Sequence[str]) -> list[str]:
+    return ["fit", dataset.path, "--out", str(folder / "m.zarr"), *options]
 
 
 def logged_bytes(run: Path) -> int:
@@ -75,44 +88,68 @@ def fit_with_kills(
     """Repeat `protodask fit` until it ends by itself, the first times with a SIGKILL some way into its training."""
     generator = random.Random(seed)
     model, run = folder / "m.zarr", folder / "m.zarr.run"
+    arguments = fitting(dataset, folder, [*OPTIONS, *more])
     struck = Struck()
     for attempt in range(kills + 1):
-        before = logged_bytes(run) if run.exists() else 0
-        process = start_fit(dataset, model, more)
-        try:
-            if attempt < kills:
-                wait_for_log(process, run, before)
-                time.sleep(generator.uniform(0, 0.4))
-                if process.poll() is None:
-                    process.send_signal(signal.SIGKILL)
-            _, errors = process.communicate(timeout=FINISH_SECONDS)
-        finally:
-            process.kill()
-            process.wait()
-        if process.returncode == -signal.SIGKILL:
-            struck.killed += 1
-            struck.in_training += logged_bytes(run) > 0 and not model.exists()
-            if torn:
-                tear(run, generator)
-        else:
-            assert process.returncode == 0, errors.decode()
+        # What is on record is not done again: so many operations further every time.
+        strike = Strike(generator.randrange(1, 40), generator.uniform(0, 0.4)) if attempt < kills else None
+        ended = run_command_process(arguments, strike)
+        if not ended.killed:
+            assert ended.code == 0
             break
-    assert sorted(path.name for path in folder.iterdir()) == ["m.zarr"], "nothing but the model remains"
+        struck.killed += 1
+        struck.in_training += logged_bytes(run) > 0 and not model.exists()
+        if torn:
+            tear(run, generator)
+    check_end(folder)
     return load_model(model), struck
 
 
-def wait_for_log(process: subprocess.Popen[bytes], run: Path, before: int) -> None:
-    """Until this attempt has recorded an evaluation of its own, so that every attempt gets on."""
-    deadline = time.monotonic() + FINISH_SECONDS
-    while process.poll() is None and (not run.exists() or logged_bytes(run) <= before):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+def check_end(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == ["m.zarr"], "nothing but the model remains"
 
 
-def test_fit__whose_driver_is_killed(dataset: Dataset, undisturbed: PrototypeSet, tmp_path: Path) -> None:
-    model, struck = fit_with_kills(dataset, tmp_path, seed=1, kills=3)
-    assert model_fingerprint(model) == model_fingerprint(undisturbed)
-    assert struck.in_training >= 2
+def test_fit__whose_driver_is_killed_at_any_operation(small: Dataset, fingerprint: str, tmp_path: Path) -> None:
+    def work(folder: Path) -> None:
+        done = (folder / "m.zarr").exists() and not (folder / "m.zarr.run").exists()
+        ended = run_command(*fitting(small, folder, SMALL_OPTIONS))
+        assert ended.exit_code == done
+        assert ("[exists]" in ended.output) == done
+        check_end(folder)
+        assert model_fingerprint(load_model(folder / "m.zarr")) == fingerprint
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    copies = what_kills_leave(lambda: work(folder), folder, tmp_path / "copies")
+    logged = [logged_bytes(copy / "m.zarr.run") for copy in copies]
+    starts = [copy for copy, size in zip(copies, logged, strict=True) if not size and not (copy / "m.zarr").exists()]
+    others = [copy for copy in copies if copy not in starts]
+    training = [copy for copy in others if not (copy / "m.zarr").exists()]
+    assert len(set(logged)) > 20, "there is a copy between any two evaluations"
+    assert starts
+    assert training != others
+    for copy in {*spread(starts, 3), *spread(training, 4), *spread(others, 2)}:
+        work(copy)
+    for copy in spread(training[1:-1], 2):
+        tear(copy / "m.zarr.run", random.Random(1))
+        work(copy)
+
+
+def test_fit__whose_process_is_killed_and_then_stopped(small: Dataset, fingerprint: str, tmp_path: Path) -> None:
+    arguments = fitting(small, tmp_path, SMALL_OPTIONS)
+    assert run_command_process(arguments, Strike(20)).killed
+    before = logged_bytes(tmp_path / "m.zarr.run")
+    assert before > 0
+    with command_process(arguments, Strike(10, signal=signal.SIGSTOP)) as (process, _):
+        wait_until_stopped(process)
+        assert logged_bytes(tmp_path / "m.zarr.run") > before, "it went on"
+        refused = run_command(*arguments)
+        assert refused.exit_code == 1
+        assert "[written-by-another]" in refused.output
+    # The lock went with the process that held it.
+    assert run_command(*arguments).exit_code == 0
+    check_end(tmp_path)
+    assert model_fingerprint(load_model(tmp_path / "m.zarr")) == fingerprint
 
 
 @pytest.mark.slow
@@ -142,36 +179,3 @@ def test_fit__with_fifty_kills_of_the_driver(dataset: Dataset, undisturbed: Prot
         assert model_fingerprint(model) == model_fingerprint(undisturbed), f"run {runs}"
         in_training, killed, runs = in_training + struck.in_training, killed + struck.killed, runs + 1
         print(f"run {runs}: {struck.killed} kills, {struck.in_training} in training; {in_training} in all")
-
-
-def test_fit__killed_before_its_first_evaluation(dataset: Dataset, undisturbed: PrototypeSet, tmp_path: Path) -> None:
-    run = tmp_path / "m.zarr.run"
-    process = start_fit(dataset, tmp_path / "m.zarr", [])
-    deadline = time.monotonic() + FINISH_SECONDS
-    while not run.exists() and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    model, _ = fit_with_kills(dataset, tmp_path, seed=0, kills=0)
-    assert model_fingerprint(model) == model_fingerprint(undisturbed)
-
-
-def test_fit__is_refused_while_another_driver_has_the_run_directory(dataset: Dataset, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    first = start_fit(dataset, tmp_path / "m.zarr", ["--run-dir", str(run)])
-    try:
-        wait_for_log(first, run, 0)
-        first.send_signal(signal.SIGSTOP)
-        second = start_fit(dataset, tmp_path / "m.zarr", ["--run-dir", str(run)])
-        _, errors = second.communicate(timeout=FINISH_SECONDS)
-        assert second.returncode == 1
-        assert b"Someone else is writing" in errors
-    finally:
-        first.kill()
-        first.communicate()
-    # The lock went with the process that held it.
-    third = start_fit(dataset, tmp_path / "m.zarr", ["--run-dir", str(run)])
-    _, errors = third.communicate(timeout=FINISH_SECONDS)
-    assert third.returncode == 0, errors.decode()

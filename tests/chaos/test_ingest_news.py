@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chaos.test_publishing import PAUSE, Command
+from chaos.test_publishing import Command
+from support.kills import PAUSE, Strike, spread, what_kills_leave
 
 from protodask.data import Dataset
 from protodask.evaluation.splitting import Part
@@ -64,6 +65,27 @@ def rows_of(dataset: Dataset) -> list[int]:
     return [int(value) for number in range(dataset.layout.n_blocks) for value in dataset.read(number)["features"][:, 0]]
 
 
+def check_rows(folder: Path, inbox: Inbox, commands: list[Command]) -> None:
+    """Every row that arrived is there exactly once, those of a file together, and divided by number."""
+    data = Dataset.open(folder / "data.zarr")
+    rows = rows_of(data)
+    assert Counter(rows) == inbox.rows
+    assert sum(segment.rows for segment in data.segments) == data.n_rows
+    assert len({segment.digest for segment in data.segments}) == len(data.segments)
+    first = 0
+    for segment in data.segments:  # the rows of a file are together, in its order
+        part = rows[first : first + segment.rows]
+        assert part == sorted(part)
+        first += segment.rows
+    training, held_out = (rows_of(Dataset.open(folder / name)) for name in ("t.zarr", "h.zarr"))
+    chosen = Part(0.2, 0, True, False).of(np.arange(len(rows)))
+    assert held_out == [row for row, out in zip(rows, chosen.tolist(), strict=True) if out]
+    assert training == [row for row, out in zip(rows, chosen.tolist(), strict=True) if not out]
+    assert sorted(path.name for path in folder.iterdir() if ".digests" not in path.name) == sorted(
+        {"inbox", "data.zarr", "t.zarr", "h.zarr", *(["new.zarr"] if len(commands) == 3 else [])}
+    )
+
+
 def check_rounds(commands: list[Command], folder: Path, rounds: int, kills: int, seed: int) -> None:
     """In each round files arrive, and each command is killed so many times before it may end."""
     chance = random.Random(seed)
@@ -75,32 +97,35 @@ def check_rounds(commands: list[Command], folder: Path, rounds: int, kills: int,
             inbox.arrive()
         for command in commands:
             for _ in range(kills):
-                code, _ = command.run(folder, PAUSE, chance.randrange(OPERATIONS), chance.uniform(0, 2 * PAUSE))
-                assert code in (0, -9)
-                struck += code == -9
-            assert command.run(folder, 0.0)[0] == 0
-        data = Dataset.open(folder / "data.zarr")
-        rows = rows_of(data)
-        assert Counter(rows) == inbox.rows
-        assert sum(segment.rows for segment in data.segments) == data.n_rows
-        assert len({segment.digest for segment in data.segments}) == len(data.segments)
-        first = 0
-        for segment in data.segments:  # the rows of a file are together, in its order
-            part = rows[first : first + segment.rows]
-            assert part == sorted(part)
-            first += segment.rows
-        training, held_out = (rows_of(Dataset.open(folder / name)) for name in ("t.zarr", "h.zarr"))
-        chosen = Part(0.2, 0, True, False).of(np.arange(len(rows)))
-        assert held_out == [row for row, out in zip(rows, chosen.tolist(), strict=True) if out]
-        assert training == [row for row, out in zip(rows, chosen.tolist(), strict=True) if not out]
+                strike = Strike(chance.randrange(OPERATIONS), chance.uniform(0, 2 * PAUSE))
+                ended = command.run(folder, strike, PAUSE)
+                assert ended.killed or ended.code == 0
+                struck += ended.killed
+            assert command.run(folder).code == 0
+        check_rows(folder, inbox, commands)
     assert struck >= max(1, rounds * kills * len(commands) // 4), "too few kills struck"
-    assert sorted(path.name for path in folder.iterdir() if ".digests" not in path.name) == sorted(
-        {"inbox", "data.zarr", "t.zarr", "h.zarr", *(["new.zarr"] if len(commands) == 3 else [])}
-    )
 
 
-def test_ingest__of_new_files_killed_at_any_moment(tmp_path: Path) -> None:
-    check_rounds(DIRECT, tmp_path / "run", rounds=1, kills=1, seed=5)
+@pytest.mark.parametrize("commands", [DIRECT, STEPS], ids=["direct", "by way of another"])
+def test_ingest__of_new_files_killed_at_any_operation(commands: list[Command], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    inbox = Inbox(folder / "inbox", random.Random(5))
+
+    def work() -> None:
+        for command in commands:
+            assert command.run_here(folder) == 0
+
+    inbox.arrive()
+    work()
+    for _ in range(3):
+        inbox.arrive()
+    copies = what_kills_leave(work, folder, tmp_path / "copies")
+    check_rows(folder, inbox, commands)
+    for copy in spread(copies, 5):
+        for command in commands:
+            assert command.run_here(copy) == 0
+        check_rows(copy, inbox, commands)
 
 
 @pytest.mark.slow

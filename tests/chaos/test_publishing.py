@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
-from chaos.publishing_processes import PRELOADED, READERS, State, read_again_and_again, write_slowly
+from chaos._readers import State, reader, state_of
+from support.commands import run_command
+from support.kills import PAUSE, Ended, Strike, run_command_process, seen_in, small_blocks, spread, what_kills_leave
 
 from protodask.data.ingest import ingest
 from protodask.data.local_files import lock_place
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.persistence import save_model
 
-START = multiprocessing.get_context("forkserver")
-START.set_forkserver_preload(PRELOADED)
-
-PAUSE = 0.01
-"""Seconds before each operation on a file: a writer takes a second or so, and readers come in between."""
-
 MOST_ROUNDS = 50
 """Commands after which there must have been enough kills."""
-
-END_SECONDS = 60.0
-"""What takes longer hangs."""
 
 
 @dataclass(frozen=True)
@@ -42,46 +33,47 @@ class Command:
     again: Literal["same", "refused", "more"]
     """What it does when it has succeeded before: the same, nothing, or something more."""
 
-    def run(self, place: Path, pause: float, fatal: int | None = None, delay: float = 0.0) -> tuple[int, int]:
-        """The exit code, and how many operations on files there were if it came to an end."""
-        ours, theirs = START.Pipe()
-        arguments = [argument.format(place=place) for argument in self.arguments]
-        process = START.Process(target=write_slowly, args=(arguments, pause, fatal, delay, theirs))
-        process.start()
-        theirs.close()
-        process.join(END_SECONDS)
-        assert process.exitcode is not None, "the command hangs"
-        try:
-            return ours.recv() if process.exitcode == 0 else (process.exitcode, 0)
-        finally:
-            process.close()
-            ours.close()
+    def of(self, place: Path) -> list[str]:
+        return [argument.format(place=place) for argument in self.arguments]
+
+    def run_here(self, place: Path) -> int:
+        with small_blocks():
+            return run_command(*self.of(place)).exit_code
+
+    def run(self, place: Path, strike: Strike | None = None, pause: float = 0.0) -> Ended:
+        return run_command_process(self.of(place), strike, pause)
 
 
-@contextmanager
-def reader(kind: str, place: Path, allowed: set[State]) -> Iterator[None]:
-    """Another process that reads the place all the time, and may see the allowed states only."""
-    ours, theirs = START.Pipe()
-    process = START.Process(target=read_again_and_again, args=(kind, str(place), theirs))
-    process.start()
-    theirs.close()
-    try:
-        yield
-        ours.send("enough")
-        assert ours.poll(END_SECONDS), "the reader hangs"
-        states, errors, reads = ours.recv()
-        assert not errors, "\n".join(errors)
-        assert reads > 0
-        assert states <= allowed
-        process.join(END_SECONDS)
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
+def check_clean(place: Path) -> None:
+    assert os.listdir(place.parent) == [place.name]
+    assert not list(place.rglob("*.partial"))
 
 
-def state_of(kind: str, place: Path) -> State | None:
-    return READERS[kind](str(place)) if place.exists() else None
+def check_what_kills_leave(kind: str, commands: list[Command], folder: Path, repeated: int) -> None:
+    """What a kill before any operation of the commands leaves is the old state or the new one; some are repeated."""
+    place = folder / "place" / f"out.{kind}"
+    place.parent.mkdir()
+    before: State | None = None
+    for number, command in enumerate(commands):
+
+        def work(command: Command = command) -> None:
+            assert command.run_here(place) == 0
+
+        copies = what_kills_leave(work, place.parent, folder / f"copies-{number}")
+        wanted = state_of(kind, place)
+        assert wanted is not None
+        assert wanted != before
+        check_clean(place)
+        found = seen_in(copies, lambda copy: state_of(kind, copy / place.name))
+        assert set(found.values()) == {before, wanted}, "kills come before and after it counts, and see nothing else"
+        for copy in spread(copies, repeated):
+            left = copy / place.name
+            done = found[copy] == wanted and command.again != "same"
+            if not done or command.again == "refused":
+                assert command.run_here(left) == int(done)
+                check_clean(left)
+            assert state_of(kind, left) == wanted
+        before = wanted
 
 
 def check_kills(kind: str, commands: list[Command], folder: Path, kills: int, each: int, seed: int) -> None:
@@ -98,30 +90,28 @@ def check_kills(kind: str, commands: list[Command], folder: Path, kills: int, ea
             break
         assert rounds < MOST_ROUNDS
         before = state_of(kind, calm)
-        code, steps = command.run(calm, 0.0)
-        assert code == 0
+        undisturbed = command.run(calm)
+        assert undisturbed.code == 0
         wanted = state_of(kind, calm)
         assert wanted is not None
         assert wanted != before
         with reader(kind, stormy, {state for state in (before, wanted) if state is not None}):
             struck, found = 0, before
             while struck < each:
-                fatal, delay = random_moment.randrange(steps), random_moment.uniform(0, 2 * PAUSE)
-                code, _ = command.run(stormy, PAUSE, fatal, delay)
+                operation = random_moment.randrange(undisturbed.operations)
+                ended = command.run(stormy, Strike(operation, random_moment.uniform(0, 2 * PAUSE)), PAUSE)
                 found = state_of(kind, stormy)
                 assert found in (before, wanted)
                 # Near its end it may be done before the signal comes, and done twice it is refused.
-                assert code == -9 or found == wanted
-                struck += code == -9
+                assert ended.killed or found == wanted
+                struck += ended.killed
                 in_mid_write += os.path.exists(lock_place(str(stormy)))
                 if found == wanted and command.again != "same":
                     break
             done = found == wanted and command.again != "same"
             if not done or command.again == "refused":
-                code, _ = command.run(stormy, 0.0)
-                assert code == int(done)
-                assert os.listdir(stormy.parent) == [stormy.name]
-                assert not list(stormy.rglob("*.partial"))
+                assert command.run(stormy).code == int(done)
+                check_clean(stormy)
         assert state_of(kind, stormy) == wanted
         in_all += struck
     assert in_mid_write >= kills // 2, "too few kills struck in the middle of writing"
@@ -142,7 +132,7 @@ def tables(tmp_path: Path) -> Callable[[int, int], str]:
 
 def dataset_commands(tables: Callable[[int, int], str]) -> list[Command]:
     out = ("--target", "target", "--out", "{place}")
-    first, second, more = tables(600, 0), tables(900, 1), tables(500, 2)
+    first, second, more = tables(300, 0), tables(450, 1), tables(250, 2)
     return [
         Command(("ingest", first, *out), "refused"),
         Command(("ingest", more, *out, "--append"), "more"),
@@ -151,7 +141,7 @@ def dataset_commands(tables: Callable[[int, int], str]) -> list[Command]:
 
 
 def prediction_commands(tables: Callable[[int, int], str], folder: Path) -> list[Command]:
-    data = ingest(tables(600, 0), folder / "data.zarr", target="target", block_rows=32)
+    data = ingest(tables(300, 0), folder / "data.zarr", target="target", block_rows=32)
     models = [str(folder / f"model-{seed}.zarr") for seed in range(2)]
     for seed, model in enumerate(models):
         save_model(fit(data, FitConfig(n_candidates=20, tolerance=1e-2, seed=seed)).model, model)
@@ -163,13 +153,34 @@ def prediction_commands(tables: Callable[[int, int], str], folder: Path) -> list
     ]
 
 
-def test_ingest__killed_at_any_moment(tables: Callable[[int, int], str], tmp_path: Path) -> None:
-    check_kills("dataset", dataset_commands(tables), tmp_path, kills=2, each=1, seed=1)
+def test_ingest__killed_at_any_operation(tables: Callable[[int, int], str], tmp_path: Path) -> None:
+    check_what_kills_leave("dataset", dataset_commands(tables), tmp_path, repeated=6)
 
 
 @pytest.mark.parametrize("kind", ["zarr", "parquet"])
-def test_predict__killed_at_any_moment(kind: str, tables: Callable[[int, int], str], tmp_path: Path) -> None:
-    check_kills(kind, prediction_commands(tables, tmp_path), tmp_path, kills=2, each=1, seed=2)
+def test_predict__killed_at_any_operation(kind: str, tables: Callable[[int, int], str], tmp_path: Path) -> None:
+    check_what_kills_leave(kind, prediction_commands(tables, tmp_path)[:2], tmp_path, repeated=6)
+
+
+def test_ingest__whose_process_is_killed_while_another_one_reads(
+    tables: Callable[[int, int], str], tmp_path: Path
+) -> None:
+    first, *_, command = dataset_commands(tables)
+    (tmp_path / "place").mkdir()
+    place = tmp_path / "place" / "out.zarr"
+    assert first.run_here(place) == 0
+    before = state_of("dataset", place)
+    assert command.run_here(tmp_path / "other.zarr") == 0
+    wanted = state_of("dataset", tmp_path / "other.zarr")
+    assert before is not None
+    assert wanted is not None
+    with reader("dataset", place, {before, wanted}):
+        assert command.run(place, Strike(20), PAUSE).killed
+        assert state_of("dataset", place) == before
+        assert os.path.exists(lock_place(str(place)))
+        assert command.run(place).code == 0
+        check_clean(place)
+    assert state_of("dataset", place) == wanted
 
 
 @pytest.mark.slow

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import shutil
 from pathlib import Path
 
 import pytest
-from chaos.publishing_processes import PRELOADED, write_slowly
+from support.commands import run_command
+from support.kills import PAUSE, Strike, run_command_process, seen_in, spread, what_kills_leave
 
 from protodask import FitConfig, fit, load_model, sample_data
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.registry import Registry
-
-START = multiprocessing.get_context("forkserver")
-START.set_forkserver_preload([*PRELOADED, "protodask.registry.registry"])
-
-PAUSE = 0.01
-"""Seconds before each operation on a file."""
-
-END_SECONDS = 60.0
-"""What takes longer hangs."""
-
-
-def run(arguments: list[str], pause: float = 0.0, fatal: int | None = None, delay: float = 0.0) -> tuple[int, int]:
-    """The exit code of a command line, and how many operations on files there were if it came to an end."""
-    ours, theirs = START.Pipe()
-    process = START.Process(target=write_slowly, args=(arguments, pause, fatal, delay, theirs))
-    process.start()
-    theirs.close()
-    process.join(END_SECONDS)
-    assert process.exitcode is not None, "the command hangs"
-    try:
-        return ours.recv() if process.exitcode == 0 else (process.exitcode, 0)
-    finally:
-        process.close()
-        ours.close()
 
 
 @pytest.fixture(scope="module")
@@ -65,48 +41,64 @@ def state_of(place: Path) -> State:
     return registry.aliases, numbers, model_fingerprint(load_model(f"{place}@champion"))
 
 
-def check_kills(models: list[str], folder: Path, kills: int, seed: int) -> None:
-    """Kill the third publication, which also prunes, at random operations, each time on a registry of two versions."""
-    calm = folder / "calm"
+def check_end(place: Path, before: State, after: State) -> None:
+    """Nothing is left that no version has, and it can be rolled back to what was there before."""
+    assert state_of(place) == after
+    registry = Registry.open(place)
+    listed = {Path(version.path).parent.name for version in registry.versions()}
+    assert {path.name for path in (place / "versions").iterdir()} == listed
+    assert {path.name for path in place.iterdir()} == {"registry.json", "versions"}
+    assert registry.rollback().number == 2
+    assert state_of(place)[2] == before[2]
+
+
+def publish(place: Path, model: str) -> None:
+    assert run_command(*publishing(place, model)).exit_code == 0
+
+
+@pytest.fixture
+def two(models: list[str], tmp_path: Path) -> Path:
+    """A registry of two versions; a third publication prunes one of them."""
+    place = tmp_path / "two"
     for model in models[:2]:
-        assert run(publishing(calm, model))[0] == 0
-    before = state_of(calm)
-    shutil.copytree(calm, folder / "two")
-    code, steps = run(publishing(calm, models[2]))
-    assert code == 0
-    after = state_of(calm)
+        publish(place, model)
+    return place
+
+
+def test_publish__killed_at_any_operation(models: list[str], two: Path, tmp_path: Path) -> None:
+    before = state_of(two)
+    copies = what_kills_leave(lambda: publish(two, models[2]), two, tmp_path / "copies")
+    after = state_of(two)
     assert after[:2] == ({"champion": 3, "previous": 2}, [2, 3])
-    moment, struck, seen = random.Random(seed), 0, set()
-    for _ in range(2 * kills):
-        stormy = folder / "stormy"
-        shutil.copytree(folder / "two", stormy)
-        code, _ = run(publishing(stormy, models[2]), PAUSE, moment.randrange(steps), moment.uniform(0, PAUSE))
-        found = state_of(stormy)
-        assert found in (before, after)
-        assert code == -9 or found == after
-        struck += code == -9
-        seen.add(found == after)
-        # Killed once more, and then done.
-        run(publishing(stormy, models[2]), PAUSE, moment.randrange(steps), moment.uniform(0, PAUSE))
-        assert state_of(stormy) in (before, after)
-        assert run(publishing(stormy, models[2]))[0] == 0
-        assert state_of(stormy) == after
-        registry = Registry.open(stormy)
-        listed = {Path(version.path).parent.name for version in registry.versions()}
-        assert {path.name for path in (stormy / "versions").iterdir()} == listed
-        assert {path.name for path in stormy.iterdir()} == {"registry.json", "versions"}
-        assert registry.rollback().number == 2
-        assert state_of(stormy)[2] == before[2]
-        shutil.rmtree(stormy)
-        if struck >= kills:
-            break
-    assert struck >= kills
-
-
-def test_publish__killed_at_any_moment(models: list[str], tmp_path: Path) -> None:
-    check_kills(models, tmp_path, kills=1, seed=1)
+    found = list(seen_in(copies, state_of).values())
+    assert all(state in (before, after) for state in found)
+    assert before in found
+    assert after in found
+    for copy in spread(copies, 6):
+        publish(copy, models[2])
+        check_end(copy, before, after)
 
 
 @pytest.mark.slow
-def test_publish__killed_thirty_times(models: list[str], tmp_path: Path) -> None:
-    check_kills(models, tmp_path, kills=30, seed=2)
+def test_publish__killed_thirty_times(models: list[str], two: Path, tmp_path: Path) -> None:
+    before = state_of(two)
+    shutil.copytree(two, tmp_path / "calm")
+    undisturbed = run_command_process(publishing(tmp_path / "calm", models[2]))
+    after = state_of(tmp_path / "calm")
+    moment, kills = random.Random(2), 0
+    for _ in range(60):
+        stormy = tmp_path / "stormy"
+        shutil.copytree(two, stormy)
+        for attempt in range(2):  # killed once more, and then done
+            strike = Strike(moment.randrange(undisturbed.operations), moment.uniform(0, PAUSE))
+            ended = run_command_process(publishing(stormy, models[2]), strike, PAUSE)
+            found = state_of(stormy)
+            assert found in (before, after)
+            assert ended.killed or found == after
+            kills += ended.killed and attempt == 0
+        publish(stormy, models[2])
+        check_end(stormy, before, after)
+        shutil.rmtree(stormy)
+        if kills >= 30:
+            break
+    assert kills >= 30

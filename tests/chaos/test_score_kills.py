@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import subprocess
@@ -17,19 +16,17 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
-from chaos.publishing_processes import PRELOADED, write_slowly
+from support.commands import run_command
+from support.kills import Strike, run_command_process, what_kills_leave
 
 from protodask.data.scored_ledger import LEDGER, leftovers, read_ledger
 from protodask.prototypes import load_model
 from protodask.prototypes.scoring import predict_features
 
-START = multiprocessing.get_context("forkserver")
-START.set_forkserver_preload([*PRELOADED, "protodask.pipeline.each_file", "pandas", "pyarrow.parquet"])
-
 FOLDER = Path(__file__).parents[2] / "pipelines"
 TRAIN, SCORE = FOLDER / "train.yaml", FOLDER / "score.yaml"
 
-MODEL = "train/models@champion"
+MODEL, OUT = "train/models@champion", "out.parquet"
 
 PAUSE = 0.004
 """Seconds before each operation on a file, so that a run takes long enough for files to arrive in it."""
@@ -54,6 +51,8 @@ class Arrivals(threading.Thread):
     seed: int
     in_steps: bool
     most: int
+    most_seconds: float = 0.2
+    """From one file to the next."""
     enough: threading.Event = field(default_factory=threading.Event)
     contents: dict[str, list[str]] = field(default_factory=dict)
     """Names by content."""
@@ -67,7 +66,7 @@ class Arrivals(threading.Thread):
     def run(self) -> None:
         rng = random.Random(self.seed)
         for number in range(self.most):
-            if self.enough.wait(rng.uniform(0.0, 0.2)):
+            if self.enough.wait(rng.uniform(0.0, self.most_seconds)):
                 return
             kind = rng.choices(("usual", "late", "repeated", "steps"), (60, 15, 15, 10 * self.in_steps))[0]
             if kind == "repeated" and self.contents:
@@ -100,29 +99,15 @@ class Struck:
     """Parts that were noted and not in their places."""
     aside: int = 0
     """Parts that were not noted."""
-    runs: int = 0
 
 
 def arguments(settle: float) -> list[str]:
-    settings = {"model": MODEL, "inbox": "inbox", "out": "out.parquet", "settle": settle}
+    settings = {"model": MODEL, "inbox": "inbox", "out": OUT, "settle": settle}
     return ["run", str(SCORE), "--threads", "2", *(f"--set={name}={value}" for name, value in settings.items())]
 
 
-def run_here(command: list[str], fatal: int | None = None, delay: float = 0.0) -> int:
-    """The exit code of a run that is killed at an operation, if it comes to that."""
-    ours, theirs = START.Pipe()
-    pause = 0.0 if fatal is None else PAUSE
-    process = START.Process(target=write_slowly, args=(command, pause, fatal, delay, theirs))
-    process.start()
-    theirs.close()
-    process.join(END_SECONDS)
-    if process.exitcode is None:
-        process.kill()
-        pytest.fail("the run hangs")
-    code = ours.recv()[0] if process.exitcode == 0 else process.exitcode
-    process.close()
-    ours.close()
-    return int(code)
+def score() -> None:
+    assert run_command(*arguments(0.0)).exit_code == 0
 
 
 def train(history: Path) -> None:
@@ -132,7 +117,8 @@ def train(history: Path) -> None:
     colour = np.floor(points * 8).sum(axis=1).astype(int) % 2
     table = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "outcome": np.where(colour, "black", "white")})
     table.to_csv(history / "board.csv", index=False)
-    assert run_here(["run", str(TRAIN), "--threads", "2", "--set=candidates=50", "--set=least_accuracy=0.4"]) == 0
+    settings = ["--set=candidates=50", "--set=least_accuracy=0.4"]
+    assert run_command("run", TRAIN, "--threads", 2, *settings).exit_code == 0
 
 
 def take_away(out: Path, rng: random.Random, taken: list[pd.DataFrame]) -> None:
@@ -163,6 +149,14 @@ def check_scores(found: pd.DataFrame, contents: dict[str, list[str]]) -> None:
     assert (found["predicted"].to_numpy() == np.array(model.classes)[probability.argmax(axis=1)]).all()
 
 
+def check_end(out: Path, taken: list[pd.DataFrame], contents: dict[str, list[str]]) -> None:
+    """Everything is scored, what was taken away included, and nothing else is left."""
+    parts = [pyarrow.parquet.read_table(out).to_pandas()] if list(out.glob("*.parquet")) else []
+    check_scores(pd.concat([*parts, *taken]), contents)
+    left = set(os.listdir(out)) - {path.name for path in out.glob("*.parquet")}
+    assert left == {"_protodask.json", LEDGER}
+
+
 def check_kills(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -175,7 +169,7 @@ def check_kills(
     """Score under kills while files arrive, then once without, and compare."""
     monkeypatch.chdir(folder)
     train(folder / "history")
-    inbox, out = folder / "inbox", folder / "out.parquet"
+    inbox, out = folder / "inbox", folder / OUT
     inbox.mkdir()
     rng = random.Random(seed)
     taken: list[pd.DataFrame] = []
@@ -187,12 +181,10 @@ def check_kills(
             while len(arrivals.contents) < number * FILES_A_RUN:
                 time.sleep(0.02)
             waiting = len(arrivals.contents) - len(read_ledger(str(out)).scored)
-            code = run_here(
-                arguments(settle), rng.randrange(10 + OPERATIONS_A_FILE * waiting), rng.uniform(0, 2 * PAUSE)
-            )
-            assert code in (-9, 0)
-            struck.runs += 1
-            struck.kills += code == -9
+            strike = Strike(rng.randrange(10 + OPERATIONS_A_FILE * waiting), rng.uniform(0, 2 * PAUSE))
+            ended = run_command_process(arguments(settle), strike, PAUSE)
+            assert ended.killed or ended.code == 0
+            struck.kills += ended.killed
             if out.exists():
                 noted, others = leftovers(str(out), read_ledger(str(out)))
                 struck.noted += len(noted)
@@ -202,18 +194,36 @@ def check_kills(
         arrivals.enough.set()
         arrivals.join()
     time.sleep(settle + 0.1)
-    assert run_here(arguments(settle)) == 0
+    assert run_command_process(arguments(settle)).code == 0
     assert len(arrivals.contents) > runs
-    parts = [pyarrow.parquet.read_table(out).to_pandas()] if list(out.glob("*.parquet")) else []
-    check_scores(pd.concat([*parts, *taken]), arrivals.contents)
-    left = set(os.listdir(out)) - {path.name for path in out.glob("*.parquet")}
-    assert left == {"_protodask.json", LEDGER}
+    check_end(out, taken, arrivals.contents)
     return struck
 
 
-def test_score__killed_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    struck = check_kills(tmp_path, monkeypatch, runs=4, files=200, seed=3, settle=0.0)
-    assert struck.kills > 1
+def test_score__killed_at_any_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    train(folder / "history")
+    (folder / "inbox").mkdir()
+    arrivals = Arrivals(folder / "inbox", seed=3, in_steps=False, most=6, most_seconds=0.0)
+    arrivals.run()
+    copies = what_kills_leave(score, folder, tmp_path / "copies")
+    check_end(folder / OUT, [], arrivals.contents)
+    rng = random.Random(4)
+    seen: dict[tuple[bool, bool, int], Path] = {}
+    for copy in copies:
+        out = copy / OUT
+        if out.exists():
+            noted, others = leftovers(str(out), read_ledger(str(out)))
+            seen[bool(noted), bool(others), len(read_ledger(str(out)).scored)] = copy
+    assert {noted for noted, *_ in seen} == {others for _, others, _ in seen} == {True, False}
+    for copy in [copies[0], *seen.values()]:  # of all that a run leaves behind, in every combination
+        monkeypatch.chdir(copy)
+        taken: list[pd.DataFrame] = []
+        take_away(copy / OUT, rng, taken)
+        score()
+        check_end(copy / OUT, taken, arrivals.contents)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reference.secure_cluster import secure_cluster
+from support.secure_cluster import secure_cluster
 
 from protodask.engine import connect
 from protodask.engine.certificates import make_certificates

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,30 @@ def compose() -> Any:
     return yaml.safe_load((FOLDER / "compose.yaml").read_text())
 
 
-def test_dockerfile__copies_what_is_there_and_let_through() -> None:
-    ignored = (FOLDER / "Dockerfile.dockerignore").read_text().split()
-    copied = []
+def copied() -> dict[str, str]:
+    """What of this tree the image is built from, and to where it is copied."""
+    found = {}
     for instruction, rest in instructions():
         if instruction == "COPY" and "--from=" not in rest:
-            copied += shlex.split(rest)[:-1]
-    assert copied
-    for source in copied:
+            *sources, target = shlex.split(rest)
+            found.update(dict.fromkeys(sources, target))
+    assert found
+    return found
+
+
+def test_dockerfile__copies_what_is_there_and_let_through() -> None:
+    ignored = (FOLDER / "Dockerfile.dockerignore").read_text().split()
+    for source in copied():
         assert (ROOT / source).exists(), source
         assert f"!{source}" in ignored
     assert "*" in ignored
+
+
+def test_dockerfile__copies_all_that_the_wheel_is_built_from() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, wheel = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    named = {project["readme"], *project["license-files"], *wheel["packages"], *wheel["force-include"]}
+    assert {"pyproject.toml", *named} <= copied().keys()
 
 
 def test_dockerfile__pins_the_minor_version_and_is_not_root() -> None:
@@ -73,14 +87,11 @@ def test_dockerfile__installs_extras_that_exist() -> None:
 @pytest.mark.slow
 def test_dockerfile__its_copy_builds_alone(tmp_path: Path) -> None:
     # The first stage, without the download of what it depends on: what is copied is enough to build the package.
-    for instruction, rest in instructions():
-        if instruction == "COPY" and rest.split()[-1].startswith("./"):
-            *sources, target = shlex.split(rest)
-            for source in sources:
-                if (ROOT / source).is_file():
-                    shutil.copy(ROOT / source, tmp_path / target / source)
-                else:
-                    shutil.copytree(ROOT / source, tmp_path / target, dirs_exist_ok=True)
+    for source, target in copied().items():
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, tmp_path / target)
+        elif target.startswith("./"):
+            shutil.copy(ROOT / source, tmp_path / target)
     done = run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "wheel", tmp_path],
         tmp_path,

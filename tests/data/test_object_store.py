@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ import zarr
 from distributed import Client, LocalCluster
 from moto.server import ThreadedMotoServer
 from support.errors import refused
+from support.kills import Strike, run_command_process
 from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
@@ -199,43 +198,25 @@ def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
     assert len(generations(url)) == 1
 
 
-KILLED = """
-import os, sys
-import numpy as np
-from protodask import ingest
-from protodask.data import writer
-written = []
-store = writer.BlockWriter.store
-def dying(self, block):
-    if len(written) >= 3:  # two threads may come past three together
-        os._exit(9)
-    written.append(store(self, block))
-    return written[-1]
-writer.BlockWriter.store = dying
-ingest(sys.argv[1], sys.argv[2], target="target", block_rows=8, overwrite=True)
-"""
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("existing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     existing: bool, bucket: str, make_arrays: Make, write: Write, engine: Engine, tmp_path: Path
 ) -> None:
     generator = np.random.default_rng(1)
-    np.savez(tmp_path / "rows.npz", features=generator.normal(size=(64, 3)), target=generator.integers(2, size=64))
+    np.savez(tmp_path / "rows.npz", features=generator.normal(size=(300, 3)), target=generator.integers(2, size=300))
     url = f"{bucket}/d.zarr"
     if existing:
         write(make_arrays(9), url)
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "rows.npz"), url]
-    ended = subprocess.run(command, check=False, timeout=200, capture_output=True)
-    assert ended.returncode == 9, ended.stderr.decode()
+    rows = str(tmp_path / "rows.npz")
+    command = ["ingest", rows, "--target", "target", "--out", url, "--overwrite"]
+    assert run_command_process(command, Strike(8)).killed
     assert len(generations(url)) == 1 + existing
     if existing:
         assert Dataset.open(url).n_rows == 9
     else:
         with refused("wrong-kind", url, kind=FormatError):
             Dataset.open(url)
-    rows = str(tmp_path / "rows.npz")
     again = ingest(rows, url, target="target", block_rows=8, overwrite=existing, engine=engine)
     (name,) = generations(url)
     assert again.key == ingest(rows, tmp_path / "d.zarr", target="target", block_rows=8, engine=engine).key

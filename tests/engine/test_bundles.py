@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.passes import NoiseSource, add, square_table, sum_looked_up, sum_products, sum_values
+from support.passes import NoiseSource, add, square_table, sum_looked_up, sum_products, sum_values
 
 from protodask.engine import Block, Layout, array_source, zip_sources
 from protodask.engine.bundles import bundle, unbundle

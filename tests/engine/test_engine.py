@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.passes import (
+from support.errors import refused
+from support.passes import (
     HALF_SUM,
     LOOKUP,
     PRODUCTS,
@@ -238,7 +239,7 @@ def test_progress__of_some_blocks_counts_these(engines: list[Engine]) -> None:
 def test_reduce__passes_on_what_the_map_raised(engines: list[Engine]) -> None:
     source = NoiseSource(Layout(500, 8), "error")
     for engine in engines:
-        with pytest.raises(InputError, match="Remove the row"):
+        with refused("bad-value", "Block 40"):
             engine.reduce(source, REFUSE, 40)
         assert engine.reduce(source, SUM, "noise") == engines[0].reduce(source, SUM, "noise"), "it still works"
 
@@ -260,7 +261,7 @@ def test_reduce__that_fails_leaves_no_task_at_work() -> None:
 
     source = array_source({"x": np.zeros(128)}, 1)
     with thread_engine(2) as engine:
-        with pytest.raises(InputError, match="Mend it"):
+        with refused("bad-value", "A block is bad."):
             engine.reduce(source, Reduction(map_slowly, add, identity))
         by_then = len(mapped)
     assert len(mapped) - by_then <= 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dask
 import pytest
-from reference.secure_cluster import tls_files
+from support.secure_cluster import tls_files
 
 from protodask.engine import expiry
 from protodask.engine.certificates import make_certificates

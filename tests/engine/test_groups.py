@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.passes import add, refuse_block, sum_looked_up, sum_products, sum_values
+from support.errors import refused
+from support.passes import add, refuse_block, sum_looked_up, sum_products, sum_values
 
 from protodask.engine import Block, Layout, array_source, zip_sources
 from protodask.engine.cache import BlockCache
 from protodask.engine.groups import Pass, Reader, partials_held, run_group, split_blocks
 from protodask.engine.reduction import GroupFold
-from protodask.errors import InputError
 
 N_BLOCKS, BLOCK_ROWS = 9, 16
 BLOCK_BYTES = 8 * BLOCK_ROWS
@@ -143,7 +143,7 @@ def test_run_group__passes_on_what_reading_raised(executor: Executor) -> None:
 
 def test_run_group__that_fails_waits_for_the_block_it_reads_ahead(executor: Executor) -> None:
     source = CountingSource()
-    with pytest.raises(InputError, match="Remove the row"):
+    with refused("bad-value", "Block 2"):
         run_group(Pass(source, refuse_block, add, (2,)), list(range(N_BLOCKS)), Reader(BlockCache(0), executor))
     read = list(source.reads)
     assert read in ([0, 1, 2], [0, 1, 2, 3])

@@ -3,11 +3,11 @@
 import numpy as np
 import psutil
 import pytest
-from reference.passes import SUM
+from support.errors import refused
+from support.passes import SUM
 
 from protodask.engine import array_source
 from protodask.engine.local import local_engine
-from protodask.errors import InputError
 
 
 def test_local_engine__runs_on_workers_with_a_limit_and_ends_them() -> None:
@@ -31,10 +31,10 @@ def test_local_engine__runs_on_workers_with_a_limit_and_ends_them() -> None:
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_local_engine__needs_a_worker(workers: int) -> None:
-    with pytest.raises(InputError, match="Ask for at least one"), local_engine(workers):
+    with refused("bad-setting", f"{workers} workers"), local_engine(workers):
         pass
 
 
 def test_local_engine__needs_memory() -> None:
-    with pytest.raises(InputError, match="Give a positive number of bytes"), local_engine(1, memory_bytes=0):
+    with refused("bad-setting", "0 bytes"), local_engine(1, memory_bytes=0):
         pass

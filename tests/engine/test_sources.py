@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference.passes import NoiseSource
+from support.passes import NoiseSource
 
 from protodask.engine import Layout, Source, array_source, zip_sources
 from protodask.engine.sources import leaves

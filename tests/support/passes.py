@@ -19,6 +19,9 @@ from protodask.errors import InputError
 
 Floats = NDArray[np.float64]
 
+NANNY_SECONDS = 1.0
+"""A nanny whose worker dies while it starts, which is when it gets its first task, does not start another one."""
+
 
 @dataclass(frozen=True)
 class NoiseSource:
@@ -90,13 +93,14 @@ def refuse_block(block: Block, number: int) -> float:
 
 
 def kill_worker(block: Block) -> float:
+    time.sleep(NANNY_SECONDS)
     os._exit(1)
 
 
 def kill_worker_twice(block: Block, name: str, notes: Path) -> float:
     if len(list(notes.iterdir())) < 2:
         (notes / str(os.getpid())).touch()
-        os._exit(1)
+        kill_worker(block)
     return sum_values(block, name)
 
 
