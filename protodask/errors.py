@@ -57,11 +57,9 @@ Code = Literal[
     "task-lost",  # workers died with a task
     "engine-closed",  # the engine was closed
     # The rest.
-    "todo",  # TO BE REPLACED
     "files-failed",  # some of many files could not be used; the others were
     "unexpected",  # an error that nobody foresaw
     "no-convergence",  # a solver found no solution that is good enough
-    "gate",  # a check whose answer is no
 ]
 """The kind of a problem in a short name. It stays when wording changes: test for this, never for a sentence."""
 
