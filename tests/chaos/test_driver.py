@@ -153,6 +153,7 @@ def test_fit__whose_process_is_killed_and_then_stopped(small: Dataset, fingerpri
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__whose_log_is_torn_by_a_power_failure(dataset: Dataset, undisturbed: PrototypeSet, tmp_path: Path) -> None:
     model, struck = fit_with_kills(dataset, tmp_path, seed=2, kills=2, torn=True)
     assert model_fingerprint(model) == model_fingerprint(undisturbed)
@@ -160,6 +161,7 @@ def test_fit__whose_log_is_torn_by_a_power_failure(dataset: Dataset, undisturbed
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__whose_driver_is_killed_with_its_workers(
     dataset: Dataset, undisturbed: PrototypeSet, tmp_path: Path
 ) -> None:
@@ -169,6 +171,7 @@ def test_fit__whose_driver_is_killed_with_its_workers(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__with_fifty_kills_of_the_driver(dataset: Dataset, undisturbed: PrototypeSet, tmp_path: Path) -> None:
     in_training = killed = runs = 0
     while in_training < 50:

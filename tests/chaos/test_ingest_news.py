@@ -129,6 +129,7 @@ def test_ingest__of_new_files_killed_at_any_operation(commands: list[Command], t
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("commands", [DIRECT, STEPS], ids=["direct", "by way of another"])
 def test_ingest__of_new_files_killed_again_and_again(commands: list[Command], seed: int, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from protodask.prototypes.persistence import model_fingerprint
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None,
         reason="network namespaces take root and the programs ip and unshare",

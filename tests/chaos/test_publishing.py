@@ -184,11 +184,13 @@ def test_ingest__whose_process_is_killed_while_another_one_reads(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ingest__killed_twenty_times(tables: Callable[[int, int], str], tmp_path: Path) -> None:
     check_kills("dataset", dataset_commands(tables), tmp_path, kills=20, each=5, seed=3)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["zarr", "parquet"])
 def test_predict__killed_ten_times(kind: str, tables: Callable[[int, int], str], tmp_path: Path) -> None:
     check_kills(kind, prediction_commands(tables, tmp_path), tmp_path, kills=10, each=5, seed=4)

@@ -106,6 +106,7 @@ def _check(tmp_path: Path, arrivals: int, kills: int) -> Counter[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_refresh__under_kills_ends_where_undisturbed_runs_do(tmp_path: Path) -> None:
     struck = _check(tmp_path, arrivals=5, kills=5)
     assert len(struck.keys() - {"start", "nothing"}) >= 4, struck  # kills hit different steps

@@ -80,6 +80,7 @@ def test_publish__killed_at_any_operation(models: list[str], two: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_publish__killed_thirty_times(models: list[str], two: Path, tmp_path: Path) -> None:
     before = state_of(two)
     shutil.copytree(two, tmp_path / "calm")

@@ -227,6 +227,7 @@ def test_score__killed_at_any_operation(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_score__killed_fifty_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     struck = check_kills(tmp_path, monkeypatch, runs=50, files=2000, seed=1, settle=2.0)
     command = [sys.executable, "-m", "protodask", *arguments(2.0)]

@@ -104,6 +104,7 @@ def test_fit__whose_worker_is_killed(small: Dataset, small_model: PrototypeSet, 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__while_workers_are_killed(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     model, killer = fit_under_fire(dataset, seed=1, kills=3)
     assert model_fingerprint(model) == model_fingerprint(undisturbed)
@@ -112,6 +113,7 @@ def test_fit__while_workers_are_killed(dataset: Dataset, undisturbed: PrototypeS
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__while_all_workers_are_killed_at_once(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     model, killer = fit_under_fire(dataset, seed=2, kills=6, all_at_once=True)
     assert model_fingerprint(model) == model_fingerprint(undisturbed)
@@ -119,6 +121,7 @@ def test_fit__while_all_workers_are_killed_at_once(dataset: Dataset, undisturbed
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__with_fifty_kills_of_workers(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     killed = in_mid_pass = runs = 0
     while killed < 50 or runs < 10:
@@ -131,6 +134,7 @@ def test_fit__with_fifty_kills_of_workers(dataset: Dataset, undisturbed: Prototy
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     with cluster_of(1) as cluster, engine_of(cluster) as engine:
         threads: list[int] = []
@@ -146,6 +150,7 @@ def test_fit__with_a_worker_that_joins_late(dataset: Dataset, undisturbed: Proto
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undisturbed: PrototypeSet) -> None:
     watch = PassWatch()
     stopped: list[bool] = []
@@ -167,6 +172,7 @@ def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undi
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_reduce__that_fills_the_memory_of_its_workers_says_so() -> None:
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
@@ -262,6 +268,7 @@ def test_passes__whose_worker_is_killed(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
 def test_passes__while_workers_are_killed(works: dict[str, Work], name: str, tmp_path: Path) -> None:
     (tmp_path / "expected").mkdir()

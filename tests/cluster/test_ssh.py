@@ -104,6 +104,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, no_process_left_behind: Non
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's own condition for running as root
     port = free_port()
+    # Whatever chooses the BLAS kernels has to be the same on both sides for the same bits.
+    chosen = {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}
+    variables = " ".join(f"{name}={value}" for name, value in {"PYTHONPATH": ROOT, **chosen}.items())
     (folder / "config").write_text(
         f"""
 ListenAddress 127.0.0.1
@@ -115,7 +118,7 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
-SetEnv PYTHONPATH={ROOT}
+SetEnv {variables}
 """.lstrip()
     )
     options = (
