@@ -62,7 +62,9 @@ def test_dockerfile__copies_what_is_there_and_let_through() -> None:
 def test_dockerfile__copies_all_that_the_wheel_is_built_from() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, wheel = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["wheel"]
-    named = {project["readme"], *project["license-files"], *wheel["packages"], *wheel["force-include"]}
+    description = settings["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["fragments"]
+    read = {*project["license-files"], *(fragment["path"] for fragment in description)}
+    named = {*read, *wheel["packages"], *wheel["force-include"]}
     assert {"pyproject.toml", *named} <= copied().keys()
 
 

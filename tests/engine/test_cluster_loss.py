@@ -109,7 +109,7 @@ def test_check_workers__counts_those_that_are_paused_as_gone(
         open_engine(cluster.scheduler_address) as engine,
         refused("no-workers", "2 workers", "0.3 seconds", "give them more", kind=ClusterError),
     ):
-        engine.reduce(NoiseSource(Layout(4, 1), "paused"), SLOW_SUM, "noise", 1.0)
+        engine.reduce(NoiseSource(Layout(8, 1), "paused"), SLOW_SUM, "noise", 1.0)
 
 
 @contextlib.contextmanager
