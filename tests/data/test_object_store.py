@@ -148,10 +148,10 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_cluster__reads_and_writes_an_object_store(
-    bucket: str, table: str, start_cluster: Callable[[int], LocalCluster], tmp_path: Path
+    bucket: str, table: str, own_cluster: Callable[[int], LocalCluster], tmp_path: Path
 ) -> None:
     config = FitConfig(n_candidates=30, tolerance=1e-2)
-    with Client(start_cluster(2)) as client:
+    with Client(own_cluster(2)) as client:
         data = ingest(table, f"{bucket}/data.zarr", target="kind", block_rows=16, engine=client)
         data = ingest(table, data.path, append=True, engine=client)
         model = fit(data, config, engine=client).model
@@ -217,9 +217,9 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
     else:
         with refused("wrong-kind", url, kind=FormatError):
             Dataset.open(url)
-    again = ingest(rows, url, target="target", block_rows=8, overwrite=existing, engine=engine)
+    again = ingest(rows, url, target="target", block_rows=64, overwrite=existing, engine=engine)
     (name,) = generations(url)
-    assert again.key == ingest(rows, tmp_path / "d.zarr", target="target", block_rows=8, engine=engine).key
+    assert again.key == ingest(rows, tmp_path / "d.zarr", target="target", block_rows=64, engine=engine).key
     assert {key.split("/")[1] for key in keys(url)} == {"zarr.json", name}
 
 
