@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import dask
 import psutil
 import pytest
 from distributed import LocalCluster
@@ -48,16 +47,6 @@ StartCluster = Callable[[int], LocalCluster]
 EXIT_SECONDS = 10
 """How long a process that was told to end may take before it counts as left behind."""
 
-QUIET = {
-    "distributed.admin.tick.interval": "1s",
-    "distributed.admin.system-monitor.interval": "2s",
-    "distributed.worker.profile.enabled": False,
-}
-"""Settings of clusters that are there for long and idle for most of it."""
-
-_shared: dict[int, LocalCluster] = {}
-"""Clusters for all modules, by their number of workers."""
-
 
 def _make_cluster(n_workers: int) -> LocalCluster:
     return LocalCluster(
@@ -73,8 +62,7 @@ def _make_cluster(n_workers: int) -> LocalCluster:
 
 def _left_behind(before: set[int]) -> list[str]:
     """Command lines of the processes started since, and not ended now."""
-    kept = before | {nanny.pid for cluster in _shared.values() for nanny in cluster.workers.values()}
-    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in kept]
+    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     working = []
     for process in started:
         # Python itself keeps a tracker (and may keep a fork server) until the interpreter ends.
@@ -95,22 +83,22 @@ def no_process_left_behind() -> Iterator[None]:
     assert not left, f"processes still run after the tests of this module: {left}"
 
 
-@pytest.fixture(scope="session")
-def start_cluster() -> Iterator[StartCluster]:
-    """A cluster of so many single-threaded worker processes, which many tests share: leave it as it was.
+@pytest.fixture(scope="module")
+def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
+    """A cluster of so many single-threaded worker processes, which the tests of a module share: leave it as it was.
 
-    Workers keep blocks by the key of their source, so that keys in tests have to differ where contents do.
+    Not for longer: schedulers and workers that idle beside three processes of tests take half of a core. Workers keep
+    blocks by the key of their source, so that keys in tests have to differ where contents do.
     """
     with contextlib.ExitStack() as clusters:
+        shared: dict[int, LocalCluster] = {}
 
         def start(n_workers: int) -> LocalCluster:
-            if n_workers not in _shared:
-                with dask.config.set(QUIET):
-                    _shared[n_workers] = clusters.enter_context(_make_cluster(n_workers))
-            return _shared[n_workers]
+            if n_workers not in shared:
+                shared[n_workers] = clusters.enter_context(_make_cluster(n_workers))
+            return shared[n_workers]
 
         yield start
-        _shared.clear()
 
 
 @pytest.fixture(scope="module")
