@@ -34,6 +34,7 @@ def wait_for(process: psutil.Process) -> None:
             raise
 
 
+@pytest.mark.slow
 def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
     call: Call, example: Any, tmp_path: Path
 ) -> None:

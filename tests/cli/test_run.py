@@ -107,6 +107,7 @@ def test_run__wrong_use_leaves_nothing(call: Call, pipeline: Path, options: tupl
     assert [path.name for path in Path.cwd().iterdir()] == ["p.yaml"]
 
 
+@pytest.mark.slow
 def test_run__goes_on_inside_a_fit_that_was_killed(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(

@@ -21,6 +21,7 @@ def listening(process: psutil.Process) -> set[str]:
     return {entry.laddr.ip for entry in sockets if entry.status == psutil.CONN_LISTEN}
 
 
+@pytest.mark.slow
 def test_train__same_model_and_nothing_left(problem: Problem, tmp_path: Path) -> None:
     model = tmp_path / "model.zarr"
     scratch = tmp_path / "scratch"

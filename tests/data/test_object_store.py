@@ -115,6 +115,7 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str, tmp_path: Path) -> None:
     places = {"disk": str(tmp_path), "store": f"{bucket}/deep"}
@@ -198,6 +199,7 @@ def test_overwrite__leaves_the_old_one_readable_until_the_new_one_counts(
     assert len(generations(url)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("existing", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ingest__repeated_after_a_kill_leaves_no_orphans(
@@ -373,6 +375,7 @@ def test_open__of_an_unknown_kind_of_store() -> None:
         Dataset.open("nowhere://bucket/d.zarr")
 
 
+@pytest.mark.slow
 def test_ingest__takes_what_is_new_from_and_into_a_store(bucket: str, table: str, tmp_path: Path) -> None:
     import boto3
 

@@ -166,6 +166,7 @@ assert threads() == outside, threads()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [LATE, MEANWHILE], ids=["later", "meanwhile"])
 def test_one_blas_thread__holds_for_libraries_that_are_loaded(program: str) -> None:
     done = subprocess.run(

@@ -196,6 +196,7 @@ def test_reduce__that_kills_its_worker_says_so(own_cluster: StartCluster) -> Non
         engine.reduce(NoiseSource(Layout(16, 16), "killer"), KILL)
 
 
+@pytest.mark.slow
 def test_reduce__whose_task_lost_too_many_workers_by_chance_tries_again(
     own_cluster: StartCluster, local: Engine, tmp_path: Path
 ) -> None:

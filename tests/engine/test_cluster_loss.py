@@ -83,6 +83,7 @@ def test_reduce__whose_workers_leave_in_mid_pass_ends_after_the_stated_time(
         engine.reduce(source, SLOW_SUM, "noise", 0.5)
 
 
+@pytest.mark.slow
 def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(
     own_cluster: StartCluster, source: NoiseSource
 ) -> None:

@@ -26,6 +26,7 @@ def test_readme__budgets(tmp_path: Path) -> None:
     assert (tmp_path / "digits.budget").is_dir()
 
 
+@pytest.mark.slow
 def test_readme__budgets_on_the_command_line(tmp_path: Path) -> None:
     said = run_commands(example("budgetcli"), tmp_path)
     assert "as accurate as the best set for every size and budget" in said

@@ -3,6 +3,7 @@
 import socket
 from pathlib import Path
 
+import pytest
 from readme._examples import example, run_commands, run_python, run_script
 from sklearn.datasets import load_iris
 
@@ -43,6 +44,7 @@ def test_readme__command_line_tour(tmp_path: Path) -> None:
     assert {"iris.zarr", "iris-model.zarr", "predictions.parquet"} <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_readme__searches_on_the_command_line(tmp_path: Path) -> None:
     said = run_commands(example("tune"), tmp_path)
     assert "joint search, chosen by: half a standard error" in said
@@ -57,6 +59,7 @@ def test_readme__plans(tmp_path: Path) -> None:
     assert '"fits": true' in said
 
 
+@pytest.mark.slow
 def test_readme__cluster_with_tls(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

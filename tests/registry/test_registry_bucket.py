@@ -123,6 +123,7 @@ def test_registry__in_the_root_of_a_bucket(bucket: str, tmp_path: Path, model_at
     assert copied.fingerprint == registry.version(1).fingerprint
 
 
+@pytest.mark.slow
 def test_publish__of_a_model_in_a_bucket(bucket: str, tmp_path: Path, model_at: Models) -> None:
     for number in (0, 1):  # the second replaces the first: it lies in a generation of its own
         save_model(load_model(model_at(number)), f"{bucket}/m.zarr", overwrite=True)

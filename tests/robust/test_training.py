@@ -82,6 +82,7 @@ def test_fit_robust__of_stored_terms_is_that_of_terms_in_memory(tmp_path: Path) 
     assert same(fit_robust(data, replace(CONFIG, eps=0.3, C=0.1)).model, other)
 
 
+@pytest.mark.slow
 def test_fit_robust__has_the_same_bits_on_one_and_two_workers(
     start_cluster: Callable[[int], LocalCluster], tmp_path: Path
 ) -> None:

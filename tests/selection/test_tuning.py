@@ -221,6 +221,7 @@ def test_tune__chooses_the_same_in_step_without_a_cache_and_leaves_nothing_behin
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_tune__chooses_the_same_on_a_cluster(dataset: Dataset, expected: TuneRun, start_cluster: StartCluster) -> None:
     with open_engine(start_cluster(2).scheduler_address) as cluster:
         found = tune(dataset, CONFIG, SEARCH, engine=cluster)
