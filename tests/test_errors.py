@@ -65,7 +65,7 @@ PUBLISHED = """
     columns-differ user-code not-fitted not-found nothing-yet exists wrong-kind newer-format unreadable
     unwritable disk-full damaged unfinished changed-meanwhile written-by-another other-run not-local
     places-overlap unsafe package-missing no-answer not-secure refused no-workers connection-lost task-lost
-    engine-closed no-convergence
+    engine-closed files-failed unexpected no-convergence
 """
 """Codes that programs may have been written for: to this list is added, from it nothing is taken."""
 
