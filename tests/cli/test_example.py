@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 from typer.testing import Result
 
 from protodask.errors import FormatError
@@ -45,7 +46,7 @@ def test_example__one_that_is_none(name: str, call: Call) -> None:
 
 def test_example__an_installed_package_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "FOLDERS", (tmp_path / "examples", tmp_path / "pipelines"))
-    with pytest.raises(FormatError, match="Install protodask again"):
+    with refused("damaged", kind=FormatError):
         shipped_files()
     for folder in ("pipelines", "examples"):
         (tmp_path / folder).mkdir()
