@@ -158,7 +158,7 @@ def test_save_budgeted__whole_or_not_at_all(
 
     (tmp_path / "else").mkdir()
     (tmp_path / "else/notes.txt").write_text("mine")
-    with pytest.raises(OutputExistsError, match="remove it yourself"):
+    with refused("wrong-kind", tmp_path / "else", kind=OutputExistsError):
         save_budgeted(prototypes, tmp_path / "else", overwrite=True)
     with pytest.raises(ValueError, match="not fitted"):
         save_budgeted(BudgetedClassifier(), tmp_path / "new")
@@ -316,7 +316,7 @@ def test_load_greedy__records_that_make_no_sense(
 
 def test_load_greedy__damaged_or_no_such_file(tmp_path: Path) -> None:
     place = tmp_path / "greedy.json"
-    with pytest.raises(StorageError):
+    with refused("not-found", place, kind=StorageError):
         load_greedy(place)
     place.write_text("{")
     with refused("damaged", kind=FormatError):

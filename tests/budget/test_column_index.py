@@ -183,7 +183,7 @@ def test_build_column_budget__uses_a_run_again_with_other_costs_and_settings(
         )
     assert second.index.best(5.0, 20.0).cost == 2 * first.index.best(5.0, 20.0).cost
     assert {one.features for one in second.index.expansions} == {one.features for one in first.index.expansions}
-    with pytest.raises(InputError, match="choose another run directory"):
+    with refused("other-run", run_dir, "budget.folds was 2 and is 3"):
         build_column_budget(data, COSTS, engine=engine, run_dir=run_dir, **{**SETTINGS, "folds": 3})
 
 
@@ -254,7 +254,7 @@ def test_save_column_budget__refuses_what_is_there(built: ColumnBudget, tmp_path
         save_column_budget(built, place)
     save_column_budget(built, place, overwrite=True)
     (tmp_path / "other").mkdir()
-    with pytest.raises(OutputExistsError, match="remove it yourself"):
+    with refused("wrong-kind", tmp_path / "other", kind=OutputExistsError):
         save_column_budget(built, tmp_path / "other", overwrite=True)
     with refused("not-local", "s3://bucket/index"):
         save_column_budget(built, "s3://bucket/index")
@@ -268,7 +268,7 @@ def test_save_column_budget__leaves_nothing_behind_when_it_fails(
         raise OSError("No space left on device")
 
     monkeypatch.setattr("protodask.budget.column_folder.save_model", full)
-    with pytest.raises(StorageError):
+    with refused("unwritable", tmp_path / "index", "No space left on device", kind=StorageError):
         save_column_budget(built, tmp_path / "index")
     assert os.listdir(tmp_path) == []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.errors import refused
+from support.errors import check_error, refused
 
 from protodask.budget import BudgetIndex, load_index, save_index
 from protodask.budget.costs import CostCurves
@@ -103,9 +103,9 @@ def test_save_index__does_not_overwrite_unless_told(tmp_path: Path) -> None:
 
 
 def test_load_index__says_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Check that the place exists"):
+    with refused("not-found", tmp_path / "none", kind=StorageError):
         load_index(tmp_path / "none")
-    with pytest.raises(StorageError, match="Check that the place exists"):
+    with refused("unreadable", tmp_path, kind=StorageError):
         load_index(tmp_path)
     with refused("not-local", "s3://bucket/index.json"):
         load_index("s3://bucket/index.json")
@@ -119,8 +119,10 @@ def test_load_index__refuses_what_is_damaged_at_any_place() -> None:
         changed[place] ^= 1 << int(rng.integers(7))
         # A blank more or less between values means the same.
         if bytes(changed).strip() != content.strip():
-            with pytest.raises(FormatError, match=r"Build the index again|Make one|Upgrade"):
+            with pytest.raises(FormatError) as caught:
                 parse_index(bytes(changed), "index.json")
+            assert caught.value.code in {"damaged", "wrong-kind", "newer-format"}
+            check_error(caught.value, caught.value.code, "index.json")
     for length in (0, 1, 100, len(content) // 2, len(content) - 3):
         with refused("damaged", kind=FormatError):
             parse_index(content[:length], "index.json")

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import check_failed
 from support.secure_cluster import secure_cluster
 
 from protodask.engine import connect
 from protodask.engine.certificates import make_certificates
+from protodask.errors import Code
 
 Call = Callable[..., Any]
 
@@ -77,15 +79,15 @@ def test_fit__without_the_right_certificate_is_refused(
     (tmp_path / "out").mkdir()
     ca = secure.options[1]
     names = ("--tls-cert", tmp_path / "foreign" / "client.pem", "--tls-key", tmp_path / "foreign" / "client-key.pem")
-    for options, message in (
-        ((), "Name a CA, a certificate and its key"),
-        (("--tls-ca", ca, *names), "that the scheduler's CA has signed"),
-        (("--tls-ca", tmp_path / "foreign" / "ca.pem", *names), "Check that the CA is that of the cluster"),
-    ):
+    refusals: tuple[tuple[tuple[object, ...], Code, str], ...] = (
+        ((), "not-secure", "--tls-ca, --tls-cert and --tls-key"),
+        (("--tls-ca", ca, *names), "refused", "the certificate of this client"),
+        (("--tls-ca", tmp_path / "foreign" / "ca.pem", *names), "refused", "The certificate of the scheduler"),
+    )
+    for options, code, fact in refusals:
         out = tmp_path / "out" / "model.zarr"
         done = call("fit", example.data, "--out", out, "--scheduler", secure.address, *options)
-        assert done.exit_code == 1
-        assert message in done.stderr
+        check_failed(done, 1, code, secure.address, fact)
         assert os.listdir(tmp_path / "out") == []
 
 
@@ -118,31 +120,40 @@ def test_check__with_a_problem_exits_with_3(secure: Secure, call: Call, tmp_path
 def test_check__of_nothing_exits_with_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 1)
     done = call("cluster", "check", "tcp://127.0.0.1:1")
-    assert done.exit_code == 1
-    assert "Check that it runs" in done.stderr
+    check_failed(done, 1, "no-answer", "tcp://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "facts"),
     [
-        (("check", "tcp://10.0.0.1:8786"), "Use tls:// with certificates"),
-        (("check", "tls://10.0.0.1:8786", "--insecure"), "Leave insecure out"),
-        (("check", "tls://10.0.0.1:8786", "--tls-ca", "ca.pem"), "Give --tls-ca, --tls-cert and --tls-key."),
-        (("check",), "ADDRESS"),
-        (("certs", "--out", "certs", "--days", "0"), "Give from 1 to 3650 days"),
-        (("certs", "--out", "certs", "--host", "tls://node:1"), "Give it like node-1"),
-        (("certs", "--out", "s3://key:secret@bucket/certs"), "Name a local folder"),
-        (("certs",), "--out"),
+        (("check", "tcp://10.0.0.1:8786"), "not-secure", ["tcp://10.0.0.1:8786", "tls://", "--insecure"]),
+        (("check", "tls://10.0.0.1:8786", "--insecure"), "settings-conflict", ["tls://10.0.0.1:8786", "insecure"]),
+        (("check", "tls://10.0.0.1:8786", "--tls-ca", "ca.pem"), "setting-missing", ["--tls-cert and --tls-key"]),
+        (("certs", "--out", "certs", "--days", "0"), "bad-setting", ["0 days", "1 to 3650"]),
+        (("certs", "--out", "certs", "--host", "tls://node:1"), "bad-setting", ["'tls://node:1'"]),
+        (("certs", "--out", "s3://key:secret@bucket/certs"), "not-local", ["certificates"]),
     ],
 )
 def test_cluster__wrong_use(
-    options: tuple[str, ...], message: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...],
+    code: Code,
+    facts: list[str],
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = call("cluster", *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    check_failed(done, 2, code, *facts)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("command", "missing"), [("check", "ADDRESS"), ("certs", "--out")])
+def test_cluster__names_the_argument_that_is_missing(command: str, missing: str, call: Call) -> None:
+    done = call("cluster", command)
+    assert done.exit_code == 2
+    assert missing in done.stderr
+    assert not any(Path.cwd().iterdir())
 
 
 def test_certs__as_json_and_once_more(call: Call, tmp_path: Path) -> None:
@@ -152,6 +163,5 @@ def test_certs__as_json_and_once_more(call: Call, tmp_path: Path) -> None:
     assert found["hosts"] == ["localhost", "127.0.0.1", "::1", "node-1"]
     assert Path(found["worker"]["key"]).is_file()
     again = call("cluster", "certs", "--out", tmp_path / "certs")
-    assert again.exit_code == 1
-    assert "--overwrite" in again.stderr
+    check_failed(again, 1, "exists", tmp_path / "certs", "--overwrite")
     assert call("cluster", "certs", "--out", tmp_path / "certs", "--overwrite").exit_code == 0

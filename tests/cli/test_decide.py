@@ -10,8 +10,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import zarr
+from support.commands import check_failed
 
 from protodask.decisions import decide, decide_groups
+from protodask.errors import Code
 
 Call = Callable[..., Any]
 
@@ -75,24 +77,23 @@ def test_decide__losses_with_numbers(
 
 
 @pytest.mark.parametrize(
-    ("options", "remedy"),
+    ("options", "code", "facts"),
     [
-        (["--loss", "accuracy"], "Choose one of am, f1"),
-        (["--loss", "f1", "--beta", "2"], "Leave the loss out"),
-        (["--loss", "f_beta"], "Add beta"),
-        (["--beta", "0"], "positive number"),
-        (["--beta", "2", "--coefficients", "0,-2,1,1/0,-1,1,1"], "Give one"),
-        (["--loss", "am", "--coefficients", "0,-2,1,1/0,-1,1,1"], "Leave one out"),
-        (["--coefficients", "0,-2,1"], "Write them like"),
-        (["--coefficients", "0,-2,1/1,2,3"], "Give four numbers"),
+        (["--loss", "accuracy"], "unknown-name", ["'accuracy'", "am, f1"]),
+        (["--loss", "f1", "--beta", "2"], "settings-conflict", ["beta", "'f1'"]),
+        (["--loss", "f_beta"], "setting-missing", ["f_beta", "beta"]),
+        (["--beta", "0"], "bad-setting", ["beta", "0.0"]),
+        (["--beta", "2", "--coefficients", "0,-2,1,1/0,-1,1,1"], "settings-conflict", ["beta and coefficients"]),
+        (["--loss", "am", "--coefficients", "0,-2,1,1/0,-1,1,1"], "settings-conflict", ["Coefficients", "'am'"]),
+        (["--coefficients", "0,-2,1"], "bad-setting", ["'0,-2,1'"]),
+        (["--coefficients", "0,-2,1/1,2,3"], "bad-setting", ["[0.0, -2.0, 1.0]", "four"]),
     ],
 )
 def test_decide__refuses_a_wrong_loss_before_anything_else(
-    call: Call, tmp_path: Path, options: list[str], remedy: str
+    call: Call, tmp_path: Path, options: list[str], code: Code, facts: list[str]
 ) -> None:
     done = call("decide", tmp_path / "nothing", "--out", tmp_path / "d.zarr", *options)
-    assert done.exit_code == 2
-    assert remedy in done.stderr
+    check_failed(done, 2, code, *facts)
 
 
 @pytest.mark.parametrize("order", ["together", "scattered"])
@@ -164,5 +165,4 @@ def test_decide__is_a_step_of_pipelines(call: Call, predictions: Path, tmp_path:
     assert f"select {decide(1 - _eta(predictions), 'am').k} of 300 rows" in done.stdout
     pipeline.write_text("steps:\n  - decide: {predictions: p, loss: f-one, out: d}\n")
     refused = call("run", pipeline)
-    assert refused.exit_code == 2
-    assert "Choose one of am" in refused.stderr
+    check_failed(refused, 2, "unknown-name", "step 1 (decide)", "'f-one'", "am")

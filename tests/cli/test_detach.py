@@ -12,6 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from cli._processes import run_python, wait_until
+from support.commands import check_failed
+
+from protodask.errors import Code
 
 Call = Callable[..., Any]
 
@@ -79,18 +82,17 @@ def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "remedy", "code"),
+    ("options", "code", "facts"),
     [
-        (("--lambda-v", "-1"), "Penalties must be finite", 2),
-        (("--workers", "2", "--threads", "2"), "Leave it out", 2),
+        (("--lambda-v", "-1"), "bad-setting", ["lambda_v", "-1.0"]),
+        (("--workers", "2", "--threads", "2"), "settings-conflict", ["--threads", "--workers"]),
     ],
 )
 def test_fit__wrong_use_is_refused_before_anything_is_handed_over(
-    options: tuple[str, ...], remedy: str, code: int, call: Call, example: Any, tmp_path: Path
+    options: tuple[str, ...], code: Code, facts: list[str], call: Call, example: Any, tmp_path: Path
 ) -> None:
     done = call("fit", example.data, "--out", tmp_path / "m.zarr", *options, "--detach", "local")
-    assert done.exit_code == code
-    assert remedy in done.stderr
+    check_failed(done, 2, code, *facts)
     assert not list(tmp_path.iterdir())
 
 

@@ -12,10 +12,12 @@ import numpy as np
 import openpyxl
 import pyarrow.parquet
 import pytest
+from support.commands import check_failed
 from typer.testing import CliRunner
 
 from protodask.cli import app
 from protodask.data import Dataset
+from protodask.errors import Code
 from protodask.prototypes import load_model
 from protodask.prototypes.model import probabilities
 
@@ -31,12 +33,6 @@ def succeeding(done: Any) -> Iterator[Any]:
 def told(done: Any) -> Any:
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
-
-
-def refused(done: Any, code: int, *said: str) -> None:
-    assert done.exit_code == code, done.output
-    for part in said:
-        assert part in done.stderr
 
 
 def source_rows(example: Any) -> list[dict[str, str]]:
@@ -149,7 +145,7 @@ def test_explain__writes_tables(call: Call, example: Any, tmp_path: Path) -> Non
     book = openpyxl.load_workbook(tmp_path / "e.xlsx")
     assert book.sheetnames == ["rows", "explanation"]
     assert book["rows"].max_row == 3
-    refused(call(*arguments, tmp_path / "e.csv"), 1, "--overwrite")
+    check_failed(call(*arguments, tmp_path / "e.csv"), 1, "exists", tmp_path / "e.csv", "--overwrite")
     assert call(*arguments, tmp_path / "e.csv", "--overwrite").exit_code == 0
 
 
@@ -157,9 +153,9 @@ def test_explain__names_the_value_it_cannot_use(call: Call, example: Any, tmp_pa
     table = tmp_path / "new.csv"
     table.write_text("age,colour,size\n1,red,small\n,green,large\n2,violet,small\n")
     arguments = ("explain", example.model, table)
-    refused(call(*arguments, "--row", 1), 1, "'age' has a missing", "row 1", "Fill in or remove")
+    check_failed(call(*arguments, "--row", 1), 1, "bad-value", "'age'", "row 1")
     table.write_text("age,colour,size\n1,red,small\n2,violet,small\n")
-    refused(call(*arguments, "--row", 1), 1, "'violet'", "row 1")
+    check_failed(call(*arguments, "--row", 1), 1, "bad-value", "'colour'", "'violet'", "row 1")
     found = told(call(*arguments, "--row", 1, "--unseen", "zero", "--json"))
     assert found["rows"][0]["values"] == {"age": 2, "colour": None, "size": "small"}
 
@@ -187,27 +183,34 @@ def test_explain__of_labels_with_markup_and_control_characters(call: Call, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "exit_code", "code", "facts"),
     [
-        (["--row", 300], 1, ["300 rows, and row 300 is asked for", "numbers up to 299"]),
-        (["--row", -1], 2, ["--row"]),
-        ([], 2, ["--row"]),
-        (["--row", 1, "--batches", 3], 1, ["The model has 2 batches"]),
-        (["--row", 1, "--out", "table.txt"], 2, ["one of the suffixes .csv, .parquet, .xlsx"]),
-        (["--row", 1, "--reference", "nowhere"], 1, ["There is nothing at"]),
+        (["--row", 300], 1, "bad-setting", ["300 rows", "row 300", 299]),
+        (["--row", 1, "--batches", 3], 1, "bad-setting", ["n_batches", 3, "2 batches"]),
+        (["--row", 1, "--out", "table.txt"], 2, "bad-setting", ["table.txt", ".csv, .parquet, .xlsx"]),
+        (["--row", 1, "--reference", "nowhere"], 1, "not-found", ["nowhere"]),
     ],
 )
-def test_explain__refuses(options: list[object], code: int, said: list[str], call: Call, example: Any) -> None:
-    refused(call("explain", example.model, example.data, *options), code, *said)
+def test_explain__refuses(
+    options: list[object], exit_code: int, code: Code, facts: list[object], call: Call, example: Any
+) -> None:
+    check_failed(call("explain", example.model, example.data, *options), exit_code, code, *facts)
+
+
+@pytest.mark.parametrize("options", [["--row", -1], []])
+def test_explain__needs_rows(options: list[object], call: Call, example: Any) -> None:
+    done = call("explain", example.model, example.data, *options)
+    assert done.exit_code == 2, done.output
+    assert "--row" in done.stderr
 
 
 def test_explain__refuses_data_of_another_model(call: Call, example: Any, tmp_path: Path) -> None:
     other = tmp_path / "other.zarr"
     call("sample-data", "checker", "--rows", 20, "--out", other)
     arguments = ("explain", example.model, example.data, "--row", 1)
-    refused(call("explain", example.model, other, "--row", 1), 1, "it has x0, x1 besides", "Give a dataset ingested")
-    refused(call(*arguments, "--training", other), 1, "fingerprint", "Give the dataset as it was when")
-    refused(call(*arguments, "--reference", other), 1, "it has x0, x1 besides")
+    check_failed(call("explain", example.model, other, "--row", 1), 1, "columns-differ", other, "has x0, x1")
+    check_failed(call(*arguments, "--training", other), 1, "other-run", other, "fingerprint")
+    check_failed(call(*arguments, "--reference", other), 1, "columns-differ", other, "has x0, x1")
 
 
 def test_export__of_a_model(call: Call, example: Any, tmp_path: Path) -> None:
@@ -219,8 +222,11 @@ def test_export__of_a_model(call: Call, example: Any, tmp_path: Path) -> None:
     assert book["prototypes"].max_row == 1 + model.n_prototypes
     found = told(call("export", example.model, "--out", tmp_path / "w.csv", "--table", "weights", "--json"))
     assert found["tables"][0]["rows"] == sum(batch.n_features for batch in model.batches)
-    refused(call("export", example.model, "--out", tmp_path / "w.csv"), 1, "--overwrite")
-    refused(call("export", example.model, "--out", tmp_path / "w.json"), 2, "one of the suffixes")
+    check_failed(
+        call("export", example.model, "--out", tmp_path / "w.csv"), 1, "exists", tmp_path / "w.csv", "--overwrite"
+    )
+    unknown = call("export", example.model, "--out", tmp_path / "w.json")
+    check_failed(unknown, 2, "bad-setting", tmp_path / "w.json", ".csv", ".parquet", ".xlsx")
 
 
 def test_export__of_prototypes_as_they_were(call: Call, example: Any, tmp_path: Path) -> None:
@@ -231,8 +237,10 @@ def test_export__of_prototypes_as_they_were(call: Call, example: Any, tmp_path: 
         origin = source[line["row"]]
         assert (line["class"], line["colour"], line["size"]) == (origin["outcome"], origin["colour"], origin["size"])
         assert line["age"] == pytest.approx(float(origin["age"]), rel=1e-6)
-    refused(
+    check_failed(
         call("export", example.model, "--out", tmp_path / "w.csv", "--table", "weights", "--training", example.data),
         1,
-        "weights do not need it",
+        "settings-conflict",
+        "Training data",
+        "weights",
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import check_failed
 
 Call = Callable[..., Any]
 
@@ -55,8 +56,7 @@ def test_info__run_that_was_interrupted(call: Call, example: Any, tmp_path: Path
     assert "not finished: the same command continues it" in done.stdout
     (run / "history.json").write_text("{")
     damaged = call("info", run)
-    assert damaged.exit_code == 1
-    assert "Run the fit again with this run directory." in damaged.stderr
+    check_failed(damaged, 1, "damaged", run / "history.json")
 
 
 @pytest.mark.parametrize("which", ["data", "model"])
@@ -67,9 +67,7 @@ def test_info__damaged(which: str, call: Call, example: Any, tmp_path: Path) -> 
     assert '"high"' in text
     (copy / "zarr.json").write_text(text.replace('"high"', '"hihg"'))
     done = call("info", copy)
-    assert done.exit_code == 1
-    assert "checksum" in done.stderr
-    assert "or restore" in done.stderr
+    check_failed(done, 1, "damaged", copy, "checksum")
 
 
 def test_info__newer_format(call: Call, example: Any, tmp_path: Path) -> None:
@@ -79,14 +77,12 @@ def test_info__newer_format(call: Call, example: Any, tmp_path: Path) -> None:
     record["attributes"]["version"] = 99
     (copy / "zarr.json").write_text(json.dumps(record))
     done = call("info", copy)
-    assert done.exit_code == 1
-    assert "Upgrade protodask" in done.stderr
+    check_failed(done, 1, "newer-format", copy, 99)
 
 
 def test_info__something_else(call: Call, tmp_path: Path) -> None:
     done = call("info", tmp_path)
-    assert done.exit_code == 1
-    assert "Give the path that --out or --run-dir named." in done.stderr
+    check_failed(done, 1, "wrong-kind", tmp_path, "--out or --run-dir")
 
 
 def test_info__names_cannot_control_the_terminal(call: Call, tmp_path: Path) -> None:

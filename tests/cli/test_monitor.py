@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import check_failed
 
 Call = Callable[..., Any]
 
@@ -82,8 +83,7 @@ def test_monitor__needs_no_classes(
     assert gate.exit_code == 3
     assert "'labels.shift' has no value: it could not be measured" in gate.stdout
     named = call("monitor", example.model, table, "--out", tmp_path / "other.json", "--target", "result")
-    assert named.exit_code == 1
-    assert "no column 'result'" in named.output
+    check_failed(named, 1, "column-missing", table, "'result'")
 
 
 def test_monitor__of_a_dataset_with_a_new_class_says_how_many(
@@ -126,22 +126,18 @@ def test_monitor__refuses_the_reference_of_another_model(
     other, out = tmp_path / "other.zarr", tmp_path / "now.json"
     assert call("fit", example.data, "--out", other, "--candidates", 5).exit_code == 0
     done = call("monitor", other, example.data, "--reference", reference, "--out", out)
-    assert done.exit_code == 1
-    assert "Give a description that this model made" in done.output
+    check_failed(done, 1, "other-run", reference, "another model")
     batches = call("monitor", example.model, example.data, "--reference", reference, "--out", out, "--batches", 1)
-    assert "Use the same number for both" in batches.output
+    check_failed(batches, 1, "settings-conflict", reference, "2 batches", 1)
     scores = tmp_path / "scores.json"
     assert call("evaluate", example.model, example.data, "--out", scores).exit_code == 0
     wrong = call("monitor", example.model, example.data, "--reference", scores, "--out", out)
-    assert wrong.exit_code == 1
-    assert "Make one with `protodask monitor`" in wrong.output
+    check_failed(wrong, 1, "wrong-kind", scores, "`protodask monitor`")
     assert not out.exists()
 
 
 def test_monitor__wrong_use(call: Call, example: Any, reference: Path, tmp_path: Path) -> None:
     done = call("monitor", example.model, example.data, "--out", tmp_path / "x.json", "--significance", 1)
-    assert done.exit_code == 2
-    assert "such as 5e-5" in done.output
+    check_failed(done, 2, "bad-setting", "significance", 1.0, "between 0 and 1")
     taken = call("monitor", example.model, example.data, "--out", reference)
-    assert taken.exit_code == 1
-    assert "overwrite" in taken.output
+    check_failed(taken, 1, "exists", reference, "--overwrite")

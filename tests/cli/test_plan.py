@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import typer
+from support.commands import check_failed
 
 from protodask import sample_data
 from protodask.cli import app
+from protodask.errors import Code
 
 Call = Callable[..., Any]
 
@@ -59,8 +61,7 @@ def test_fit__that_does_not_fit_leaves_nothing(call: Call, wide: Path, tmp_path:
     done = call(
         "fit", wide, "--out", tmp_path / "m.zarr", "--candidates", 400, "--threads", 1, "--memory-limit", "300MiB"
     )
-    assert done.exit_code == 1
-    assert "One of these would do: " in done.stderr
+    check_failed(done, 1, "over-memory", "300 MiB", "--memory-limit")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,19 +83,20 @@ def test_plan__reads_settings_and_a_model_to_start_from(call: Call, example: Any
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("options", "exit_code", "code", "facts"),
     [
-        (("--lambda-v", "-1"), 2, "Penalties must be finite and not negative."),
-        (("--memory-limit", "10MiB"), 2, "about 160 MiB more for each thread"),
-        (("--threads", "2", "--workers", "2"), 2, "Leave it out"),
-        (("--config", "none.yaml"), 1, "There is no file"),
-        (("--start", "none.zarr"), 1, "none.zarr"),
+        (("--lambda-v", "-1"), 2, "bad-setting", ["lambda_v", "-1.0"]),
+        (("--memory-limit", "10MiB"), 2, "bad-setting", ["10 MiB", "160 MiB"]),
+        (("--threads", "2", "--workers", "2"), 2, "settings-conflict", ["--threads", "--workers"]),
+        (("--config", "none.yaml"), 1, "not-found", ["none.yaml"]),
+        (("--start", "none.zarr"), 1, "not-found", ["none.zarr"]),
     ],
 )
-def test_plan__wrong_use(options: tuple[str, ...], code: int, message: str, call: Call, example: Any) -> None:
+def test_plan__wrong_use(
+    options: tuple[str, ...], exit_code: int, code: Code, facts: list[str], call: Call, example: Any
+) -> None:
     done = call("plan", example.data, *options)
-    assert done.exit_code == code
-    assert message in done.stderr
+    check_failed(done, exit_code, code, *facts)
 
 
 def test_plan__has_the_settings_of_fit() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import check_failed
 from typer.testing import Result
 
 from protodask import FitConfig, fit, ingest, load_model
+from protodask.errors import Code
 from protodask.prototypes.persistence import model_fingerprint
 
 Call = Callable[..., Result]
@@ -70,24 +72,29 @@ def test_publish__says_what_it_did(models: Path, tmp_path: Path, call: Call) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "remedy"),
+    ("options", "exit_code", "code", "facts"),
     [
-        (("--alias", "7"), 2, "letters, digits, hyphens"),
-        (("--attach", "x"), 2, "Write it like profile=profile.json."),
-        (("--attach", "a/b=x"), 2, "letters, digits, hyphens"),
-        (("--attach", "a=x", "--attach", "a=y"), 2, "a name of its own"),
-        (("--retain", "0"), 2, "greater than or equal to 1"),
-        (("--attach", "a=missing"), 1, "Check the path"),
-        (("--metrics", "missing"), 1, "Check the path"),
-        (("--metrics", __file__), 1, "Give a file of `protodask evaluate`."),
+        (("--alias", "7"), 2, "bad-setting", ["'7'", "alias"]),
+        (("--attach", "x"), 2, "bad-setting", ["--attach x", "profile=profile.json"]),
+        (("--attach", "a/b=x"), 2, "bad-setting", ["'a/b'", "file"]),
+        (("--attach", "a=x", "--attach", "a=y"), 2, "named-twice", ["'a'"]),
+        (("--attach", "a=missing"), 1, "not-found", ["missing"]),
+        (("--metrics", "missing"), 1, "not-found", ["missing"]),
+        (("--metrics", __file__), 1, "unreadable", [__file__, "`protodask evaluate`"]),
     ],
 )
 def test_publish__wrong_use(
-    models: Path, tmp_path: Path, call: Call, options: tuple[str, ...], code: int, remedy: str
+    models: Path, tmp_path: Path, call: Call, options: tuple[str, ...], exit_code: int, code: Code, facts: list[str]
 ) -> None:
     done = call("publish", models / "m1.zarr", "--registry", tmp_path / "models", *options)
-    assert done.exit_code == code, done.output
-    assert remedy in done.stderr
+    check_failed(done, exit_code, code, *facts)
+    assert not (tmp_path / "models").exists()
+
+
+def test_publish__retains_one_version_at_least(models: Path, tmp_path: Path, call: Call) -> None:
+    done = call("publish", models / "m1.zarr", "--registry", tmp_path / "models", "--retain", "0")
+    assert done.exit_code == 2, done.output
+    assert "greater than or equal to 1" in done.stderr
     assert not (tmp_path / "models").exists()
 
 
@@ -119,8 +126,7 @@ def test_registry_show__tells_all_of_a_version(registry: str, models: Path, call
     assert found["settings"]["seed"] == 1
     assert Path(found["files"]["scores"]).read_text() == (models / "s1.json").read_text()
     missing = call("registry", "show", registry, "best")
-    assert missing.exit_code == 1
-    assert "The aliases there are champion, previous." in missing.stderr
+    check_failed(missing, 1, "unknown-name", registry, "'best'", "champion, previous")
 
 
 def test_registry_diff__compares(registry: str, call: Call) -> None:
@@ -160,17 +166,15 @@ def test_registry__promotes_rolls_back_and_prunes(registry: str, models: Path, c
         "kept": [1, 4, 5],
     }
     assert "0 versions" in call("registry", "prune", registry, "--keep", "1").stdout
-    for wrong in (("promote", registry, "7", "1"), ("promote", registry, "champion", "2"), ("list", models)):
-        done = call("registry", *wrong)
-        assert done.exit_code == 1
-        assert "Error" in done.stderr
+    check_failed(call("registry", "promote", registry, "7", "1"), 1, "bad-setting", "'7'")
+    check_failed(call("registry", "promote", registry, "champion", "2"), 1, "unknown-name", registry, "Version 2")
+    check_failed(call("registry", "list", models), 1, "not-found", models)
 
 
 def test_rollback__without_a_former_champion(models: Path, tmp_path: Path, call: Call) -> None:
     call("publish", models / "m1.zarr", "--registry", tmp_path / "models")
     done = call("registry", "rollback", tmp_path / "models")
-    assert done.exit_code == 1
-    assert "Let the champion be another version" in done.stderr
+    check_failed(done, 1, "nothing-yet", tmp_path / "models", "champion")
 
 
 def test_references__work_wherever_a_model_is_read(registry: str, models: Path, tmp_path: Path, call: Call) -> None:
@@ -203,10 +207,7 @@ def test_references__work_wherever_a_model_is_read(registry: str, models: Path, 
     assert result(call, *more)["batches"] == 2
     assert result(call, "report", champion, data, "--out", tmp_path / "r.html")["rows"] == 300
     missing = call("evaluate", f"{registry}@best", data)
-    assert missing.exit_code == 1
-    assert "has no alias 'best'" in missing.stderr
-    assert "The aliases there are champion, previous." in missing.stderr
+    check_failed(missing, 1, "unknown-name", registry, "'best'", "champion, previous")
     refused = call("fit", data, "--out", champion, "--overwrite", "--candidates", "10")
-    assert refused.exit_code == 1
-    assert "versions never change" in refused.stderr
-    assert "Use `protodask registry list`" in call("info", registry).stderr
+    check_failed(refused, 1, "not-local", champion, "`protodask publish`")
+    check_failed(call("info", registry), 1, "wrong-kind", registry, "`protodask registry list`")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from cli._processes import start_command, wait_until
+from support.commands import check_failed
 from typer.testing import Result
 
+from protodask.errors import Code
 from protodask.prototypes.persistence import load_model, model_fingerprint
 
 Call = Callable[..., Result]
@@ -90,20 +92,21 @@ def test_run__parts(call: Call, pipeline: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "remedy"),
+    ("options", "code", "facts"),
     [
-        (("--from", "nothing"), "Its steps are data, model, scores, good, guesses."),
-        (("--only", "7"), "Its steps are data"),
-        (("--from", "1", "--only", "2"), "Choose one."),
-        (("--set", "row=5"), "Did you mean rows?"),
-        (("--set", "candidates=0"), "Give a whole number of at least 1."),
-        (("--workers", 1, "--threads", 1), "Leave it out"),
+        (("--from", "nothing"), "unknown-name", ["'nothing'", "data, model, scores, good, guesses"]),
+        (("--only", "7"), "unknown-name", ["'7'", "data, model, scores, good, guesses"]),
+        (("--from", "1", "--only", "2"), "settings-conflict", ["--from and --only"]),
+        (("--set", "row=5"), "unknown-name", ["'row'", "rows, least, candidates"]),
+        (("--set", "candidates=0"), "bad-setting", ["step 2 (fit)", "n_candidates", "0"]),
+        (("--workers", 1, "--threads", 1), "settings-conflict", ["--threads", "--workers"]),
     ],
 )
-def test_run__wrong_use_leaves_nothing(call: Call, pipeline: Path, options: tuple[object, ...], remedy: str) -> None:
+def test_run__wrong_use_leaves_nothing(
+    call: Call, pipeline: Path, options: tuple[object, ...], code: Code, facts: list[str]
+) -> None:
     done = call("run", pipeline, *options)
-    assert done.exit_code == 2
-    assert remedy in done.stderr
+    check_failed(done, 2, code, *facts)
     assert [path.name for path in Path.cwd().iterdir()] == ["p.yaml"]
 
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from cli._processes import start_command, wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from support.commands import check_failed
 from typer.testing import Result
 
 from protodask.cli import show_run
-from protodask.errors import InputError
+from protodask.errors import Code, InputError
 from protodask.pipeline import run_metrics
 
 Call = Callable[..., Result]
@@ -138,26 +139,26 @@ def test_run__a_log_file_beside_lines_for_people(folder: Path, call: Call) -> No
     assert len({record["run"] for record in records}) == 2
     assert {record["pipeline"] for record in records} == {"p.yaml"}
     refused = call("run", "p.yaml", "--log-file", "none/run.log")
-    assert refused.exit_code == 1
-    assert "Check the path" in refused.stderr
+    check_failed(refused, 1, "unwritable", "none/run.log")
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "exit_code", "code", "facts"),
     [
-        ("--metrics", "p.yaml"),
-        ("--log-file", "p.yaml"),
-        ("--metrics", "link"),
-        ("--log-file", "x", "--metrics", "x"),
-        ("--metrics", "pipe"),
+        (("--metrics", "p.yaml"), 2, "places-overlap", ["p.yaml", "--metrics", "pipeline"]),
+        (("--log-file", "p.yaml"), 2, "places-overlap", ["p.yaml", "--log-file", "pipeline"]),
+        (("--metrics", "link"), 2, "places-overlap", ["link", "--metrics", "pipeline"]),
+        (("--log-file", "x", "--metrics", "x"), 2, "places-overlap", ["x", "--metrics", "--log-file"]),
+        (("--metrics", "pipe"), 1, "wrong-kind", ["pipe"]),
     ],
 )
-def test_run__never_writes_over_its_pipeline_or_into_a_pipe(options: tuple[str, ...], folder: Path, call: Call) -> None:
+def test_run__never_writes_over_its_pipeline_or_into_a_pipe(
+    options: tuple[str, ...], exit_code: int, code: Code, facts: list[str], folder: Path, call: Call
+) -> None:
     (folder / "link").symlink_to("p.yaml")
     os.mkfifo(folder / "pipe")
     refused = call("run", "p.yaml", *options)
-    assert refused.exit_code in (1, 2)
-    assert "Give the name of a" in refused.stderr
+    check_failed(refused, exit_code, code, *facts)
     assert (folder / "p.yaml").read_text() == PIPELINE
     assert (folder / "pipe").is_fifo()
     assert not (folder / "data.zarr").exists()
@@ -202,8 +203,7 @@ def test_run__notifications_of_the_file_go_to_an_address_once(
 
 def test_run__addresses_that_are_none(folder: Path, call: Call) -> None:
     done = call("run", "p.yaml", "--notify", "secret-word")
-    assert done.exit_code == 2
-    assert "begins with https:// or http://" in done.stderr
+    check_failed(done, 2, "bad-setting", "https:// or http://")
     assert "secret-word" not in done.output
 
 
@@ -222,8 +222,7 @@ def test_run__metrics(folder: Path, call: Call) -> None:
         assert found["protodask_step_rows", "sample-data-1"] == 40
         assert found["protodask_gate_passed", "enough"] == 1
     refused = call("run", "p.yaml", "--metrics", str(folder))
-    assert refused.exit_code == 1
-    assert "Give the name of a file." in refused.stderr
+    check_failed(refused, 1, "wrong-kind", folder)
 
 
 def test_run__goes_on_where_a_listener_fails(folder: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,14 +250,14 @@ def test_run__up_to_a_step(folder: Path, call: Call) -> None:
     assert [entry["status"] for entry in ended["steps"]] == ["fresh", "done"]
     anew = json.loads(call("run", "p.yaml", "--from", "1", "--to", "1", "--json").stdout)
     assert [entry["status"] for entry in anew["steps"]] == ["done", "not looked at"]
-    for options, remedy in (
-        (("--from", "2", "--to", "1"), "Exchange them."),
-        (("--to", "1", "--only", "1"), "Choose one."),
-        (("--to", "none"), "Its steps are sample-data-1, enough."),
-    ):
+    refusals: tuple[tuple[tuple[str, ...], Code, str], ...] = (
+        (("--from", "2", "--to", "1"), "settings-conflict", "1 of --to comes before 2 of --from"),
+        (("--to", "1", "--only", "1"), "settings-conflict", "--to and --only"),
+        (("--to", "none"), "unknown-name", "sample-data-1, enough"),
+    )
+    for options, code, fact in refusals:
         wrong = call("run", "p.yaml", *options)
-        assert wrong.exit_code == 2
-        assert remedy in wrong.stderr
+        check_failed(wrong, 2, code, fact)
 
 
 def test_run__one_that_is_ended_says_so(folder: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import check_failed
 
 from protodask.data import Dataset
 
@@ -44,16 +45,25 @@ def test_sample_data__says_what_there_is_now(call: Call, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "facts"),
     [
-        (("checker", "--rows", "0"), "--rows"),
-        (("cheker", "--rows", "5"), "checker"),
-        (("checker", "--rows", "5", "--features", "3"), "Leave n_features out."),
-        (("digits", "--rows", "5", "--classes", "3"), "Leave n_classes out."),
+        (("checker", "--rows", "5", "--features", "3"), ["checker", 2, 3, "n_features"]),
+        (("digits", "--rows", "5", "--classes", "3"), ["digits", 10, 3, "n_classes"]),
     ],
 )
-def test_sample_data__wrong_use(arguments: tuple[str, ...], message: str, call: Call, tmp_path: Path) -> None:
+def test_sample_data__wrong_use(arguments: tuple[str, ...], facts: list[object], call: Call, tmp_path: Path) -> None:
+    done = call("sample-data", *arguments, "--out", tmp_path / "data.zarr")
+    check_failed(done, 2, "bad-setting", *facts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), [(("checker", "--rows", "0"), "--rows"), (("cheker", "--rows", "5"), "checker")]
+)
+def test_sample_data__values_that_it_does_not_take(
+    arguments: tuple[str, ...], named: str, call: Call, tmp_path: Path
+) -> None:
     done = call("sample-data", *arguments, "--out", tmp_path / "data.zarr")
     assert done.exit_code == 2
-    assert message in done.stderr
+    assert named in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import check_failed
 from support.errors import refused
 
 from protodask.cli.errors import WrongUseError
 from protodask.cli.subsample import parse_rates
 from protodask.data import Dataset
 from protodask.data.ingest import ingest
+from protodask.errors import Code
 from protodask.evaluation import balanced_rates
 
 Call = Callable[..., Any]
@@ -69,34 +71,45 @@ def test_subsample__is_the_same_again_and_as_a_step(call: Call, log: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "facts"),
     [
-        ((), "Give rates by class, or a budget of rows."),
-        (("--rate", "no=0.5", "--budget", "100"), "Give one"),
-        (("--rate", "no=0"), "above 0 and up to 1"),
-        (("--rate", "no=2"), "above 0 and up to 1"),
-        (("--rate", "no=nan"), "above 0 and up to 1"),
-        (("--rate", "no"), "Write it like no=0.01."),
-        (("--rate", "=0.5"), "Write it like no=0.01."),
-        (("--rate", "no=half"), "Write it like no=0.01."),
-        (("--rate", "no=0.5", "--rate", "no=0.25"), "Give one."),
-        (("--budget", "0"), "--budget"),
-        (("--rate", "no=0.5", "--seed", "-1"), "--seed"),
+        ((), "setting-missing", ["rates", "budget"]),
+        (("--rate", "no=0.5", "--budget", "100"), "settings-conflict", ["rates", "budget"]),
+        (("--rate", "no=0"), "bad-setting", ["'no'", "0.0"]),
+        (("--rate", "no=2"), "bad-setting", ["'no'", "2.0"]),
+        (("--rate", "no=nan"), "bad-setting", ["'no'", "nan"]),
+        (("--rate", "no"), "bad-setting", ["--rate no", "no=0.01"]),
+        (("--rate", "=0.5"), "bad-setting", ["--rate =0.5", "no=0.01"]),
+        (("--rate", "no=half"), "bad-setting", ["--rate no=half", "no=0.01"]),
+        (("--rate", "no=0.5", "--rate", "no=0.25"), "named-twice", ["'no'"]),
     ],
 )
-def test_subsample__wrong_use(arguments: tuple[str, ...], message: str, call: Call, log: Path, tmp_path: Path) -> None:
+def test_subsample__wrong_use(
+    arguments: tuple[str, ...], code: Code, facts: list[str], call: Call, log: Path, tmp_path: Path
+) -> None:
+    done = call("subsample", log, "--out", tmp_path / "part", *arguments)
+    check_failed(done, 2, code, *facts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), [(("--budget", "0"), "--budget"), (("--rate", "no=0.5", "--seed", "-1"), "--seed")]
+)
+def test_subsample__values_that_options_do_not_take(
+    arguments: tuple[str, ...], named: str, call: Call, log: Path, tmp_path: Path
+) -> None:
     done = call("subsample", log, "--out", tmp_path / "part", *arguments)
     assert done.exit_code == 2, done.output
-    assert message in done.stderr
+    assert named in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_subsample__of_classes_that_are_not_there_and_onto_what_is(call: Call, log: Path, tmp_path: Path) -> None:
     done = call("subsample", log, "--out", tmp_path / "part", "--rate", "never=0.5")
-    assert (done.exit_code, "'no', 'yes'" in done.stderr) == (1, True)
+    check_failed(done, 1, "unknown-name", "'never'", "'no', 'yes'")
     assert call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.5").exit_code == 0
     done = call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.5")
-    assert (done.exit_code, "--overwrite" in done.stderr) == (1, True)
+    check_failed(done, 1, "exists", tmp_path / "part", "--overwrite")
     assert call("subsample", log, "--out", tmp_path / "part", "--rate", "no=0.1", "--overwrite").exit_code == 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cli._processes import start_command, wait_until
+from support.commands import check_failed
 
 from protodask.cli.progress import LogReporter
 from protodask.pipeline import tuning as tuning_module
@@ -212,8 +213,7 @@ def test_tune__is_done_when_all_it_makes_is_there(call: Call, example: Any, tune
     assert os.path.samestat(written, (tmp_path / "m.zarr" / "zarr.json").stat())
     (tmp_path / "t.csv").write_text("another table\n")
     refused = call("tune", example.data, "--out", tmp_path / "m.zarr", *QUICK, *arguments[3:])
-    assert refused.exit_code == 1
-    assert "--overwrite" in refused.stderr
+    check_failed(refused, 1, "exists", tmp_path / "t.csv", "--overwrite")
     assert (tmp_path / "t.csv").read_text() == "another table\n"
     tune(*arguments, "--overwrite")
     assert (tmp_path / "t.csv").read_text() == (tuned / "trials.csv").read_text()
@@ -231,8 +231,7 @@ def test_tune__existing_output_is_refused_before_any_work(
     out = example.model if what == "model" else tmp_path / "m.zarr"
     table = ("--table", tmp_path / "t.csv") if what == "table" else ()
     done = call("tune", example.data, "--out", out, *QUICK, *table)
-    assert done.exit_code == 1
-    assert "--overwrite" in done.stderr
+    check_failed(done, 1, "exists", out if what == "model" else tmp_path / "t.csv", "--overwrite")
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
@@ -249,18 +248,14 @@ def test_tune__more_folds_than_rows_of_a_class(call: Call, tmp_path: Path) -> No
     (tmp_path / "table.csv").write_text("x,y\n" + "".join(f"{n},{'rare' if n < 4 else 'common'}\n" for n in range(60)))
     assert call("ingest", tmp_path / "table.csv", "--target", "y", "--out", tmp_path / "d.zarr").exit_code == 0
     done = call("tune", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--folds", 5)
-    assert done.exit_code == 1
-    assert "'rare' has 4 rows" in done.stderr
-    assert "at most 4 folds" in done.stderr
+    check_failed(done, 1, "too-few", "'rare' has 4 rows", "5 folds", "4 folds")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.zarr", "table.csv"]
 
 
 def test_tune__too_little_memory_is_refused_with_what_would_do(call: Call, tmp_path: Path) -> None:
     assert call("sample-data", "blobs", "--rows", 400, "--features", 3000, "--out", tmp_path / "d.zarr").exit_code == 0
     done = call("tune", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--memory-limit", "300MB")
-    assert done.exit_code == 1
-    assert "memory limit is" in done.stderr
-    assert "(--memory-limit " in done.stderr
+    check_failed(done, 1, "over-memory", "memory limit", "--memory-limit")
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
 
 

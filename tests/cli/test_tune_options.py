@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import typer
+from support.commands import check_failed
 
 from protodask.cli import app
+from protodask.errors import Code
 from protodask.pipeline.settings import CONFIG_NAMES, RULES, SEARCH_NAMES, SEARCH_SETTINGS, SETTINGS
 from protodask.pipeline.steps import TuneStep
 from protodask.prototypes import FitConfig
@@ -49,52 +51,70 @@ def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "facts"),
     [
-        (("--lambda-v-range", "0.1", "1e-6"), "Give the smallest and the largest value to try, both above zero"),
-        (("--lambda-v-range", "0", "1e-6"), "Give the smallest and the largest value to try, both above zero"),
-        (("--lambda-v-range", "-1", "1"), "Penalties must be finite and not negative."),
-        (("--strategy", "two-stage", "--lambda-w-range", "1e-3", "1e-9"), "Give the smallest and the largest value"),
-        (("--strategy", "two-stage", "--lambda-w", "1e-8"), "Give lambda-w-range instead."),
-        (("--lambda-w-range", "1e-9", "1e-3"), "choose the strategy two-stage"),
-        (("--folds", "1"), "Give a whole number of at least 2."),
-        (("--folds", "101"), "Give at most 100."),
-        (("--trials", "0"), "Give a whole number of at least 1."),
-        (("--trials", "100000"), "Give at most 10000."),
-        (("--max-batches", "0"), "Give a whole number of at least 1."),
-        (("--patience", "0"), "Give a whole number of at least 1."),
-        (("--least-gain", "-1"), "Give a number that is not negative."),
-        (("--search-tolerance", "nan"), "Give a relative change of the objective from 0 to 1."),
-        (("--draws", "0"), "Give a whole number of at least 1."),
-        (("--rule", "worst"), "one-standard-error"),
-        (("--strategy", "both"), "two-stage"),
-        (("--lambda-v-range", "1"), "--lambda-v-range"),
-        (("--lambda-v", "1"), "--lambda-v-range"),
-        (("--candidates", "0"), "Give"),
-        (("--threads", "2", "--workers", "2"), "Leave it out"),
+        (("--lambda-v-range", "0.1", "1e-6"), "bad-setting", ["lambda_v", "0.1 to 1e-06"]),
+        (("--lambda-v-range", "0", "1e-6"), "bad-setting", ["lambda_v", "0.0 to 1e-06"]),
+        (("--lambda-v-range", "-1", "1"), "bad-setting", ["lambda_v", "-1.0"]),
+        (
+            ("--strategy", "two-stage", "--lambda-w-range", "1e-3", "1e-9"),
+            "bad-setting",
+            ["lambda_w", "0.001 to 1e-09"],
+        ),
+        (("--strategy", "two-stage", "--lambda-w", "1e-8"), "settings-conflict", ["lambda_w", "lambda-w-range"]),
+        (("--lambda-w-range", "1e-9", "1e-3"), "settings-conflict", ["lambda_w", "joint", "two-stage"]),
+        (("--folds", "1"), "bad-setting", ["n_folds", "1", "2"]),
+        (("--folds", "101"), "bad-setting", ["n_folds", "101", "100"]),
+        (("--trials", "0"), "bad-setting", ["n_trials", "0"]),
+        (("--trials", "100000"), "bad-setting", ["n_trials", "100000", "10000"]),
+        (("--max-batches", "0"), "bad-setting", ["max_batches", "0"]),
+        (("--patience", "0"), "bad-setting", ["patience", "0"]),
+        (("--least-gain", "-1"), "bad-setting", ["least_gain", "-1.0"]),
+        (("--search-tolerance", "nan"), "bad-setting", ["tolerance", "nan", "0 to 1"]),
+        (("--draws", "0"), "bad-setting", ["n_draws", "0"]),
+        (("--candidates", "0"), "bad-setting", ["n_candidates", "0"]),
+        (("--threads", "2", "--workers", "2"), "settings-conflict", ["--threads", "--workers"]),
     ],
 )
-def test_tune__wrong_use(options: tuple[str, ...], message: str, call: Call, example: Any, tmp_path: Path) -> None:
+def test_tune__wrong_use(
+    options: tuple[str, ...], code: Code, facts: list[str], call: Call, example: Any, tmp_path: Path
+) -> None:
     done = call("tune", example.data, "--out", tmp_path / "model.zarr", *options)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    check_failed(done, 2, code, *facts)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "more", "message"),
+    ("options", "named"),
     [
-        ("lambda-v: 1e-3\n", (), "sets lambda-v, which the search chooses"),
-        ("n_batches: 2\n", (), "sets batches, which the search chooses"),
-        ("lambda-w: 1e-3\n", ("--strategy", "two-stage"), "sets lambda-w, which the search chooses"),
-        ("folds: 3\n", (), "The keys are batches, lambda-v"),
+        (("--rule", "worst"), "one-standard-error"),
+        (("--strategy", "both"), "two-stage"),
+        (("--lambda-v-range", "1"), "--lambda-v-range"),
+        (("--lambda-v", "1"), "--lambda-v-range"),
+    ],
+)
+def test_tune__values_that_options_do_not_take(
+    options: tuple[str, ...], named: str, call: Call, example: Any, tmp_path: Path
+) -> None:
+    done = call("tune", example.data, "--out", tmp_path / "model.zarr", *options)
+    assert done.exit_code == 2
+    assert named in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "code", "fact"),
+    [
+        ("lambda-v: 1e-3\n", (), "settings-conflict", "lambda-v"),
+        ("n_batches: 2\n", (), "settings-conflict", "batches"),
+        ("lambda-w: 1e-3\n", ("--strategy", "two-stage"), "settings-conflict", "lambda-w"),
+        ("folds: 3\n", (), "unknown-key", "'folds'"),
     ],
 )
 def test_tune__config_may_not_fix_what_is_searched_for(
-    text: str, more: tuple[str, ...], message: str, call: Call, example: Any, tmp_path: Path
+    text: str, more: tuple[str, ...], code: Code, fact: str, call: Call, example: Any, tmp_path: Path
 ) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text(text)
     done = call("tune", example.data, "--out", tmp_path / "m.zarr", "--config", config, *more)
-    assert done.exit_code == 2
-    assert message in done.stderr
+    check_failed(done, 2, code, config, fact)

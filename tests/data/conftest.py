@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.datasets import Write
 
 from protodask.data import Column, Dataset, write_dataset
 from protodask.engine import Engine, array_source, thread_engine
@@ -37,9 +38,6 @@ def make_arrays() -> Callable[..., Arrays]:
         }
 
     return make
-
-
-Write = Callable[..., Dataset]
 
 
 @pytest.fixture(scope="session")

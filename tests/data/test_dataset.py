@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.datasets import Make, Write
 from support.errors import refused
 
 from protodask.data import Column, Dataset, write_dataset
@@ -30,9 +31,6 @@ from protodask.data.checksums import hash_json
 from protodask.data.metadata import from_attributes, to_attributes
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
-
-Make = Callable[..., dict[str, Any]]
-Write = Callable[..., Dataset]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 from moto.server import ThreadedMotoServer
+from support.datasets import Make, Write
 from support.errors import refused
 from support.kills import Strike, run_command_process
 from typer.testing import CliRunner
@@ -31,9 +32,6 @@ from protodask.engine import Arrays, Engine, array_source
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
-
-Make = Callable[..., dict[str, Any]]
-Write = Callable[..., Dataset]
 
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 

@@ -19,6 +19,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.datasets import Make, Write
 from support.errors import refused
 
 from protodask.data import Column, Dataset, DatasetSink, write_dataset
@@ -31,9 +32,6 @@ from protodask.data.metadata import Metadata, require_storable, to_attributes
 from protodask.data.summary import Summary, empty_summary
 from protodask.engine import Arrays, ArraySource, Block, Engine, Layout, array_source
 from protodask.errors import Code, OutputExistsError, StorageError
-
-Make = Callable[..., dict[str, Any]]
-Write = Callable[..., Dataset]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from protodask.decisions.groups import decide_groups
 from protodask.decisions.large import decide_normal
 from protodask.decisions.stored import decide_stored
 from protodask.engine import Layout, thread_engine
-from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
+from protodask.errors import FormatError, OutputExistsError, StorageError
 
 Floats = NDArray[np.float64]
 Write = Callable[..., Path]
@@ -260,7 +260,7 @@ def test_decide_stored__needs_overwrite_and_overwrites_decisions_only(tmp_path: 
         decide_stored(data, tmp_path / "out.zarr", "am")
     decide_stored(data, tmp_path / "out.zarr", "am", overwrite=True)
     assert dict(zarr.open_group(tmp_path / "out.zarr", mode="r").attrs)["loss"] == "am"
-    with pytest.raises(OutputExistsError, match="remove it yourself"):
+    with refused("wrong-kind", data, kind=OutputExistsError):
         decide_stored(data, data, "am", overwrite=True)
 
 
@@ -339,7 +339,7 @@ def test_decide_stored__into_an_object_store(tmp_path: Path) -> None:
         group: Any = zarr.open_group(open_store(place, True), mode="r")
         np.testing.assert_array_equal(group["selected"][...] == 1, expected.selected)
         np.testing.assert_array_equal(group["groups/k"][...], expected.k)
-    with pytest.raises(InputError, match="use a local path"):
+    with refused("not-local", "Parquet", "Zarr"):
         decide_stored(data, f"memory://{tmp_path.name}/out.parquet", "f1")
 
 
@@ -419,7 +419,7 @@ def test_decide_stored__names_the_row_whose_classes_do_not_add_up_to_one(
 def test_decide_stored__refuses_a_place_inside_of_the_predictions(tmp_path: Path, name: str) -> None:
     path = write_zarr(tmp_path / "in.zarr", of_two(ETA))
     before = sorted(path.rglob("*"))
-    with pytest.raises(InputError, match="Choose a place outside of it"):
+    with refused("places-overlap", path / name, path):
         decide_stored(path, path / name)
     assert sorted(path.rglob("*")) == before
 
@@ -444,7 +444,7 @@ def test_decide_stored__of_a_file_whose_names_are_no_text(tmp_path: Path) -> Non
 
 
 def test_decide_stored__of_an_address_nobody_answers_at(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="Check the address"):
+    with refused("unreadable", "http://127.0.0.1:1/in.parquet", kind=StorageError):
         decide_stored("http://127.0.0.1:1/in.parquet", tmp_path / "out", probability=["p"])
 
 

@@ -22,7 +22,7 @@ from protodask.engine import Block, Engine, Source, array_source, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import Code, InputError
+from protodask.errors import Code
 from protodask.evaluation import AucResult, Interval, auc
 from protodask.evaluation.auc import BINNED, GRID_SUMS, MOST_PASSES, SORTED
 from protodask.evaluation.rank_cells import cells_of_bins, cut_cells
@@ -386,5 +386,5 @@ def test_auc__refuses_what_is_no_number(settings: dict[str, Any], code: Code, fa
 
 
 def test_auc__refuses_scores_of_several_lengths() -> None:
-    with pytest.raises(InputError, match="one length"):
+    with refused("wrong-shape", "one length"):
         auc([[1.0], [1.0, 2.0]], [0, 1])

@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier
+from protodask.errors import Code
 from protodask.explain import Explanation
 
 NAMES = ["one", "two", "three"]
@@ -57,17 +58,23 @@ def test_explain__of_one_row_is_one_explanation_however_it_is_given(fitted: Fitt
 
 
 @pytest.mark.parametrize(
-    ("rows", "facts"),
+    ("rows", "code", "facts"),
     [
-        (np.zeros((2, 2)), "expecting 3 features"),
-        (pandas.DataFrame([[0.0, np.nan, 1.0]], columns=NAMES), "'two', row 0"),
-        (da.zeros((4, 3)), "compute"),
+        (pandas.DataFrame([[0.0, np.nan, 1.0]], columns=NAMES), "bad-value", ["'two'", "row 0"]),
+        (da.zeros((4, 3)), "wrong-type", ["compute"]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-def test_explain__refuses(fitted: Fitted, rows: Any, facts: str) -> None:
-    with pytest.raises(ValueError, match=facts):
+def test_explain__refuses(fitted: Fitted, rows: Any, code: Code, facts: list[str]) -> None:
+    with refused(code, *facts):
         fitted[0].explain(rows)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_explain__refuses_another_number_of_features(fitted: Fitted) -> None:
+    # It is scikit-learn that says so.
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        fitted[0].explain(np.zeros((2, 2)))
 
 
 def test_explain__refuses_more_batches_than_there_are(fitted: Fitted) -> None:

@@ -26,7 +26,7 @@ from protodask.data.local_files import lock_place
 from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.data.source_files import bytes_digest
 from protodask.engine import Engine, thread_engine
-from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
+from protodask.errors import Code, FormatError, OutputExistsError, StorageError
 from protodask.pipeline import each_file as module
 from protodask.pipeline import file_parts
 from protodask.pipeline.describe import describe_place
@@ -506,14 +506,14 @@ def test_check_each_file__settings_that_cannot_work(settings: dict[str, Any], co
 
 
 def test_check_each_file__columns_of_its_own_cannot_be_kept() -> None:
-    with pytest.raises(InputError, match="source"):
+    with refused("named-twice", "'source'"):
         check_each_file(PredictStep("m", "in", "out.parquet", keep=("source",), each_file=True))
 
 
 def test_score_each_file__places_that_cannot_work(engine: Engine, folder: Path) -> None:
     put(folder, "a.csv", content_of(0))
     inside = PredictStep("m", str(folder / "in"), str(folder / "in" / "out.parquet"), each_file=True)
-    with pytest.raises(InputError, match=f"{folder}/in/out.parquet.*{folder}/in,"):
+    with refused("places-overlap", folder / "in" / "out.parquet", f"{folder}/in,"):
         score_each_file(inside, engine, lambda _: MODEL)
     run(folder, engine)
     everything = PredictStep("m", str(folder / "**" / "*"), str(folder / "out.parquet"), keep=("id",), each_file=True)

@@ -11,7 +11,7 @@ from support.errors import refused
 
 from protodask.data import Dataset, sample_data
 from protodask.engine import Engine, thread_engine
-from protodask.errors import Code, InputError, OutputExistsError
+from protodask.errors import Code, OutputExistsError
 from protodask.explain.contributions import explain_rows
 from protodask.pipeline import explanations as module
 from protodask.pipeline.explanations import ExplainRequest, check_request, explain_data, export_model
@@ -87,7 +87,7 @@ def test_check_request__refuses(
 
 
 def test_check_request__refuses_files_of_other_kinds(request_for: Make) -> None:
-    with pytest.raises(InputError, match=r"x\.pdf"):
+    with refused("bad-setting", "x.pdf", ".csv", ".parquet", ".xlsx"):
         check_request(request_for(1, out="x.pdf"))
 
 

@@ -12,7 +12,7 @@ from support.pipelines import results_of
 from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
-from protodask.errors import Code, InputError, OutputExistsError, StorageError
+from protodask.errors import Code, OutputExistsError, StorageError
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.perform import check, perform
 from protodask.pipeline.results import ModelFitted, ModelTuned
@@ -220,7 +220,7 @@ def test_tune__in_a_pipeline_that_cannot_work(line: str, code: Code, facts: list
 def test_tune__ranges_have_two_ends(text: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(f"steps:\n  - tune: {{data: d, out: m, lambda-v-range: {text}}}\n")
-    with pytest.raises(InputError, match=r"step 1 \(tune\): .*lambda_v.*0\.001"):
+    with refused("bad-setting", "step 1 (tune)", "lambda_v", 0.001):
         check_pipeline(read_pipeline(str(file)))
 
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.errors import refused
 from typer.testing import CliRunner
 
 from protodask import FitConfig, fit, sample_data
 from protodask.cli import app
-from protodask.errors import InputError
 from protodask.pipeline.identities import identity
 from protodask.pipeline.perform import check
 from protodask.pipeline.publishing import publish_model
@@ -45,12 +45,12 @@ def test_publish__is_a_step_of_its_settings(models: Callable[[int], str], tmp_pa
         ({"alias": "1"}, "'1'"),
         ({"alias": ""}, "''"),
         ({"files": {"a b": "x"}}, "'a b'"),
-        ({"retain": 0}, "^0 "),
-        ({"retain": -1}, "^-1 "),
+        ({"retain": 0}, 0),
+        ({"retain": -1}, -1),
     ],
 )
-def test_publish__refuses_settings_before_anything_is_read(wrong: dict[str, object], fact: str) -> None:
-    with pytest.raises(InputError, match=fact):
+def test_publish__refuses_settings_before_anything_is_read(wrong: dict[str, object], fact: object) -> None:
+    with refused("bad-setting", fact):
         check(PublishStep("none.zarr", "none", **wrong))  # type: ignore[arg-type]
 
 

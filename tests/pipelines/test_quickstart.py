@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from support.commands import run_command
+from support.commands import check_failed, run_command
 from typer.testing import Result
 
+from protodask.errors import Code
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.runner import check_pipeline
 
@@ -53,26 +54,29 @@ def test_quickstart__does_the_main_job_and_can_be_repeated(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "remedy"),
+    ("options", "exit_code", "code", "facts"),
     [
-        (("--set", "row=5"), 2, "Its variables are folder, rows"),
-        (("--set", "rows"), 2, "Write it like rows=1000."),
-        (("--set", "rows=many"), 2, "Give a whole number."),
-        (("--set", "candidates=0"), 2, "Give a whole number of at least 1."),
-        (("--workers", "1", "--threads", "1"), 2, "Leave it out"),
+        (("--set", "row=5"), 2, "unknown-name", ["'row'", "folder, rows"]),
+        (("--set", "rows"), 2, "bad-setting", ["'rows'", "rows=1000"]),
+        (("--set", "rows=many"), 2, "bad-setting", ["rows", "'many'"]),
+        (("--set", "candidates=0"), 2, "bad-setting", ["n_candidates", "0"]),
+        (("--workers", "1", "--threads", "1"), 2, "settings-conflict", ["--threads", "--workers"]),
     ],
 )
 def test_quickstart__wrong_use(
-    options: tuple[str, ...], code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: tuple[str, ...],
+    exit_code: int,
+    code: Code,
+    facts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = run_command("run", QUICKSTART, *options)
-    assert done.exit_code == code
-    assert remedy in done.stderr
+    check_failed(done, exit_code, code, *facts)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_run__missing_file(tmp_path: Path) -> None:
     done = run_command("run", tmp_path / "none.yaml")
-    assert done.exit_code == 1
-    assert "There is no file" in done.stderr
+    check_failed(done, 1, "not-found", tmp_path / "none.yaml")

@@ -42,7 +42,7 @@ def _options_exist(command: list[str]) -> None:
     assert command[0].rpartition("/")[2] == "protodask"
     done = run_command(*command[1:])
     assert done.exit_code == 1, done.output
-    assert "There is no file" in done.output
+    assert "not-found" in done.output
 
 
 def test_units__are_what_systemd_takes(tmp_path: Path) -> None:

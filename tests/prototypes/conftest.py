@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support import models
 
 from protodask.data.schema import Column
 from protodask.data.summary import summarize
 from protodask.engine import Engine, array_source, thread_engine
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.training import TrainingData
 
@@ -88,39 +89,12 @@ def training_data(engine: Engine) -> Callable[..., TrainingData]:
 
 @pytest.fixture(scope="session")
 def make_model() -> Callable[..., PrototypeSet]:
-    """A made-up model; the second batch of three or more is empty."""
+    """A made-up model of so many batches; the second of three or more is empty."""
 
-    def make(
-        seed: int = 0, *, n_batches: int = 2, n_features: int = 4, n_classes: int = 3, precision: str = "float64"
-    ) -> PrototypeSet:
-        rng = np.random.default_rng(seed)
-
-        def batch(number: int) -> Batch:
-            width, length = (0, 0) if number == 1 and n_batches > 2 else (n_features - 1, 5 + number)
-            index = np.sort(rng.choice(n_features, width, replace=False))
-            return Batch(
-                feature_index=index.astype(np.int64),
-                feature_weight=rng.uniform(0.1, 2, width),
-                center=rng.normal(size=width),
-                scale=rng.uniform(0.5, 2, width),
-                prototypes=rng.normal(size=(length, width)),
-                prototype_class=np.sort(rng.integers(0, n_classes, length)),
-                prototype_weight=rng.uniform(0.1, 2, length),
-                row=np.arange(10, 10 + length),
-            )
-
-        marginals = rng.dirichlet(np.ones(n_classes))
-        names = tuple(f"x{position}" for position in range(n_features))
-        return PrototypeSet(
-            marginals=marginals,
-            classes=tuple(f"class {position}" for position in range(n_classes)),
-            feature_names=names,
-            columns=tuple(Column(name) for name in names),
-            other_names=("weight",),
-            batches=tuple(batch(number) for number in range(n_batches)),
-            precision="float32" if precision == "float32" else "float64",
-            provenance={"fits": [{"rows": 3, "config": {"seed": 1}}]},
-        )
+    def make(seed: int = 0, *, n_batches: int = 2, **others: Any) -> PrototypeSet:
+        lengths = [0 if number == 1 and n_batches > 2 else 5 + number for number in range(n_batches)]
+        provenance = {"fits": [{"rows": 3, "config": {"seed": 1}}]}
+        return models.make_model(seed, prototypes=lengths, other_names=("weight",), provenance=provenance, **others)
 
     return make
 
