@@ -106,3 +106,12 @@ def own_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
     """The same of a cluster for one test alone, which may do with it what it likes; it is closed with the module."""
     with contextlib.ExitStack() as clusters:
         yield lambda n_workers: clusters.enter_context(_make_cluster(n_workers))
+
+
+@pytest.fixture(scope="session")
+def s3_address() -> Iterator[str]:
+    """The address of an S3 server, which `support.object_stores.reached` makes that of everything."""
+    from support.object_stores import running_server  # a second, which most processes of tests do without
+
+    with running_server() as address:
+        yield address

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import zarr
 from distributed import Client, LocalCluster
-from moto.server import ThreadedMotoServer
 from support.datasets import Make, Write
 from support.errors import refused
 from support.kills import Strike, run_command_process
+from support.object_stores import keys_of, make_bucket, reached
 from typer.testing import CliRunner
 from zarr.storage import FsspecStore
 
@@ -33,37 +33,17 @@ from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
 
-ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
-
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """An S3 server of this process on a free port of the loopback interface."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    # Whatever the machine is configured to use must not be reached from a test.
-    nothing = {
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "1",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**ENVIRONMENT, **nothing, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
-            patch.setenv(name, value)
-        patch.delenv("AWS_PROFILE", raising=False)
-        yield f"http://{host}:{port}"
-    server.stop()
+def server(s3_address: str) -> Iterator[str]:
+    with reached(s3_address):
+        yield s3_address
 
 
 @pytest.fixture
 def bucket(server: str, request: pytest.FixtureRequest) -> str:
     """The URL of a new bucket."""
-    import boto3
-
-    name = f"b{abs(hash(request.node.name)):x}"
-    boto3.client("s3", endpoint_url=server).create_bucket(Bucket=name)
-    return f"s3://{name}"
+    return make_bucket(server, request.node.nodeid)
 
 
 @pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.slow)])
@@ -79,11 +59,7 @@ def keys(url: str) -> list[str]:
     if url.startswith("memory://"):
         found: list[str] = fsspec.filesystem("memory").find(url.removeprefix("memory:/"))
         return found
-    import boto3
-
-    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    listed = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
-    return [entry["Key"] for entry in listed.get("Contents", [])]
+    return keys_of(url)
 
 
 def generations(url: str) -> set[str]:

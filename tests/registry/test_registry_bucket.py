@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import s3fs
-from moto.s3.responses import S3Response
-from moto.server import ThreadedMotoServer
 from support.errors import refused
+from support.object_stores import keys_of, make_bucket, reached
 
 from protodask import load_model
 from protodask.data import locations as locations_module
@@ -27,57 +23,17 @@ from protodask.registry import registry as registry_module
 
 Models = Callable[[int], str]
 
-ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": "someone",
-    "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    # Whatever the machine is configured to use must not be reached from a test.
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "AWS_EC2_METADATA_DISABLED": "1",
-}
-
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """An S3 server of this process on a free port of the loopback interface."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    put, one_at_a_time = S3Response.put_object, threading.Lock()
-
-    def put_object(*values: Any) -> Any:
-        with one_at_a_time:
-            return put(*values)
-
-    with pytest.MonkeyPatch.context() as patch:
-        # The real one looks at a condition and writes in one step; this one may let another request in between.
-        patch.setattr(S3Response, "put_object", put_object)
-        for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
-            patch.setenv(name, value)
-        patch.delenv("AWS_PROFILE", raising=False)
-        s3fs.S3FileSystem.clear_instance_cache()  # which knows the server of other tests
-        yield f"http://{host}:{port}"
-    server.stop()
+def server(s3_address: str) -> Iterator[str]:
+    with reached(s3_address):
+        yield s3_address
 
 
 @pytest.fixture
 def bucket(server: str, request: pytest.FixtureRequest) -> str:
     """The URL of a new bucket."""
-    import boto3
-
-    name = f"b{abs(hash(request.node.name)):x}"
-    boto3.client("s3", endpoint_url=server).create_bucket(Bucket=name)
-    return f"s3://{name}"
-
-
-def keys(url: str) -> set[str]:
-    """Everything in a bucket, asked of the server itself."""
-    import boto3
-
-    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    found = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
-    return {entry["Key"] for entry in found.get("Contents", [])}
+    return make_bucket(server, request.node.nodeid)
 
 
 def objects_of(registry: Registry, prefix: str) -> set[str]:
@@ -85,7 +41,7 @@ def objects_of(registry: Registry, prefix: str) -> set[str]:
     found = {f"{prefix}registry.json"}
     for version in registry.versions():
         folder = version.path.partition("/versions/")[2].partition("/")[0]
-        found |= {key for key in keys(registry.path) if key.startswith(f"{prefix}versions/{folder}/")}
+        found |= {key for key in keys_of(registry.path) if key.startswith(f"{prefix}versions/{folder}/")}
     return found
 
 
@@ -103,7 +59,7 @@ def test_registry__in_a_bucket_does_as_on_a_disk(bucket: str, tmp_path: Path, mo
     assert registry.rollback().number == 2
     assert registry.prune(1) == (1,)
     assert [version.number for version in registry.versions()] == [2, 3]
-    assert keys(place) == objects_of(registry, "deep/models/")
+    assert set(keys_of(place)) == objects_of(registry, "deep/models/")
     model = load_model(f"{place}@champion")
     assert model_fingerprint(model) == reference_fingerprint(f"{place}@champion") == registry.version(2).fingerprint
     assert resolve(f"{place}@champion:profile").startswith(f"{place}/versions/2-")
@@ -270,7 +226,7 @@ def test_publish__ended_anywhere_is_whole_or_not_at_all(late: bool, bucket: str,
         assert again.added == (aliases["champion"] == 2)
         assert registry.aliases == {"champion": 3, "previous": 2}
         assert [version.number for version in registry.versions()] == [2, 3]
-        left = {key for key in keys(place) if key.startswith(f"models{point}/")}
+        left = {key for key in keys_of(place) if key.startswith(f"models{point}/")}
         assert left == {key for key in objects_of(registry, f"models{point}/") if key.startswith(f"models{point}/")}
     assert point >= 4
 
