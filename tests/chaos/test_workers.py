@@ -37,17 +37,20 @@ SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-4)
 
 @contextmanager
 def cluster_of(n_workers: int) -> Iterator[LocalCluster]:
-    """Worker processes that are started again when they die."""
-    with LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        worker_dashboard_address="127.0.0.1:0",
-        memory_limit="1GiB",
-        silence_logs=logging.CRITICAL,
-    ) as cluster:
+    """Worker processes that are started again when they die; that several in turn had one task ends nothing here."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 100}),
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            memory_limit="1GiB",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
         yield cluster
 
 
