@@ -81,7 +81,7 @@ def _kill_some_way(folder: Path, generator: random.Random) -> str:
 
 
 def _check(tmp_path: Path, arrivals: int, kills: int, different: int) -> Counter[str]:
-    """Compare runs with and without kills after each of so many arrivals, and after more until so many steps were hit."""
+    """Compare runs with kills and without after each of so many arrivals, or more, until enough steps were hit."""
     calm, stormy = tmp_path / "calm", tmp_path / "stormy"
     calm.mkdir()
     _arrive(calm, 0)

@@ -36,10 +36,10 @@ SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-4)
 
 
 @contextmanager
-def cluster_of(n_workers: int) -> Iterator[LocalCluster]:
-    """Worker processes that are started again when they die; that several in turn had one task ends nothing here."""
+def cluster_of(n_workers: int, allowed_failures: int = 100) -> Iterator[LocalCluster]:
+    """Worker processes that are started again when they die; by default many in turn may have died with one task."""
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 100}),
+        dask.config.set({"distributed.scheduler.allowed-failures": allowed_failures}),
         LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
@@ -178,8 +178,7 @@ def test_fit__with_a_worker_that_stands_still_for_a_while(dataset: Dataset, undi
 @pytest.mark.timeout(1800)
 def test_reduce__that_fills_the_memory_of_its_workers_says_so() -> None:
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        cluster_of(2) as cluster,
+        cluster_of(2, allowed_failures=1) as cluster,
         engine_of(cluster) as engine,
         refused("task-lost", "give workers more", kind=LostTaskError),
     ):
