@@ -59,10 +59,10 @@ def test_estimator__passes_the_checks_of_scikit_learn() -> None:
     }
     assert unexpected == {}
     counts = Counter(result["status"] for result in results)
-    assert (counts["xfail"], counts["skipped"]) == (len(EXPECTED_FAILURES), len(EXPECTED_SKIPS))
+    assert counts["xfail"] == len(EXPECTED_FAILURES)
     version = ".".join(sklearn.__version__.split(".")[:2])
-    if version in N_CHECKS:
-        assert len(results) == N_CHECKS[version]
+    if version in N_CHECKS:  # others need not have all that may be skipped
+        assert (len(results), counts["skipped"]) == (N_CHECKS[version], len(EXPECTED_SKIPS))
     assert counts["passed"] >= 50
 
 
