@@ -71,7 +71,7 @@ def test_widened__stays_within_0_and_1() -> None:
 
 def weighted_area(score: Floats, positive: NDArray[np.bool_], weight: Floats) -> float:
     """By sorted scores; equal ones count one half."""
-    order = rankdata(score, "dense") - 1
+    order = rankdata(score, "dense").astype(np.int64) - 1
     above = np.bincount(order[positive], weight[positive], minlength=order.max() + 1)
     below = np.bincount(order[~positive], weight[~positive], minlength=order.max() + 1)
     return float(above @ (np.cumsum(below) - below / 2) / (above.sum() * below.sum()))

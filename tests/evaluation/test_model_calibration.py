@@ -14,6 +14,7 @@ from protodask.errors import Code
 from protodask.evaluation import Calibrator
 from protodask.evaluation.model_calibration import calibrate_model, fit_calibration
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
 
 Arrays = dict[str, NDArray[Any]]
@@ -76,7 +77,7 @@ def test_calibrate_model__replaces_what_there_was_and_starts_from_raw_probabilit
     assert twice.calibration is not None
     assert once.calibration.splines[0].outcome.tobytes() == twice.calibration.splines[0].outcome.tobytes()
     assert model.calibration is None
-    assert replace(once, calibration=None) == model
+    assert model_fingerprint(replace(once, calibration=None)) == model_fingerprint(model)
 
 
 def test_calibrate_model__has_the_same_bits_for_any_number_of_threads() -> None:
