@@ -99,7 +99,7 @@ def test_calibrate_model__has_the_same_bits_for_any_number_of_threads() -> None:
         ({"target": np.zeros(3000, dtype=np.int32)}, {}, "one-class", ("outcome",)),
         ({"weight": np.zeros(3000)}, {}, "no-rows", ("weights", 0)),
         (
-            {"weight": np.full(3000, np.nan)},
+            {"weight": np.where(np.arange(3000) == 2048, np.nan, 1.0)},
             {},
             "bad-value",
             ("row 2048", "weight"),
