@@ -27,7 +27,7 @@ Arrays = dict[str, NDArray[Any]]
 StartCluster = Callable[[int], Any]
 
 CONFIG = FitConfig(n_candidates=20, tolerance=1e-4, lambda_w=1e-3, seed=5)
-SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=2, max_batches=2, tolerance=1e-3, n_draws=1)
+SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=2, max_batches=2, tolerance=1e-5, n_draws=1)
 
 
 def evaluations_on_record(run_dir: Path) -> int:
@@ -108,7 +108,7 @@ def test_tune__goes_on_where_it_was_interrupted(
     with pytest.raises(KeyboardInterrupt):
         tune(dataset, CONFIG, SEARCH, run_dir, engine, listen=interrupt)
     before = evaluations_on_record(run_dir)
-    assert before > 0
+    assert before > 10
     run = tune(dataset, CONFIG, SEARCH, run_dir, engine)
     assert run.search == expected.search
     assert np.array_equal(run.model.batches[0].prototype_weight, expected.model.batches[0].prototype_weight)
