@@ -63,12 +63,11 @@ def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:
         )
     columns: dict[str, Any] = {}
     for name in kept.names:
+        values, wanted = frame[name], None
         if untyped:
             wanted = pyarrow.float64() if name in kept.numbers else pyarrow.string()
-            values = frame[name].astype("float64") if name in kept.numbers else frame[name]
-            columns[name] = _column(values, name, wanted)
-        else:
-            columns[name] = _plain(_column(frame[name], name, None))
+            values = values.astype("float64") if name in kept.numbers else values
+        columns[name] = _plain(_column(values, name, wanted))  # text of pandas' own type stays large where it was
     return pyarrow.table(columns)
 
 

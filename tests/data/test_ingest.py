@@ -496,6 +496,7 @@ def test_table_source__meets_unseen_categories(expected: Dataset, engine: Engine
 def test_table_source__reads_further_columns_of_numbers(engine: Engine, tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": range(100), "b": np.linspace(0, 1, 100), "c": [True, False] * 50, "d": "text"})
     frame.to_csv(tmp_path / "t.csv", index=False)
+    written = pd.read_csv(tmp_path / "t.csv")  # some versions round the last bit of a number in text
     for columns in ((Column("a"),), ()):
         dropped = ["d"] if columns else ["a", "d"]
         source = table_source(
@@ -508,7 +509,7 @@ def test_table_source__reads_further_columns_of_numbers(engine: Engine, tmp_path
         )
         block = source.read(1)
         assert block["features"].shape == (36, len(columns))
-        np.testing.assert_array_equal(block["x"], frame.b[64:])
+        np.testing.assert_array_equal(block["x"], written.b[64:])
         np.testing.assert_array_equal(block["y"], frame.c[64:].astype(float))
     with refused("columns-differ", "lacks 'z'"):
         table_source(frame, (Column("a"),), numbers={"x": "z"}, dropped=["b", "c", "d"], engine=engine)

@@ -1,4 +1,7 @@
-"""Splines against numpy's own interpolation, and where that has to be better."""
+"""Splines against interpolation in fractions, and what they promise to the bit."""
+
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -15,11 +18,25 @@ def made(pairs: list[tuple[float, float]]) -> Spline:
     return Spline(np.array(score), np.array(outcome))
 
 
-@given(points, st.lists(finite, max_size=20))
-def test_spline__is_numpys_interpolation(pairs: list[tuple[float, float]], at: list[float]) -> None:
+def interpolated(pairs: list[tuple[float, float]], at: float) -> float:
+    """The line through the two points around `at`, exactly; the first or the last outcome beyond all points."""
+    points = [(Fraction(score), Fraction(outcome)) for score, outcome in sorted(pairs)]
+    x = min(max(Fraction(at), points[0][0]), points[-1][0])
+    for (left, low), (right, high) in pairwise(points):
+        if left <= x <= right:
+            return float(low + (high - low) * (x - left) / (right - left))
+    return float(points[0][1])
+
+
+@given(points, st.lists(finite, max_size=20), st.lists(st.floats(0, 1), max_size=5))
+def test_spline__is_linear_between_its_points(
+    pairs: list[tuple[float, float]], at: list[float], between: list[float]
+) -> None:
     spline = made(pairs)
-    found = spline.apply(np.array(at))
-    np.testing.assert_allclose(found, np.interp(at, spline.score, spline.outcome), rtol=1e-9, atol=1e-9)
+    first, last = spline.score[0], spline.score[-1]
+    at = [*at, *(float(first + (last - first) * share) for share in between)]
+    expected = [interpolated(pairs, x) for x in at]
+    np.testing.assert_allclose(spline.apply(np.array(at)), expected, rtol=1e-9, atol=1e-9)
 
 
 @given(points)
@@ -38,7 +55,7 @@ def test_spline__is_monotone_to_the_bit_where_its_points_are(pairs: list[tuple[f
 
 
 def test_spline__of_points_as_close_as_can_be() -> None:
-    """numpy's slope overflows here."""
+    """The slope between them is more than any number."""
     spline = Spline(np.array([0.0, 5e-324, 1.0]), np.array([0.0, 0.5, 1.0]))
     assert spline.apply(np.array([0.0, 5e-324, 0.5])).tolist() == [0.0, 0.5, 0.75]
 
