@@ -29,8 +29,9 @@ from protodask.data.local_files import (
     recover,
 )
 from protodask.data.locks import sole_writer, sweep
+from protodask.data.storage import published
 from protodask.data.whole_files import replace_file
-from protodask.errors import StorageError
+from protodask.errors import Code, OutputExistsError, StorageError
 
 
 def make_folder(path: Path, content: str) -> Path:
@@ -266,3 +267,19 @@ def test_replace_file__sweeps_and_keeps_the_link(tmp_path: Path) -> None:
         refused("written-by-another", tmp_path / "real.json", kind=StorageError),
     ):
         replace_file(str(tmp_path / "link.json"), "newer")
+
+
+@pytest.mark.parametrize(("overwrite", "code"), [(False, "exists"), (True, "wrong-kind")])
+def test_published__leaves_alone_what_another_put_there_meanwhile(tmp_path: Path, overwrite: bool, code: Code) -> None:
+    place = tmp_path / "data.zarr"
+
+    def publish() -> None:
+        with published(str(place), overwrite) as aside:
+            os.makedirs(aside)
+            place.mkdir()
+            (place / "notes.txt").write_text("theirs")
+
+    with refused(code, str(place), kind=OutputExistsError):
+        publish()
+    assert [file.name for file in tmp_path.iterdir()] == ["data.zarr"]
+    assert (place / "notes.txt").read_text() == "theirs"
