@@ -308,6 +308,16 @@ def test_ingest__of_a_damaged_file_names_it_and_takes_nothing(inbox: Path, tmp_p
     assert not (tmp_path / "data.zarr").exists()
 
 
+def test_ingest__to_a_taken_place_is_refused_before_anything_is_read(
+    inbox: Path, tmp_path: Path, engine: Engine
+) -> None:
+    data, fresh = tmp_path / "data.zarr", tmp_path / "new.zarr"
+    take(inbox, fresh, engine, new=False, unless_in=data)
+    (inbox / "c.csv").write_text("")  # which is an error of its own, once it is read
+    with refused("exists", "--overwrite", fresh, kind=OutputExistsError):
+        take(inbox, fresh, engine, new=False, unless_in=data)
+
+
 def test_write_dataset__refuses_segments_that_came_to_be_there_meanwhile(
     inbox: Path, tmp_path: Path, engine: Engine
 ) -> None:
