@@ -153,6 +153,26 @@ def test_publish__that_another_one_overtook_begins_again(
     assert len(list_names(registry.path, "versions")) == 2
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["before the tag", "after it"])
+def test_change__of_what_another_one_changed_while_it_was_read_loses_nothing(
+    bucket: str, model_at: Models, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    registry = Registry.create(f"{bucket}/models")
+    registry.publish(model_at(0), alias="champion")
+    read_tag, others = changing._tag, [lambda: Registry.open(registry.path).publish(model_at(2), alias="trial")]
+
+    def reading(place: str) -> object:
+        tag = None if first else read_tag(place)
+        if others:
+            others.pop()()
+        return read_tag(place) if first else tag
+
+    monkeypatch.setattr(changing, "_tag", reading)
+    assert registry.publish(model_at(4), alias="champion").version.number == 3
+    assert registry.aliases == {"champion": 3, "previous": 1, "trial": 2}
+    assert len(list_names(registry.path, "versions")) == 3
+
+
 def test_change__that_another_one_wrote_over_begins_again(model_at: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without conditional writes: somebody who did not see a change writes after it."""
     registry = Registry.create("memory://written/over")
