@@ -153,6 +153,26 @@ def test_publish__that_another_one_overtook_begins_again(
     assert len(list_names(registry.path, "versions")) == 2
 
 
+def test_change__leaves_alone_what_another_one_is_writing(
+    bucket: str, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry.create(f"{bucket}/models")
+    registry.publish(model_at(0), alias="champion")
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def look_and_promote() -> None:
+        before = list_names(registry.path, "versions")
+        Registry.open(registry.path).promote("trial", 1)
+        seen.append((before, list_names(registry.path, "versions")))
+
+    interrupted_once(look_and_promote, monkeypatch)
+    assert registry.publish(model_at(2), alias="champion").version.number == 2
+    [(before, after)] = seen
+    assert len(before) == 2
+    assert after == before
+    assert registry.aliases == {"champion": 2, "previous": 1, "trial": 1}
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["before the tag", "after it"])
 def test_change__of_what_another_one_changed_while_it_was_read_loses_nothing(
     bucket: str, model_at: Models, monkeypatch: pytest.MonkeyPatch, first: bool
