@@ -128,6 +128,22 @@ def test_append__that_failed_is_no_killed_one(engine: Engine, tmp_path: Path) ->
     assert _rows(tmp_path) == 60
 
 
+def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(engine: Engine, tmp_path: Path) -> None:
+    step = SampleDataStep("checker", 100, f"{tmp_path}/rows.zarr")
+    pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))
+    _run(pipeline, engine)
+    assert _statuses(_run(pipeline, engine)) == ["fresh"]
+
+    def die(step: Step) -> Any:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run_pipeline(replace(pipeline, steps=(replace(step, rows=200),)), die)
+    assert [(plan.verdict, plan.why) for plan in dry_run(pipeline)] == [("to do", "it had begun, and did not end")]
+    assert _statuses(_run(pipeline, engine)) == ["done"]
+    assert _statuses(_run(pipeline, engine)) == ["fresh"]
+
+
 def test_steps__that_write_to_one_place_by_mistake_are_told_so(engine: Engine, tmp_path: Path) -> None:
     out = str(tmp_path / "rows.zarr")
     steps = (SampleDataStep("checker", 100, out), SampleDataStep("checker", 200, out))
