@@ -52,6 +52,11 @@ def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, ex
     found = json.loads(better.stdout)["comparison"]
     assert found["rows"] == 300
     assert 0 < found["gain_low"] < found["gain"] == pytest.approx(found["champion_loss"] - found["challenger_loss"])
+    for share, code in ((0.9, 0), (1.1, 3)):  # it is the lower end that has to be above, not the gain
+        margin = share * found["gain_low"]
+        assert margin < found["gain"]
+        asked = call("gate", "--model", example.model, "--champion", weak, "--data", example.data, "--margin", margin)
+        assert asked.exit_code == code, asked.output
     table = call("gate", "--model", example.model, "--champion", weak, "--data", example.table, "--json")
     assert json.loads(table.stdout)["comparison"] == found | {"data": str(example.table)}
     lines = example.table.read_text().splitlines()
