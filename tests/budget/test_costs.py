@@ -80,6 +80,7 @@ def test_of__takes_squares_whatever_their_rounding(low: float, factor: float) ->
         ([[1, 2], [3]], (0, 1), ("wrong-type",)),
         ([["a"]], (0, 1), ("wrong-type",)),
         ([[math.nan]], (0, 1), ("bad-value",)),
+        ([[1.0, math.nan], [0.0, 1.0]], (0, 1), ("bad-value",)),
         ([[1e250]], (0, 1), ("overflow", "1e+250")),
         ([[1]], (-1, 1), ("bad-setting", -1, 1)),
         ([[1]], (2, 1), ("bad-setting", 2, 1)),

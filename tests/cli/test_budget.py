@@ -25,7 +25,7 @@ from protodask.cli.progress import LogReporter
 from protodask.cli.show_budget import _spread
 from protodask.errors import Code
 from protodask.pipeline import budget as budget_module
-from protodask.pipeline.budget import BudgetStarted, ComparisonStarted
+from protodask.pipeline.budget import BudgetStarted, ComparisonStarted, middle_size
 from protodask.pipeline.budget_results import describe_index, shown_sizes
 
 Call = Callable[..., Any]
@@ -377,6 +377,11 @@ def test_shown_sizes__are_the_ends_and_what_lies_between() -> None:
     assert sizes([[1.0, 1.0]], 0.0, np.inf) == [1.0, 10.0, 100.0]
     assert sizes([[1.0, 0.0]], 3.0, 9.0) == [3.0]
     assert sizes([[1.0, 1.0]], 3.0, 3.0) == [3.0]
+
+
+@pytest.mark.parametrize(("sizes", "middle"), [((1.0, 100.0), 10.0), ((0.0, 10.0), 5.0), ((3.0, 3.0), 3.0)])
+def test_middle_size__lies_between_the_ends(sizes: tuple[float, float], middle: float) -> None:
+    assert middle_size(CostCurves.of([[1.0, 1.0]], sizes)) == middle
 
 
 @pytest.mark.parametrize(("n", "most"), [(1, 6), (6, 6), (7, 6), (50, 6), (50, 20)])
