@@ -254,6 +254,7 @@ def test_from_attributes__gives_a_format_error_for_hostile_values(dataset: Datas
     except FormatError:
         return
     assert found.fingerprint == dataset.key
+    assert list(found.feature_names) == record["feature_names"]
 
 
 @pytest.mark.parametrize(

@@ -186,14 +186,15 @@ except ClusterError as error:
     assert finished.stderr == ""
 
 
-def test_reduce__that_kills_its_worker_says_so(own_cluster: StartCluster) -> None:
+def test_reduce__that_kills_its_worker_says_so_after_a_few_tries(own_cluster: StartCluster, tmp_path: Path) -> None:
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         small = own_cluster(1)
     with (
         open_engine(small.scheduler_address) as engine,
         refused("task-lost", "give workers more", kind=LostTaskError),
     ):
-        engine.reduce(NoiseSource(Layout(16, 16), "killer"), KILL)
+        engine.reduce(NoiseSource(Layout(16, 16), "killer"), KILL, tmp_path)
+    assert len(list(tmp_path.iterdir())) == submission_module.MOST_TRIES
 
 
 @pytest.mark.slow

@@ -15,12 +15,13 @@ from protodask.engine import Block, Engine, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
+from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.objective import likelihood_block
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.solver import GRADIENT_TOLERANCE, solver_scale
+from protodask.prototypes.solver import GRADIENT_TOLERANCE, Solution, solve, solver_scale
 from protodask.prototypes.training import Training, TrainingData, make_batch
 
 Arrays = dict[str, NDArray[Any]]
@@ -100,6 +101,28 @@ def test_training__ends_every_batch_where_the_formulas_have_a_minimum(
     for scores, wanted in zip(model.scores(fresh, [0, 1, 2]), fresh_q, strict=True):
         np.testing.assert_allclose(probabilities(scores), oracle.normalized(wanted), rtol=0, atol=1e-8)
         np.testing.assert_allclose(familiarity(scores), wanted.sum(axis=1) - 1, rtol=1e-7, atol=1e-8)
+
+
+def test_training__goes_on_in_float64_where_float32_finds_no_descent_and_counts_both(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solutions, events = list[Solution](), list[FitEvent]()
+
+    def failing(*arguments: Any) -> Solution:
+        solutions.append(solve(*arguments))
+        return replace(solutions[0], status="line search failed") if len(solutions) == 1 else solutions[-1]
+
+    monkeypatch.setattr(training_module, "solve", failing)
+    data = training_data(make_rows(300, 2), 512)
+    config = FitConfig(n_candidates=40, **QUICK)
+    _, (record,) = Training(data, config, serial, MemoryScores(), callbacks=[events.append]).run()
+    single, double = solutions
+    assert record.status == double.status
+    assert record.evaluations == single.evaluations + double.evaluations
+    assert record.iterations == single.iterations + double.iterations
+    done = [event for event in events if isinstance(event, IterationDone)]
+    assert [event.iteration for event in done] == list(range(1, record.iterations + 1))
+    assert done[-1].evaluations == record.evaluations
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -92,15 +92,15 @@ def refuse_block(block: Block, number: int) -> float:
     return 0.0
 
 
-def kill_worker(block: Block) -> float:
+def kill_worker(block: Block, notes: Path) -> float:
+    (notes / str(os.getpid())).touch()
     time.sleep(NANNY_SECONDS)
     os._exit(1)
 
 
 def kill_worker_twice(block: Block, name: str, notes: Path) -> float:
     if len(list(notes.iterdir())) < 2:
-        (notes / str(os.getpid())).touch()
-        kill_worker(block)
+        kill_worker(block, notes)
     return sum_values(block, name)
 
 
