@@ -183,18 +183,18 @@ class CrossValidation:
         weight, precision = part.data.summary.class_weight, self.config.precision
         if not features:
             return engine.reduce(
-                part.data.source, HELD_OUT_RIGHT, None, weight / weight.sum(), precision, label="hold out"
+                part.data.source, HELD_OUT_RIGHT, (), weight / weight.sum(), precision, label="hold out"
             )
         data = restricted(part.data, self.features.columns_of(features))
         keeper = self.crew.keeper(f"{set_name(features)}-fold-{part.fold}")
         training = Training(data, self.config, engine, keeper)
         sums = RightSums(0.0, 0.0)
         for step in training.steps(training.first_model()):
-            if step.model.n_batches == self.config.n_batches:
+            if step.model.n_rounds == self.config.n_batches:
                 sums = engine.reduce(
                     step.source,
                     HELD_OUT_RIGHT,
-                    step.model.batches[-1],
+                    step.model.last_round,
                     step.model.marginals,
                     precision,
                     label="hold out",

@@ -75,7 +75,7 @@ def _show_model(found: Mapping[str, Any]) -> None:
     say_pairs(
         [
             ("model", shorten(found["path"])),
-            ("batches", str(len(found["batches"]))),
+            ("batches", _batches_text(found)),
             ("prototypes", f"{found['prototypes']:,}"),
             ("features", f"{found['active_features']:,} of {found['features']:,} are used"),
             ("target", found["target"]),
@@ -92,8 +92,14 @@ def _show_model(found: Mapping[str, Any]) -> None:
         show_search(search)
     for batch in found["batches"]:
         say()
-        say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}")
+        of_class = "" if batch["class"] is None else f" of class {batch['class']}"
+        say(f"batch {batch['batch']}: {count(batch['prototypes'], 'prototype')}{of_class}")
         say_some(["feature", "weight"], [[entry["name"], f"{entry['weight']:.4g}"] for entry in batch["features"]])
+
+
+def _batches_text(found: Mapping[str, Any]) -> str:
+    number_of = str(len(found["batches"]))
+    return f"{number_of}, trained in {count(len(found['rounds']), 'round')}" if "rounds" in found else number_of
 
 
 def _calibration_text(found: Mapping[str, Any]) -> str:

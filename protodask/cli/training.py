@@ -19,7 +19,15 @@ def _setting(name: str, default: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
-Candidates = Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each batch.")]
+FeatureWeights = Annotated[
+    Literal["shared", "class"] | None,
+    _setting(
+        "--feature-weights",
+        "shared",
+        "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round.",
+    ),
+]
+Candidates = Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each round.")]
 MaxFraction = Annotated[
     float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
 ]
@@ -67,7 +75,8 @@ RunDir = Annotated[
 class SettingsOptions:
     """The settings of a fit, None where nothing was said."""
 
-    batches: Annotated[int | None, _setting("--batches", "1", "Batches of prototypes to add.")] = None
+    batches: Annotated[int | None, _setting("--batches", "1", "Rounds of batches to add.")] = None
+    feature_weights: FeatureWeights = None
     candidates: Candidates = None
     max_fraction: MaxFraction = None
     lambda_v: Annotated[float | None, _setting("--lambda-v", "0.001", "Penalty on the feature weights.")] = None

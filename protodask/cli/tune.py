@@ -19,6 +19,7 @@ from protodask.cli.training import (
     Candidates,
     Config,
     Data,
+    FeatureWeights,
     MaxFraction,
     MaxIterations,
     Precision,
@@ -106,6 +107,7 @@ class TuningOptions:
             "Draws of candidates to try for the final fit; those of the smallest log-loss on all rows are kept.",
         ),
     ] = None
+    feature_weights: FeatureWeights = None
     candidates: Candidates = None
     max_fraction: MaxFraction = None
     lambda_w: Annotated[

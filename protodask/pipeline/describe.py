@@ -98,6 +98,7 @@ def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
         "prototypes": model.n_prototypes,
         "columns": describe_columns(model.columns),
         "batches": [_describe_batch(model, number, batch) for number, batch in enumerate(model.batches, start=1)],
+        **({} if model.rounds is None else {"rounds": list(model.rounds)}),
         "calibration": None if model.calibration is None else describe_calibration(model.calibration, model.classes),
         "provenance": dict(model.provenance),
     }
@@ -124,6 +125,7 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
     return {
         "batch": number,
         "prototypes": batch.n_prototypes,
+        "class": model.label_of(batch),
         "prototypes_by_class": np.bincount(batch.prototype_class, minlength=model.n_classes).tolist(),
         "features": [
             {

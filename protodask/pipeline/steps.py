@@ -34,6 +34,7 @@ class TrainingSettings:
     lambda_w: float | None = None
     alpha_v: float | None = None
     alpha_w: float | None = None
+    feature_weights: Literal["shared", "class"] | None = None
     candidates: int | None = None
     max_fraction: float | None = None
     standardize: bool | None = None

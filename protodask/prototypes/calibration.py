@@ -23,14 +23,16 @@ from protodask.engine.costs import kept_blocks, longest_share
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import SCORES, sampling
 from protodask.prototypes.footprint import Shape, streamed_row_bytes
-from protodask.prototypes.kernel import (
-    Candidates,
-    Likelihood,
-    LikelihoodKernel,
-    Standardization,
-    merge_likelihoods,
+from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.likelihood import Candidates, Likelihood, LikelihoodKernel, merge_likelihoods
+from protodask.prototypes.objective import (
+    LIKELIHOOD,
+    RoundProblem,
+    batch_sizes,
+    make_problem,
+    prepare_kernel,
+    starting_point,
 )
-from protodask.prototypes.objective import LIKELIHOOD, BatchProblem, make_problem, prepare_kernel
 from protodask.prototypes.tiles import Precision
 
 PASS_SECONDS = 0.15
@@ -180,7 +182,7 @@ def with_scores(part: Excerpt, shape: Shape, stored: bool) -> Source:
     return zip_sources(part, array_source({SCORES: held}, part.rows))
 
 
-def synthetic_problem(shape: Shape, standardization: Standardization) -> BatchProblem:
+def synthetic_problem(shape: Shape, standardization: Standardization) -> RoundProblem:
     """Candidates drawn from a normal distribution, as many of each class as a first batch has."""
     random = np.random.default_rng(0)
     classes = np.repeat(np.arange(shape.n_classes), shape.drawn)
@@ -188,12 +190,13 @@ def synthetic_problem(shape: Shape, standardization: Standardization) -> BatchPr
     candidates = Candidates(random.normal(size=(len(classes), shape.n_features)), classes, rows)
     weight = np.array(shape.class_rows, dtype=np.float64)
     precision: Precision = "float64" if shape.precision == "float64" else "float32"
-    return make_problem(candidates, np.ones(len(classes)), weight, standardization, precision)
+    sizes = batch_sizes(classes, shape.feature_weights)
+    return make_problem(candidates, np.ones(len(classes)), weight, standardization, precision, sizes)
 
 
-def _no_rows(tick: Block, problem: BatchProblem, kernel: LikelihoodKernel) -> Likelihood:
+def _no_rows(tick: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:
     """A partial of the usual size."""
-    return Likelihood(0.0, np.zeros(problem.n_features), np.zeros(problem.n_candidates))
+    return Likelihood(0.0, np.zeros((problem.n_batches, problem.n_features)), np.zeros(problem.n_candidates))
 
 
 NO_ROWS: Reduction[Likelihood, Likelihood] = Reduction(_no_rows, merge_likelihoods, identity, prepare=prepare_kernel)
@@ -260,7 +263,7 @@ def calibrate(engine: Engine, data: Dataset, shape: Shape, processes: Processes,
     source = with_scores(part, shape, stored)
     problem = synthetic_problem(shape, Standardization(data.summary.mean, data.summary.scale))
     shared = quiet.share(problem)
-    theta = np.concatenate([np.full(shape.n_features, 10 / shape.n_features), np.ones(problem.n_candidates)])
+    theta = starting_point(problem)
     wanted = shape.n_candidates
     ticks = Ticks(min(processes.n_tasks, shape.layout.n_blocks))
     evaluation = repeated(lambda: quiet.reduce(source, LIKELIHOOD, shared, theta), FEWEST_PASSES, MEASURED_SECONDS)

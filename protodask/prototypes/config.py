@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -15,14 +15,19 @@ LARGEST_PENALTY = 1e12
 """The likelihood is of the order of 1: a penalty of this size wins over it many times, and still squares safely."""
 
 
+FeatureWeights = Literal["shared", "class"]
+
+
 @dataclass(frozen=True)
 class FitConfig:
     """How a prototype set is trained; `alpha` is the share of the l2 part of a penalty."""
 
     n_batches: int = 1
-    """Batches to add."""
+    """Rounds of batches to add."""
+    feature_weights: FeatureWeights = "shared"
+    """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class."""
     n_candidates: int = 1000
-    """`M`: rows tried as prototypes in a batch."""
+    """`M`: rows tried as prototypes in a round."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 1e-3
@@ -36,7 +41,7 @@ class FitConfig:
     tolerance: float = 1e7 * float(np.finfo(np.float64).eps)
     """Stop when an iteration lowers the objective by less than this, relative to its size."""
     max_iterations: int = 5000
-    """Iterations of the solver for a batch."""
+    """Iterations of the solver for a round."""
     seed: int = 0
     """Of the draw of candidates."""
     weighted: bool = True
@@ -65,6 +70,10 @@ class FitConfig:
             )
         for name in ("standardize", "weighted"):
             check_flag(name, getattr(self, name))
+        if self.feature_weights not in get_args(FeatureWeights):
+            raise InputError(
+                "unknown-name", f"feature_weights is {self.feature_weights!r}.", "Choose 'shared' or 'class'."
+            )
         if self.precision not in ("float32", "float64"):
             raise InputError("unknown-name", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
@@ -73,8 +82,10 @@ class FitConfig:
         return replace(self, n_batches=n_batches)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for files; `weighted` only where it is off, as files had it before there was a choice."""
+        """Plain values, for files; those of settings that came later only where they are not as it was before."""
         record = asdict(self)
         if self.weighted:
             del record["weighted"]
+        if self.feature_weights == "shared":
+            del record["feature_weights"]
         return record

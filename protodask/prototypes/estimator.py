@@ -22,7 +22,7 @@ from protodask.data.summary import summarize
 from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.estimator_rows import (
     TrainingRows,
     codes_among,
@@ -55,9 +55,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     Parameters
     ----------
     n_batches
-        Batches of prototypes.
+        Rounds of batches of prototypes.
+    feature_weights
+        Whether a round is one batch whose prototypes share feature weights ("shared"), or a batch for each "class",
+        trained together: then prototypes of one class may look far where those of another look close.
     n_candidates
-        Rows tried as prototypes in each batch.
+        Rows tried as prototypes in each round.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.
     lambda_v, lambda_w
@@ -71,7 +74,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     tolerance
         Relative decrease of the objective at which a batch is done.
     max_iterations
-        Solver iterations for a batch.
+        Solver iterations for a round.
     random_state
         Seed of the draw of candidates; an integer gives the same model every time.
     engine
@@ -108,6 +111,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         engine: EngineLike = None,
         callbacks: Sequence[Callback] = (),
         warm_start: bool = False,
+        feature_weights: FeatureWeights = "shared",
     ) -> None:
         self.n_batches = n_batches
         self.n_candidates = n_candidates
@@ -124,6 +128,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.engine = engine
         self.callbacks = callbacks
         self.warm_start = warm_start
+        self.feature_weights = feature_weights
 
     def __sklearn_clone__(self) -> PrototypeSetClassifier:
         # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
@@ -141,19 +146,20 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Dask collections are computed once, block by block, into a temporary dataset that training then reads.
         """
         start = self.model_ if self.warm_start and hasattr(self, "model_") else None
-        config = self.fit_config(0 if start is None else start.n_batches)
+        config = self.fit_config(0 if start is None else start.n_rounds)
         with open_engine(self.engine) as engine, self.training_rows(X, y, sample_weight, engine, start) as rows:
             warn_of_large_weights(rows.data.summary)
             self.train(rows, config, engine, start)
         return self
 
-    def fit_config(self, batches_before: int = 0) -> FitConfig:
-        """The settings of a fit that adds to a model with so many batches."""
+    def fit_config(self, rounds_before: int = 0) -> FitConfig:
+        """The settings of a fit that adds to a model with so many rounds of batches."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         config = FitConfig(
             n_batches=self.n_batches,
+            feature_weights=self.feature_weights,
             n_candidates=self.n_candidates,
             max_fraction=self.max_fraction,
             lambda_v=self.lambda_v,
@@ -166,13 +172,13 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             max_iterations=self.max_iterations,
             seed=int(seed),
         )
-        if config.n_batches < batches_before:
+        if config.n_batches < rounds_before:
             raise InputError(
                 "settings-conflict",
-                f"n_batches is {config.n_batches}, and the fitted model has {batches_before} already.",
+                f"n_batches is {config.n_batches}, and the fitted model has {rounds_before} already.",
                 "With warm_start, give at least as many; or fit anew with warm_start=False.",
             )
-        return config.with_batches(config.n_batches - batches_before)
+        return config.with_batches(config.n_batches - rounds_before)
 
     @contextmanager
     def training_rows(

@@ -19,8 +19,8 @@ from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, 
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
-from protodask.prototypes.config import FitConfig
-from protodask.prototypes.kernel import LANES
+from protodask.prototypes.config import FeatureWeights, FitConfig
+from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.tiles import MOST_ENTRIES, tile_rows
 
@@ -80,6 +80,7 @@ class Shape:
     """Columns that training does not look at, but that a block has as it is read: a group, or weights to be ignored."""
     unweighted: bool = False
     """Whether there are weights to be ignored: statistics of the rows without them take a pass of their own."""
+    feature_weights: FeatureWeights = "shared"
 
     @property
     def n_rows(self) -> int:
@@ -88,6 +89,16 @@ class Shape:
     @property
     def n_classes(self) -> int:
         return len(self.class_rows)
+
+    @property
+    def round_batches(self) -> int:
+        """Batches of a round, at most."""
+        return 1 if self.feature_weights == "shared" else self.n_classes
+
+    @property
+    def n_feature_weights(self) -> int:
+        """Of a round."""
+        return self.round_batches * self.n_features
 
     @property
     def row_bytes(self) -> int:
@@ -154,6 +165,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         max_iterations=config.max_iterations,
         other_columns=data.has_group + (columns if unweighted else 0),
         unweighted=unweighted,
+        feature_weights=config.feature_weights,
     )
 
 
@@ -167,7 +179,8 @@ def tile_bytes(shape: Shape) -> int:
     features, classes, candidates = shape.n_features, shape.n_classes, shape.most_candidates
     width = -(-(features + 1) // LANES) * LANES
     panels = classes + candidates // NARROWEST_PANEL
-    fewest, most = candidates + width, shape.most_columns + LANES + panels * width
+    of_others = (shape.round_batches - 1) * features
+    fewest, most = candidates + width, shape.most_columns + LANES + panels * width + of_others
     longest = _longest_tile(shape.block_rows, fewest)
     entries = max(longest * fewest, _longest_tile(shape.block_rows, most) * most)
     by_feature = 6 * (features + 2)
@@ -207,7 +220,7 @@ def sample_bytes(shape: Shape) -> int:
 
 def partials_bytes(shape: Shape, count: int) -> int:
     """So many partial results of a pass: gradients, or samples, which are no more than all rows together."""
-    gradients = count * DOUBLE * (shape.most_candidates + shape.n_features + 8)
+    gradients = count * DOUBLE * (shape.most_candidates + shape.n_feature_weights + 8)
     return max(gradients, min(count * sample_bytes(shape), SAMPLE_BYTES * shape.n_rows))
 
 
@@ -234,7 +247,7 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     candidates, features = shape.most_candidates, shape.n_features
     drawn = candidates * (3 * shape.row_bytes + DOUBLE * (features + 8))
     merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
-    models = shape.n_batches * DOUBLE * candidates * (features + 4)
+    models = shape.n_batches * DOUBLE * (candidates * (features + 4) + 4 * shape.n_feature_weights)
     sent = 0
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
@@ -242,7 +255,7 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     return (
         Part("drawing and merging candidates", drawn + merging + models + sent),
         Part("partial results of a pass", partials + SORTING_COPIES * sample_bytes(shape)),
-        Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + features)),
+        Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + shape.n_feature_weights)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The block kernel: scores, and value and gradient of the likelihood, tile by tile.
+"""The block kernel: rows against prototypes, and the scores that come of it, tile by tile.
 
 Letters: `T` rows of a tile, `J` prototypes, `D` features with positive weight, `K` classes, `C` panels.
 
@@ -21,16 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.prototypes.panels import Panels, arrange
-from protodask.prototypes.tiles import (
-    Array,
-    Floats,
-    Precision,
-    TileBuffers,
-    kernel_tile,
-    likelihood_workspace,
-    strips,
-    tile_rows,
-)
+from protodask.prototypes.tiles import Array, Floats, Precision, TileBuffers, kernel_tile, tile_rows
 
 LOG2_E = 1.4426950408889634
 ROOT_LOG2_E = LOG2_E**0.5
@@ -46,9 +37,6 @@ Weights that large come with few features, where float64 costs least."""
 
 FARTHEST = 1e12
 """Standard deviations from the mean at which a feature is cut off."""
-
-LANES = 16
-"""Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
 
 
 @dataclass(frozen=True)
@@ -154,164 +142,6 @@ def kernel_side(
         operand=operand,
         longest=longest**0.5,
     )
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The candidates of a batch: standardised features (J, all features), classes ascending, global row numbers."""
-
-    features: Floats
-    classes: NDArray[np.int64]
-    rows: NDArray[np.int64]
-
-    @cached_property
-    def rows_sorted(self) -> NDArray[np.int64]:
-        return np.sort(self.rows)
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """Partial of the likelihood: value, gradient by feature weights (all features) and by candidate weights (J,)."""
-
-    value: float
-    by_feature: Floats
-    by_candidate: Floats
-
-
-def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
-    """Both are sums over rows."""
-    return Likelihood(
-        left.value + right.value, left.by_feature + right.by_feature, left.by_candidate + right.by_candidate
-    )
-
-
-@dataclass(frozen=True)
-class LikelihoodKernel:
-    """Value and gradient of `- sum_n r_n log(q_y / Q)` at one `(v, w)`, for many blocks on any threads."""
-
-    candidates: Candidates
-    feature_weight: Floats
-    candidate_weight: Floats
-    standardization: Standardization
-    n_classes: int
-    precision: Precision
-    """At least this one: see `FLOAT32_REACH`."""
-
-    @cached_property
-    def _active(self) -> Panels:
-        """Candidates with positive weight: they need their class sums."""
-        return self._arrange(self.candidate_weight > 0)
-
-    @cached_property
-    def _idle(self) -> Panels:
-        """Candidates of weight zero: they need their gradient alone."""
-        return self._arrange(self.candidate_weight == 0)
-
-    def _arrange(self, chosen: NDArray[np.bool_]) -> Panels:
-        return arrange(np.flatnonzero(chosen), self.candidates.classes, len(self.candidates.features[0]))
-
-    @cached_property
-    def _side(self) -> KernelSide:
-        columns = np.concatenate(
-            [self._active.spread(self.candidates.features), self._idle.spread(self.candidates.features)]
-        )
-        return kernel_side(columns, self.feature_weight, self.standardization, self.precision)
-
-    @cached_property
-    def _sum_operand(self) -> Array:
-        """`[w s | w]`, filled up with zeros to a multiple of `LANES` columns (C, width, W)."""
-        active, panels = self._side.active, self._active
-        weight = panels.spread(self.candidate_weight)
-        width = -(-(len(active) + 1) // LANES) * LANES
-        operand = np.zeros((panels.n_columns, width), dtype=self._side.dtype)
-        operand[:, : len(active)] = panels.spread(self.candidates.features)[:, active] * weight[:, None]
-        operand[:, len(active)] = weight
-        return operand.reshape(panels.n_panels, panels.width, width)
-
-    @cached_property
-    def _squared_features(self) -> Floats:
-        """`s^2` (J, D)."""
-        squared: Floats = np.square(self.candidates.features[:, self._side.active])
-        return squared
-
-    @cached_property
-    def _class_of_panel(self) -> Floats:
-        """1 where a panel belongs to a class (K, C)."""
-        return np.eye(self.n_classes)[:, self._active.panel_class]
-
-    def prepare(self) -> None:
-        """Derive at once what all blocks share, rather than in each of several threads at the first block."""
-        for shared in (self._side, self._sum_operand, self._squared_features, self._class_of_panel):
-            del shared
-
-    def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
-        """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
-        probabilities of the earlier batches, (rows, K) or (K,).
-        """
-        side, active, idle = self._side, self._active, self._idle
-        n_active = len(side.active)
-        split = active.n_columns
-        sums_width = self._sum_operand.shape[2]
-        length = tile_rows(len(features), side.operand.shape[1] + active.n_panels * sums_width)
-        work = likelihood_workspace(length, n_active, side.operand.shape[1], active.n_panels, sums_width, side.dtype)
-        tile, sums_buffer = work.tile, work.sums
-        sum_strips = strips(length, active.width * sums_width)
-        value = 0.0
-        active_gradient = np.zeros((active.n_panels, active.width))
-        idle_gradient = np.zeros((idle.n_panels, idle.width))
-        row_square = np.zeros(n_active)  # sum_n a_n z_nd^2
-        cross = np.zeros(n_active)  # sum_n z_nd (A s)_nd
-        for first in range(0, len(features), length):
-            rows = slice(first, first + length)
-            tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
-            tile_previous = previous[rows].T if previous.ndim == 2 else previous[:, None]
-            if not tile_weight.all():
-                kept = np.flatnonzero(tile_weight)
-                tile_features, tile_target, tile_weight = tile_features[kept], tile_target[kept], tile_weight[kept]
-                tile_previous = tile_previous[:, kept] if previous.ndim == 2 else tile_previous
-            n_rows = len(tile_weight)
-            if n_rows == 0:
-                continue
-            standardized = side.standardize(tile_features, tile)
-            values = side.kernel(standardized, tile)
-            panels = values[:, :split].reshape(n_rows, active.n_panels, active.width).transpose(1, 0, 2)
-            sums = sums_buffer[:, :n_rows]
-            for strip in sum_strips:
-                np.matmul(panels[:, strip], self._sum_operand, out=sums[:, strip])
-            mass = self._class_of_panel @ sums[:, :, n_active]
-            loss, slope = likelihood_slopes(tile_previous + mass, tile_target, tile_weight)
-            value += loss
-            by_class = slope.astype(side.dtype)
-            by_panel = by_class[active.panel_class]
-            active_gradient += np.matmul(by_panel[:, None, :], panels)[:, 0]
-            if idle.n_panels:
-                idle_panels = values[:, split:].reshape(n_rows, idle.n_panels, idle.width).transpose(1, 0, 2)
-                idle_gradient += np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
-            pull = np.einsum("kn,kn->n", slope, mass)
-            row_square += pull @ np.multiply(standardized, standardized, out=work.squares[:n_rows])
-            weighted = np.einsum("cn,cnd->nd", by_panel, sums[:, :, :n_active], out=work.weighted[:n_rows])
-            cross += np.einsum("nd,nd->d", standardized, weighted)
-        by_candidate = np.zeros(len(self.candidate_weight))
-        by_candidate[active.column[active.used]] = active_gradient.ravel()[active.used]
-        by_candidate[idle.column[idle.used]] = idle_gradient.ravel()[idle.used]
-        # d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2 with A_nj = c_nk w_j G_nj, expanded into its three sums.
-        candidate_square = (self.candidate_weight * by_candidate) @ self._squared_features
-        by_feature = np.zeros(len(self.feature_weight))
-        by_feature[side.active] = -self.feature_weight[side.active] * (row_square - 2 * cross + candidate_square)
-        return Likelihood(value, by_feature, by_candidate)
-
-
-def likelihood_slopes(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> tuple[float, Floats]:
-    """Value `- sum_n r_n log(q_y / Q)` and its derivative `r_n (1 / Q_n - [k = y_n] / q_ny)` by `q_kn`, (K, T)."""
-    total = unscaled.sum(axis=0)
-    index = np.arange(len(target))
-    own = unscaled[target, index]
-    share = own / total
-    value = -float(weight @ np.log(share))
-    slope = np.empty_like(unscaled)
-    slope[...] = weight / total
-    slope[target, index] = weight * (share - 1) / own
-    return value, slope
 
 
 @dataclass(frozen=True)

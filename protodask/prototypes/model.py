@@ -1,11 +1,15 @@
 """The model: class marginals, and batches of weighted prototypes.
 
+A batch is a set of prototypes that look at features with the same weights; batches that were trained together are a
+round.
+
 q_c[k](x) = p0[k] + sum_{b <= c} sum_{j in b, y_j = k} w_j K_{v_b}(x - x_j),   K_v(z) = exp(-1/2 sum_d (v_d z_d)^2)
 p_c[k](x) = q_c[k](x) / sum_l q_c[l](x),   familiarity(x) = sum_k q_B[k](x) - 1
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 from protodask.prototypes.kernel import ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
@@ -77,6 +81,8 @@ class PrototypeSet:
     other_names: tuple[str, ...] = ()
     """Columns besides features and target that tables may have: weights, and those dropped at ingest."""
     batches: tuple[Batch, ...] = ()
+    rounds: tuple[int, ...] | None = None
+    """Batches of each round; None where every batch is one."""
     precision: Precision = "float32"
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where the model comes from, as plain JSON values; it plays no part in what the model computes."""
@@ -96,6 +102,21 @@ class PrototypeSet:
         return len(self.batches)
 
     @property
+    def round_ends(self) -> tuple[int, ...]:
+        """Numbers of batches that whole rounds have, from 0 on."""
+        sizes = (1,) * len(self.batches) if self.rounds is None else self.rounds
+        return tuple(itertools.accumulate(sizes, initial=0))
+
+    @property
+    def n_rounds(self) -> int:
+        return len(self.round_ends) - 1
+
+    @property
+    def last_round(self) -> tuple[Batch, ...]:
+        """The batches that were trained last."""
+        return self.batches[self.round_ends[-2] :] if self.batches else ()
+
+    @property
     def active_features(self) -> Integers:
         """Features that any batch looks at, ascending."""
         if not self.batches:
@@ -106,12 +127,19 @@ class PrototypeSet:
     def n_prototypes(self) -> int:
         return sum(batch.n_prototypes for batch in self.batches)
 
-    def with_batch(self, batch: Batch) -> PrototypeSet:
-        """The model and one more batch; a calibration is of the model as it was, and is left behind."""
-        return replace(self, batches=(*self.batches, batch), calibration=None)
+    def label_of(self, batch: Batch) -> Label | None:
+        """The class that all prototypes of a batch are of; None where they are of several, or there are none."""
+        present = np.unique(batch.prototype_class)
+        return self.classes[int(present[0])] if len(present) == 1 else None
+
+    def with_round(self, batches: Sequence[Batch]) -> PrototypeSet:
+        """The model and one more round; a calibration is of the model as it was, and is left behind."""
+        sizes = (1,) * len(self.batches) if self.rounds is None else self.rounds
+        rounds = None if self.rounds is None and len(batches) == 1 else (*sizes, len(batches))
+        return replace(self, batches=(*self.batches, *batches), rounds=rounds, calibration=None)
 
     def batch_counts(self, n_batches: int | Sequence[int] | None) -> tuple[int, ...]:
-        """The numbers of batches asked for, checked; None means all."""
+        """The numbers of batches asked for, checked: they end a round each; None means all."""
         if n_batches is None:
             return (self.n_batches,)
         counts: tuple[Any, ...] = tuple(n_batches) if isinstance(n_batches, Iterable) else (n_batches,)
@@ -122,6 +150,12 @@ class PrototypeSet:
                     "bad-setting",
                     f"n_batches is {count!r}.",
                     f"The model has {self.n_batches} batches: give a number from 0 to that.",
+                )
+            if count not in self.round_ends:
+                raise InputError(
+                    "bad-setting",
+                    f"n_batches is {count}, which does not end a round of batches that were trained together.",
+                    f"Give one of {some(self.round_ends)}.",
                 )
         return tuple(int(count) for count in counts)
 

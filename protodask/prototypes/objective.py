@@ -1,10 +1,11 @@
-"""The objective of one batch: penalised likelihood as a function of `theta = (v, w)`.
+"""The objective of a round of batches: penalised likelihood as a function of `theta = (v, w)`.
 
     l(v, w) = - sum_{n in T} r_n log p[y_n](x_n) + penalty(v; lambda_v, alpha_v) + penalty(w; lambda_w, alpha_w)
     r_n = s_n W_k / (W_k - W_ck) / W,  k = y_n
 
-with `W_k` the weight of class `k`, `W_ck` that of its candidates, and `T` the rows that are no candidates. It knows no
-solver; one evaluation is one pass over the data.
+with `W_k` the weight of class `k`, `W_ck` that of its candidates in all batches of the round, and `T` the rows that are
+no candidates. `theta` has the feature weights of one batch after those of another, then the candidate weights in the
+same order. It knows no solver; one evaluation is one pass over the data.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from numpy.typing import NDArray
 from protodask.data.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.kernel import (
+from protodask.prototypes.config import FeatureWeights
+from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.likelihood import (
+    BatchKernel,
     Candidates,
     Likelihood,
     LikelihoodKernel,
-    Standardization,
     merge_likelihoods,
 )
 from protodask.prototypes.tiles import Precision
@@ -30,10 +33,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class BatchProblem:
-    """What stays the same over all evaluations of a batch, and all that a worker needs besides the data."""
+class RoundProblem:
+    """What stays the same over all evaluations of a round, and all that a worker needs besides the data."""
 
     candidates: Candidates
+    """Of all batches, one after the other."""
+    sizes: tuple[int, ...]
+    """Candidates of each batch (B,)."""
     class_factor: Floats
     """`W_k / (W_k - W_ck) / W` (K,)."""
     marginals: Floats
@@ -41,8 +47,8 @@ class BatchProblem:
     precision: Precision
 
     @property
-    def n_classes(self) -> int:
-        return len(self.marginals)
+    def n_batches(self) -> int:
+        return len(self.sizes)
 
     @property
     def n_features(self) -> int:
@@ -52,9 +58,19 @@ class BatchProblem:
     def n_candidates(self) -> int:
         return len(self.candidates.rows)
 
+    @property
+    def n_feature_weights(self) -> int:
+        return self.n_batches * self.n_features
+
+    @property
+    def places(self) -> list[slice]:
+        """Where the candidates of each batch are."""
+        ends = np.cumsum(self.sizes).tolist()
+        return [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+
     def split(self, theta: Floats) -> tuple[Floats, Floats]:
-        """`theta` as feature weights `v` (D,) and candidate weights `w` (J,)."""
-        return theta[: self.n_features], theta[self.n_features :]
+        """`theta` as feature weights `v` of each batch (B, D) and candidate weights `w` (J,)."""
+        return theta[: self.n_feature_weights].reshape(self.n_batches, -1), theta[self.n_feature_weights :]
 
 
 def make_problem(
@@ -63,12 +79,17 @@ def make_problem(
     class_weight: Floats,
     standardization: Standardization,
     precision: Precision,
-) -> BatchProblem:
-    """The problem for candidates of sample weights `candidate_weight` (J,), given the weight of every class (K,)."""
+    sizes: tuple[int, ...] | None = None,
+) -> RoundProblem:
+    """The problem for candidates of sample weights `candidate_weight` (J,), given the weight of every class (K,).
+
+    `sizes` are the numbers of candidates of each batch; all are of one where they are not given.
+    """
     drawn = np.bincount(candidates.classes, weights=candidate_weight, minlength=len(class_weight))
     total = class_weight.sum()
-    return BatchProblem(
+    return RoundProblem(
         candidates=candidates,
+        sizes=(len(candidates.rows),) if sizes is None else sizes,
         class_factor=class_weight / (class_weight - drawn) / total,
         marginals=class_weight / total,
         standardization=standardization,
@@ -76,22 +97,39 @@ def make_problem(
     )
 
 
-def prepare_kernel(problem: BatchProblem, theta: Floats) -> tuple[BatchProblem, LikelihoodKernel]:
+def batch_sizes(classes: NDArray[np.int64], feature_weights: FeatureWeights) -> tuple[int, ...]:
+    """Candidates of each batch of a round, given the class of each, ascending: one batch, or one for each class."""
+    if feature_weights == "shared":
+        return (len(classes),)
+    return tuple(np.unique(classes, return_counts=True)[1].tolist())
+
+
+def starting_point(problem: RoundProblem) -> Floats:
+    """`v_d = 10 / D`, `w_j = 1`."""
+    feature_weights = np.full(problem.n_feature_weights, 10 / problem.n_features)
+    return np.concatenate([feature_weights, np.ones(problem.n_candidates)])
+
+
+def prepare_kernel(problem: RoundProblem, theta: Floats) -> tuple[RoundProblem, LikelihoodKernel]:
     """What all blocks of a task share."""
-    feature_weight, candidate_weight = problem.split(theta)
+    feature_weights, candidate_weight = problem.split(theta)
     kernel = LikelihoodKernel(
-        problem.candidates,
-        feature_weight,
-        candidate_weight,
-        problem.standardization,
-        problem.n_classes,
-        problem.precision,
+        tuple(
+            BatchKernel(
+                problem.candidates.part(places),
+                feature_weight,
+                candidate_weight[places],
+                problem.standardization,
+                problem.precision,
+            )
+            for places, feature_weight in zip(problem.places, feature_weights, strict=True)
+        )
     )
     kernel.prepare()
     return problem, kernel
 
 
-def likelihood_block(block: Block, problem: BatchProblem, kernel: LikelihoodKernel) -> Likelihood:
+def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:
     """The sum over a block's rows in `T`."""
     target = block[TARGET.name]
     weight = problem.class_factor[target]
@@ -129,14 +167,15 @@ class Objective:
 
     engine: Engine
     source: Source
-    problem: BatchProblem
+    problem: RoundProblem
     shared_problem: object
     feature_penalty: Penalty
     candidate_penalty: Penalty
 
     def __call__(self, theta: Floats) -> tuple[float, Floats]:
         likelihood = self.engine.reduce(self.source, LIKELIHOOD, self.shared_problem, theta, label="evaluate")
-        feature_weight, candidate_weight = self.problem.split(theta)
+        n_feature_weights = self.problem.n_feature_weights
+        feature_weight, candidate_weight = theta[:n_feature_weights], theta[n_feature_weights:]
         value = (
             likelihood.value
             + self.feature_penalty.value(feature_weight)
@@ -144,7 +183,7 @@ class Objective:
         )
         gradient = np.concatenate(
             [
-                likelihood.by_feature + self.feature_penalty.gradient(feature_weight),
+                likelihood.by_feature.ravel() + self.feature_penalty.gradient(feature_weight),
                 likelihood.by_candidate + self.candidate_penalty.gradient(candidate_weight),
             ]
         )

@@ -46,6 +46,10 @@ RECORD = RecordKind(
 CALIBRATION = "calibration"
 """Field of the record of a model that has one."""
 
+ROUNDS = "rounds"
+"""Field of the record of a model of which some batches were trained together; readers of earlier versions, to which
+batches are batches, pass over it."""
+
 MOST_PROTOTYPES = 10**8
 """A bound on what a damaged or hostile file can make a reader allocate."""
 
@@ -72,6 +76,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "feature_names": list(model.feature_names),
         **table_fields(model),
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
+        **({} if model.rounds is None else {ROUNDS: list(model.rounds)}),
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
@@ -126,6 +131,7 @@ def _parse(fields: Fields) -> PrototypeSet:
         target_name=table.target_name,
         other_names=table.other_names,
         batches=tuple(_read_batch(fields, number, size) for number, size in enumerate(_sizes(fields), start=1)),
+        rounds=_parse_rounds(fields),
         precision=table.precision,
         provenance=table.provenance,
         calibration=_parse_calibration(fields, len(table.classes)),
@@ -191,6 +197,16 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
             case _:
                 fields.damaged("a batch has no sensible size")
     return found
+
+
+def _parse_rounds(fields: Fields) -> tuple[int, ...] | None:
+    if ROUNDS not in fields.record:
+        return None
+    rounds = fields.record[ROUNDS]
+    whole = isinstance(rounds, list) and all(type(size) is int and size > 0 for size in rounds)
+    if not whole or sum(rounds) != len(_sizes(fields)):
+        fields.damaged("the rounds are not those of its batches")
+    return tuple(rounds)
 
 
 def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:

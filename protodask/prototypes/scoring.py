@@ -12,18 +12,19 @@ from protodask.data.kept_columns import KEPT
 from protodask.data.schema import FEATURES, GROUP
 from protodask.engine import Arrays, Block
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.model import Batch, PrototypeSet, familiarity, probabilities
+from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 
 
 def score_block(block: Block, model: PrototypeSet) -> Arrays:
-    """Unscaled probabilities with all batches, for the training of the next."""
+    """Unscaled probabilities with all batches, for the training of the next round."""
     return {SCORES: model.scores(block[FEATURES.name], [model.n_batches])[0]}
 
 
-def add_batch_block(block: Block, batch: Batch, model: PrototypeSet) -> Arrays:
-    """Unscaled probabilities of the earlier batches plus those of `batch`."""
+def add_round_block(block: Block, model: PrototypeSet) -> Arrays:
+    """Unscaled probabilities of the earlier rounds plus those of the last."""
     scores = np.array(block[SCORES])
-    batch.kernel(model.n_classes, model.precision).add(block[FEATURES.name], scores)
+    for batch in model.last_round:
+        batch.kernel(model.n_classes, model.precision).add(block[FEATURES.name], scores)
     return {SCORES: scores}
 
 

@@ -79,9 +79,10 @@ def projected_norm(theta: Floats, gradient: Floats) -> float:
     return float(np.abs(np.maximum(theta - gradient, 0) - theta).max(initial=0.0))
 
 
-def solver_scale(n_features: int, n_candidates: int) -> Floats:
-    """Factors that turn `theta = (v, w)` into the solver's variables."""
-    return np.concatenate([np.full(n_features, START_NORM / 10 * n_features**0.5), np.ones(n_candidates)])
+def solver_scale(n_features: int, n_candidates: int, n_batches: int = 1) -> Floats:
+    """Factors that turn `theta = (v, w)`, `v` of every batch, into the solver's variables."""
+    by_feature = np.full(n_batches * n_features, START_NORM / 10 * n_features**0.5)
+    return np.concatenate([by_feature, np.ones(n_candidates)])
 
 
 def solve(

@@ -68,40 +68,74 @@ class TileBuffers:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Memory of one tile of the likelihood."""
+    """Memory of one tile of the likelihood for one batch of a round."""
 
     tile: TileBuffers
     sums: Array
     """Class sums of every panel (C, T, W)."""
     squares: Floats
-    """`z^2` (T, D)."""
+    """`z^2` (T, D); all batches share what it lies in."""
     weighted: Array
-    """`A s` (T, D)."""
+    """`A s` (T, D), likewise; and so is the left operand of the kernel."""
 
 
 def kernel_tile(rows: int, n_features: int, columns: int, dtype: Precision) -> TileBuffers:
     """This thread's memory for tiles of the kernel alone; what the thread was given before is overwritten."""
-    left, standardized, values = _carve(_kernel_shapes(rows, n_features, columns, dtype), [dtype] * 3)
+    shapes = [(rows, n_features + 2), (rows, n_features), (rows, _stride(columns, dtype))]
+    left, standardized, values = _carve(shapes, [dtype] * 3)
     return TileBuffers(left, standardized, values[:, :columns])
 
 
-def likelihood_workspace(
-    rows: int, n_features: int, columns: int, n_panels: int, sums_width: int, dtype: Precision
-) -> Workspace:
-    """This thread's memory for tiles of the likelihood; what the thread was given before is overwritten."""
-    by_feature = (rows, n_features)
-    left, standardized, values, sums, weighted, squares = _carve(
-        [*_kernel_shapes(rows, n_features, columns, dtype), (n_panels, rows, sums_width), by_feature, by_feature],
-        [dtype] * 5 + ["float64"],
-    )
-    return Workspace(TileBuffers(left, standardized, values[:, :columns]), sums, squares, weighted)
+@dataclass(frozen=True)
+class LikelihoodShape:
+    """What the memory of a batch in a tile of the likelihood depends on."""
+
+    n_features: int
+    columns: int
+    n_panels: int
+    sums_width: int
+    dtype: Precision
 
 
-def _kernel_shapes(rows: int, n_features: int, columns: int, dtype: Precision) -> list[tuple[int, ...]]:
-    stride, number_bytes = columns, np.dtype(dtype).itemsize
-    if columns * number_bytes % ALIASED_BYTES == 0:
-        stride += ALIGNMENT // number_bytes
-    return [(rows, n_features + 2), (rows, n_features), (rows, stride)]
+def likelihood_tile_rows(n_rows: int, shapes: Sequence[LikelihoodShape]) -> int:
+    """Rows of a tile of the likelihood: by its kernel matrices, class sums and, of further batches, `z`."""
+    entries = sum(shape.columns + shape.n_panels * shape.sums_width for shape in shapes)
+    return tile_rows(n_rows, entries + sum(shape.n_features for shape in shapes[1:]))
+
+
+def likelihood_workspaces(rows: int, shapes: Sequence[LikelihoodShape]) -> list[Workspace]:
+    """This thread's memory for tiles of the batches of a round; what the thread was given before is overwritten."""
+    widest = max(shape.n_features for shape in shapes)
+    arrays: list[tuple[int, ...]] = [(rows * (widest + 2),), (rows * widest,), (rows * widest,)]
+    dtypes: list[Precision] = ["float64"] * 3
+    for shape in shapes:
+        values = (rows, _stride(shape.columns, shape.dtype))
+        arrays += [(rows, shape.n_features), values, (shape.n_panels, rows, shape.sums_width)]
+        dtypes += [shape.dtype] * 3
+    left, weighted, squares, *own = _carve(arrays, dtypes)
+    return [
+        Workspace(
+            TileBuffers(
+                _matrix(left, rows, shape.n_features + 2, shape.dtype), standardized, values[:, : shape.columns]
+            ),
+            sums,
+            _matrix(squares, rows, shape.n_features, "float64"),
+            _matrix(weighted, rows, shape.n_features, shape.dtype),
+        )
+        for shape, standardized, values, sums in zip(shapes, own[::3], own[1::3], own[2::3], strict=True)
+    ]
+
+
+def _matrix(numbers: Floats, rows: int, width: int, dtype: Precision) -> Array:
+    """The first numbers of some memory as a matrix."""
+    matrix: Array = numbers.view(dtype)[: rows * width].reshape(rows, width)
+    return matrix
+
+
+def _stride(columns: int, dtype: Precision) -> int:
+    """Columns of a kernel matrix with what keeps its rows out of the same cache sets."""
+    number_bytes = np.dtype(dtype).itemsize
+    return columns + (ALIGNMENT // number_bytes if columns * number_bytes % ALIASED_BYTES == 0 else 0)
 
 
 class _Memory(threading.local):

@@ -1,4 +1,7 @@
-"""The training loop: draw candidates, minimise, merge, add the batch to the model, score the data with it."""
+"""The training loop: draw candidates, minimise, merge, add the round to the model, score the data with it.
+
+A round is a batch where all candidates share feature weights, or a batch for each class, trained together.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,20 @@ from protodask.errors import InputError
 from protodask.prototypes.candidates import check_classes, draw, sampling
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, Callback, IterationDone
-from protodask.prototypes.kernel import Candidates, Standardization
+from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.merging import merge_equivalent
 from protodask.prototypes.model import Batch, PrototypeSet
-from protodask.prototypes.objective import BatchProblem, Objective, Penalty, make_problem
+from protodask.prototypes.objective import (
+    Objective,
+    Penalty,
+    RoundProblem,
+    batch_sizes,
+    make_problem,
+    starting_point,
+)
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.scoring import add_batch_block, score_block
+from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.solver import Function, Iteration, Solution, solve, solver_scale
 
 Floats = NDArray[np.float64]
@@ -73,20 +84,20 @@ class RunLog(Protocol):
     """Remembers what was computed before an interruption."""
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
-        """`function`, for one stage (a precision) of the training of one batch."""
+        """`function`, for one stage (a precision) of the training of one round."""
         ...
 
     def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """The arrays of a batch under a name, made only if they are not remembered."""
+        """The arrays of a round under a name, made only if they are not remembered."""
         ...
 
 
 @dataclass(frozen=True)
 class Step:
-    """A batch that training added."""
+    """A round that training added."""
 
     model: PrototypeSet
-    """With the batch."""
+    """With the round."""
     record: BatchRecord
     source: Source
     """The rows it was trained on, with their unscaled probabilities before it unless it is the first."""
@@ -94,7 +105,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Training:
-    """One fit: everything that stays the same over its batches."""
+    """One fit: everything that stays the same over its rounds."""
 
     data: TrainingData
     config: FitConfig
@@ -104,7 +115,7 @@ class Training:
     callbacks: Sequence[Callback] = ()
 
     def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
-        """Add `config.n_batches` batches to `start`, or to the marginals alone."""
+        """Add `config.n_batches` rounds to `start`, or to the marginals alone."""
         model = self.first_model(start)
         history: list[BatchRecord] = []
         for step in self.steps(model):
@@ -115,7 +126,7 @@ class Training:
         return model, history
 
     def first_model(self, start: PrototypeSet | None = None) -> PrototypeSet:
-        """The model that the first batch is added to, once the data are seen to be fit for it."""
+        """The model that the first round is added to, once the data are seen to be fit for it."""
         data = self.data
         check_classes(data.summary.class_rows, data.classes, self.config.max_fraction)
         check_size(data)
@@ -125,20 +136,20 @@ class Training:
         return replace(start, other_names=tuple(dict.fromkeys((*start.other_names, *data.other_names))))
 
     def steps(self, model: PrototypeSet) -> Generator[Step, None, None]:
-        """Add up to `config.n_batches` batches to `model`, one whenever the next is asked for."""
+        """Add up to `config.n_batches` rounds to `model`, one whenever the next is asked for."""
         config = self.config
-        wanted = model.n_batches + config.n_batches
+        wanted = model.n_rounds + config.n_batches
         scores: Source | None = None
         try:
             if model.n_batches and config.n_batches:
                 scores = self.scores.keep(self.engine, self.data.source, score_block, model)
-            while model.n_batches < wanted:
+            while model.n_rounds < wanted:
                 source = self.data.source if scores is None else zip_sources(self.data.source, scores)
-                batch, record = self._fit_batch(source, model, wanted)
-                model = model.with_batch(batch)
+                batches, record = self._fit_round(source, model, wanted)
+                model = model.with_round(batches)
                 yield Step(model, record, source)
-                if model.n_batches < wanted:
-                    scores = self._rescore(scores, batch, model)
+                if model.n_rounds < wanted:
+                    scores = self._rescore(scores, model)
         finally:
             if scores is not None:
                 self.engine.forget(scores)
@@ -157,12 +168,12 @@ class Training:
             precision=self.config.precision,
         )
 
-    def _rescore(self, previous: Source | None, batch: Batch, model: PrototypeSet) -> Source:
-        """Scores with `batch`, the last of `model`; those without it are let go."""
+    def _rescore(self, previous: Source | None, model: PrototypeSet) -> Source:
+        """Scores with the last round of `model`; those without it are let go."""
         data = self.data.source
         if previous is None:
             return self.scores.keep(self.engine, data, score_block, model)
-        scores = self.scores.keep(self.engine, zip_sources(data, previous), add_batch_block, batch, model)
+        scores = self.scores.keep(self.engine, zip_sources(data, previous), add_round_block, model)
         self.engine.forget(previous)
         return scores
 
@@ -173,10 +184,10 @@ class Training:
         center = summary.mean.astype(self.config.precision).astype(np.float64)
         return Standardization(center, scale)
 
-    def _fit_batch(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[Batch, BatchRecord]:
-        """Train the next batch of `wanted` in all."""
+    def _fit_round(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[tuple[Batch, ...], BatchRecord]:
+        """Train the next round of `wanted` in all."""
         began = time.perf_counter()
-        number = model.n_batches + 1
+        number = model.n_rounds + 1
         config, summary = self.config, self.data.summary
         standardization = self._standardization()
         drawn = self._candidates(source, model, number)
@@ -186,23 +197,24 @@ class Training:
             summary.class_weight,
             standardization,
             config.precision,
+            batch_sizes(drawn.classes, config.feature_weights),
         )
-        n_features, n_candidates = problem.n_features, problem.n_candidates
         for callback in self.callbacks:
-            callback(BatchStarted(number, wanted, n_candidates))
+            callback(BatchStarted(number, wanted, problem.n_candidates))
 
         values: list[float] = []
 
         def report(state: Iteration) -> None:
             values.append(state.value)
+            feature_weights, candidate_weight = problem.split(state.theta)
             event = IterationDone(
                 batch=number,
                 iteration=state.iteration,
                 evaluations=state.evaluations,
                 value=state.value,
                 gradient_norm=state.gradient_norm,
-                active_features=int(np.count_nonzero(state.theta[:n_features])),
-                candidates=int(np.count_nonzero(state.theta[n_features:])),
+                active_features=int(np.count_nonzero(feature_weights.any(axis=0))),
+                candidates=int(np.count_nonzero(candidate_weight)),
                 seconds=time.perf_counter() - began,
             )
             for callback in self.callbacks:
@@ -218,16 +230,18 @@ class Training:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        feature_weight, candidate_weight = problem.split(solution.theta)
-        batch = make_batch(drawn, feature_weight, candidate_weight, standardization)
-        return batch, _record(number, solution, batch, drawn, values, time.perf_counter() - began)
+        feature_weights, candidate_weight = problem.split(solution.theta)
+        batches = tuple(
+            make_batch(drawn.part(places), feature_weight, candidate_weight[places], standardization)
+            for places, feature_weight in zip(problem.places, feature_weights, strict=True)
+        )
+        return batches, _record(number, solution, batches, drawn, values, time.perf_counter() - began)
 
     def _minimize(
-        self, source: Source, problem: BatchProblem, number: int, report: Callable[[Iteration], None]
+        self, source: Source, problem: RoundProblem, number: int, report: Callable[[Iteration], None]
     ) -> Solution:
-        n_features, n_candidates = problem.n_features, problem.n_candidates
-        start = np.concatenate([np.full(n_features, 10 / n_features), np.ones(n_candidates)])
-        scale = solver_scale(n_features, n_candidates)
+        start = starting_point(problem)
+        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
         tolerance, most = self.config.tolerance, self.config.max_iterations
         solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
         if solution.status != "line search failed" or problem.precision == "float64" or solution.iterations >= most:
@@ -245,7 +259,7 @@ class Training:
             evaluations=solution.evaluations + polished.evaluations,
         )
 
-    def _objective(self, source: Source, problem: BatchProblem, number: int) -> Function:
+    def _objective(self, source: Source, problem: RoundProblem, number: int) -> Function:
         config = self.config
         objective = Objective(
             self.engine,
@@ -299,6 +313,10 @@ class DrawnCandidates:
     classes: Integers
     rows: Integers
     weight: Floats
+
+    def part(self, places: slice) -> DrawnCandidates:
+        """Those at some places."""
+        return DrawnCandidates(self.features[places], self.classes[places], self.rows[places], self.weight[places])
 
 
 def make_batch(
@@ -356,7 +374,12 @@ def check_start(model: PrototypeSet, data: TrainingData) -> None:
 
 
 def _record(
-    number: int, solution: Solution, batch: Batch, drawn: DrawnCandidates, values: Sequence[float], seconds: float
+    number: int,
+    solution: Solution,
+    batches: Sequence[Batch],
+    drawn: DrawnCandidates,
+    values: Sequence[float],
+    seconds: float,
 ) -> BatchRecord:
     return BatchRecord(
         batch=number,
@@ -366,8 +389,8 @@ def _record(
         seconds=seconds,
         value=solution.value,
         gradient_norm=solution.gradient_norm,
-        active_features=batch.n_features,
-        prototypes=batch.n_prototypes,
+        active_features=len(set[int]().union(*(batch.feature_index.tolist() for batch in batches))),
+        prototypes=sum(batch.n_prototypes for batch in batches),
         candidates=np.sort(drawn.rows),
         values=tuple(values),
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +62,11 @@ class LossSums:
         return self.loss / self.weight
 
 
-def _prepare(batch: Batch | None, marginals: Floats, precision: Precision) -> tuple[ScoreKernel | None, Floats]:
-    return None if batch is None else batch.kernel(len(marginals), precision), marginals
+Kernels = tuple[ScoreKernel, ...]
+
+
+def _prepare(batches: Sequence[Batch], marginals: Floats, precision: Precision) -> tuple[Kernels, Floats]:
+    return tuple(batch.kernel(len(marginals), precision) for batch in batches), marginals
 
 
 def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSums:
@@ -72,21 +76,21 @@ def _sums(scores: Floats, target: NDArray[np.integer], weight: Floats) -> LossSu
 
 
 def _held_out_scores(
-    block: Block, rows: NDArray[np.int64], kernel: ScoreKernel | None, marginals: Floats
+    block: Block, rows: NDArray[np.int64], kernels: Kernels, marginals: Floats
 ) -> tuple[Floats, NDArray[np.integer], Floats]:
     """Unscaled probabilities, class and weight of the rows of a block that are held out."""
     before = block.arrays.get(SCORES)
     scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
-    if kernel is not None:
+    for kernel in kernels:
         kernel.add(block[FEATURES.name][rows], scores)
     return scores, block[TARGET.name][rows], block[HELD_OUT][rows]
 
 
-def _loss_of_block(block: Block, kernel: ScoreKernel | None, marginals: Floats) -> LossSums:
+def _loss_of_block(block: Block, kernels: Kernels, marginals: Floats) -> LossSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
         return LossSums(0.0, 0.0)
-    return _sums(*_held_out_scores(block, rows, kernel, marginals))
+    return _sums(*_held_out_scores(block, rows, kernels, marginals))
 
 
 def _merge(left: LossSums, right: LossSums) -> LossSums:
@@ -94,7 +98,7 @@ def _merge(left: LossSums, right: LossSums) -> LossSums:
 
 
 HELD_OUT_LOSS: Reduction[LossSums, LossSums] = Reduction(_loss_of_block, _merge, identity, prepare=_prepare)
-"""Log-loss of held-out rows after a batch, from the scores before it. Arguments: the batch, marginals, precision."""
+"""Log-loss of held-out rows after a round, from the scores before it. Arguments: its batches, marginals, precision."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +111,11 @@ class RightSums:
     """`sum s` over the rows whose most probable class, the first if several are, is their own."""
 
 
-def _right_of_block(block: Block, kernel: ScoreKernel | None, marginals: Floats) -> RightSums:
+def _right_of_block(block: Block, kernels: Kernels, marginals: Floats) -> RightSums:
     rows = np.flatnonzero(block[HELD_OUT])
     if len(rows) == 0:
         return RightSums(0.0, 0.0)
-    scores, target, weight = _held_out_scores(block, rows, kernel, marginals)
+    scores, target, weight = _held_out_scores(block, rows, kernels, marginals)
     right = probabilities(scores).argmax(axis=1) == target
     return RightSums(float(weight.sum()), float(weight[right].sum()))
 
@@ -121,9 +125,9 @@ def _merge_right(left: RightSums, right: RightSums) -> RightSums:
 
 
 HELD_OUT_RIGHT: Reduction[RightSums, RightSums] = Reduction(_right_of_block, _merge_right, identity, prepare=_prepare)
-"""How many held-out rows are classified right after a batch, from the scores before it, or by the marginals alone.
+"""How many held-out rows are classified right after a round, from the scores before it, or by the marginals alone.
 
-Arguments: the batch or None, marginals, precision.
+Arguments: the batches of the round or none, marginals, precision.
 """
 
 

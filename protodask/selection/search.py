@@ -92,7 +92,7 @@ class _Fit:
         self._steps: Generator[Step, None, None] | None = None
 
     def add_batch(self, engine: Engine) -> _Fit:
-        """Train one more batch and score the fold with it."""
+        """Train one more round and score the fold with it."""
         if self._steps is None:
             name = fit_name(self.setting, self.fold)
             self._log = self._place.log(name, self.setting, self.fold)
@@ -108,11 +108,11 @@ class _Fit:
 
         def compute() -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
             found = engine.reduce(
-                step.source, HELD_OUT_LOSS, model.batches[-1], model.marginals, model.precision, label="hold out"
+                step.source, HELD_OUT_LOSS, model.last_round, model.marginals, model.precision, label="hold out"
             )
             return {LOSS: np.array([found.mean])}
 
-        arrays = compute() if self._log is None else self._log.arrays(model.n_batches, LOSS, compute)
+        arrays = compute() if self._log is None else self._log.arrays(model.n_rounds, LOSS, compute)
         return float(arrays[LOSS][0])
 
     def end(self) -> None:

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from protodask.data.schema import FEATURES, TARGET
 from protodask.engine import Arrays, Engine, Source
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.kernel import Candidates, Standardization
-from protodask.prototypes.objective import BatchProblem, Objective, Penalty, make_problem
+from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.likelihood import Candidates
+from protodask.prototypes.objective import Objective, Penalty, RoundProblem, make_problem
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 
 
-def problem_of(arrays: Arrays, class_rows: NDArray[np.int64], n_candidates: int) -> BatchProblem:
+def problem_of(arrays: Arrays, class_rows: NDArray[np.int64], n_candidates: int) -> RoundProblem:
     """A problem whose candidates are the first rows of each class in `arrays`, as even in number as they come out.
 
     `class_rows` (K,) counts the rows of the whole source. Features count as standardised.
@@ -35,12 +36,7 @@ def problem_of(arrays: Arrays, class_rows: NDArray[np.int64], n_candidates: int)
     return make_problem(candidates, np.ones(len(rows)), class_rows.astype(np.float64), standardization, "float32")
 
 
-def start_of(problem: BatchProblem) -> Floats:
-    """`v_d = 10 / D`, `w_j = 1`."""
-    return np.concatenate([np.full(problem.n_features, 10 / problem.n_features), np.ones(problem.n_candidates)])
-
-
-def objective_of(engine: Engine, source: Source, problem: BatchProblem, precision: Precision = "float32") -> Objective:
+def objective_of(engine: Engine, source: Source, problem: RoundProblem, precision: Precision = "float32") -> Objective:
     """The objective with the default penalties."""
     config = FitConfig()
     chosen = replace(problem, precision=precision)

@@ -31,8 +31,8 @@ from protodask.engine.groups import Pass
 from protodask.engine.local import local_engine
 from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Scheduler
-from protodask.prototypes.kernel import Likelihood, merge_likelihoods
-from protodask.prototypes.objective import BatchProblem, likelihood_block, prepare_kernel
+from protodask.prototypes.likelihood import Likelihood, merge_likelihoods
+from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 
 if TYPE_CHECKING:
     from benchmarks import _common as common
@@ -139,7 +139,7 @@ def blobs(rows: int, n_features: int) -> SyntheticSource:
     return synthetic_source("blobs", rows, n_features=n_features, n_classes=N_CLASSES)
 
 
-def problem_of(source: SyntheticSource, n_candidates: int) -> BatchProblem:
+def problem_of(source: SyntheticSource, n_candidates: int) -> RoundProblem:
     """A problem with candidates from the first rows; the classes count as even."""
     first = source.rows(0, min(source.layout.n_rows, 4 * n_candidates))
     class_rows = np.full(N_CLASSES, source.layout.n_rows // N_CLASSES)
@@ -154,7 +154,7 @@ class BareCalls:
     threads: int
     blocks: list[Block]
     row_weights: list[Floats]
-    problem: BatchProblem
+    problem: RoundProblem
     theta: Floats
 
     def __call__(self) -> Likelihood:
@@ -177,7 +177,7 @@ class BareCalls:
         return total
 
 
-def weights_of(problem: BatchProblem, block: Block) -> Floats:
+def weights_of(problem: RoundProblem, block: Block) -> Floats:
     """The `r_n` of a block, as `likelihood_block` makes them."""
     caught: list[Floats] = []
 
@@ -194,7 +194,7 @@ def rows_for(seconds: float, n_features: int, n_candidates: int, threads: int) -
     with thread_engine(threads, common.GIB) as engine:
         source = blobs(PROBE_ROWS, n_features)
         problem = problem_of(source, n_candidates)
-        objective, theta = problems.objective_of(engine, source, problem), problems.start_of(problem)
+        objective, theta = problems.objective_of(engine, source, problem), starting_point(problem)
         took = common.alternate([lambda: objective(theta)], 5)[0]
     return int(seconds / common.median(took) * PROBE_ROWS)
 
@@ -211,7 +211,7 @@ def overheads(settings: argparse.Namespace) -> tuple[list[Overhead], list[common
     rows = settings.rows or rows_for(WANTED_SECONDS, settings.features, settings.candidates, threads)
     source = blobs(rows, settings.features)
     problem = problem_of(source, settings.candidates)
-    theta = problems.start_of(problem)
+    theta = starting_point(problem)
     arrays = {name: np.asarray(array) for name, array in source.rows(0, rows).items()}
     memory = array_source(arrays, source.layout.block_rows)
     blocks = [memory.read(number) for number in range(memory.layout.n_blocks)]

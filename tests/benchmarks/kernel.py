@@ -24,7 +24,7 @@ from protodask.data.schema import FEATURES, TARGET
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.engine.blas import one_blas_thread
 from protodask.prototypes.estimator import PrototypeSetClassifier
-from protodask.prototypes.objective import BatchProblem
+from protodask.prototypes.objective import RoundProblem, starting_point
 from protodask.prototypes.tiles import tile_rows
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def traced_peak(function: Task) -> int:
         tracemalloc.stop()
 
 
-def traced_evaluation(source: Source, problem: BatchProblem, theta: NDArray[np.float64], threads: int) -> int:
+def traced_evaluation(source: Source, problem: RoundProblem, theta: NDArray[np.float64], threads: int) -> int:
     """Most bytes of an evaluation on new threads, which have no memory from an earlier one."""
     with thread_engine(threads, common.GIB) as engine:
         objective = problems.objective_of(engine, source, problem)
@@ -188,7 +188,7 @@ def measure(
     arrays = draw(rows, n_features, n_classes)
     source = array_source(arrays)
     problem = problems.problem_of(arrays, np.bincount(arrays[TARGET.name], minlength=n_classes), n_candidates)
-    theta = problems.start_of(problem)
+    theta = starting_point(problem)
     objective = problems.objective_of(engine, source, problem)
     value, gradient = objective(theta)
     exact_value, exact_gradient = problems.objective_of(engine, source, problem, "float64")(theta)

@@ -85,18 +85,17 @@ def make_model(data: Dataset, n_prototypes: int, n_batches: int) -> PrototypeSet
     )
     for chosen in np.array_split(np.arange(n_prototypes), n_batches):
         order = chosen[np.argsort(rows["target"][chosen], kind="stable")]
-        model = model.with_batch(
-            Batch(
-                feature_index=np.arange(n_features),
-                feature_weight=rng.uniform(0.02, 0.3, n_features),
-                center=data.summary.mean,
-                scale=data.summary.scale,
-                prototypes=rows["features"][order].astype(np.float64),
-                prototype_class=rows["target"][order].astype(np.int64),
-                prototype_weight=rng.exponential(size=len(order)),
-                row=np.sort(rng.choice(10 * n_prototypes, len(order), replace=False)),
-            )
+        batch = Batch(
+            feature_index=np.arange(n_features),
+            feature_weight=rng.uniform(0.02, 0.3, n_features),
+            center=data.summary.mean,
+            scale=data.summary.scale,
+            prototypes=rows["features"][order].astype(np.float64),
+            prototype_class=rows["target"][order].astype(np.int64),
+            prototype_weight=rng.exponential(size=len(order)),
+            row=np.sort(rng.choice(10 * n_prototypes, len(order), replace=False)),
         )
+        model = model.with_round([batch])
     return model
 
 

@@ -60,6 +60,31 @@ def test_fit__reports_each_batch_and_the_model(call: Call, example: Any, tmp_pat
             assert part in line
 
 
+def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: Path) -> None:
+    model, page, scores = tmp_path / "model.zarr", tmp_path / "page.html", tmp_path / "scores.zarr"
+    done = call("fit", example.data, "--out", model, "--feature-weights", "class", "--batches", 2, *QUICK, "--json")
+    assert done.exit_code == 0, done.output
+    assert [record["batch"] for record in json.loads(done.stdout)["history"]] == [1, 2]
+    found = json.loads(call("info", model, "--json").stdout)
+    assert found["rounds"] == [2, 2]
+    assert [batch["class"] for batch in found["batches"]] == ["high", "low"] * 2
+    assert found["provenance"]["fits"][0]["config"]["feature_weights"] == "class"
+    told = call("info", model).stdout
+    assert "4, trained in 2 rounds" in told
+    assert f"batch 2: {found['batches'][1]['prototypes']} prototypes of class low" in told
+    # All that looks into a model takes its batches as they come.
+    assert call("report", model, example.data, "--out", page).exit_code == 0
+    assert "Batch 2, low" in page.read_text()
+    for command in (("explain", model, example.data, "--row", 7), ("export", model, "--out", tmp_path / "table.csv")):
+        assert call(*command).exit_code == 0
+    assert call("predict", model, example.data, "--out", scores, "--batches", 2).exit_code == 0
+    check_failed(call("evaluate", model, example.data, "--batches", 3), 1, "bad-setting", "end a round", "0, 2, 4")
+    grown = tmp_path / "grown.zarr"
+    more = call("fit", example.data, "--out", grown, "--start", model, "--feature-weights", "class", *QUICK)
+    assert more.exit_code == 0, more.output
+    assert json.loads(call("info", grown, "--json").stdout)["rounds"] == [2, 2, 2]
+
+
 def test_fit__not_converging_is_one_line(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--max-iterations", 2, "--candidates", 20)
     assert done.exit_code == 0

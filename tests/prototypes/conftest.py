@@ -119,7 +119,7 @@ def assert_same_bits() -> Callable[[PrototypeSet, PrototypeSet], None]:
     """Fail unless two models are the same to the last bit of every array of every batch."""
 
     def check(found: PrototypeSet, expected: PrototypeSet) -> None:
-        assert found.n_batches == expected.n_batches
+        assert (found.n_batches, found.round_ends) == (expected.n_batches, expected.round_ends)
         assert found.marginals.tobytes() == expected.marginals.tobytes()
         assert (found.classes, found.precision) == (expected.classes, expected.precision)
         for number, (left, right) in enumerate(zip(found.batches, expected.batches, strict=True), start=1):

@@ -21,7 +21,6 @@ from protodask.engine.threads import ThreadScheduler
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.history import BatchRecord, FitEvent
 from protodask.prototypes.scores import MemoryScores, StoredScores
-from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
 Arrays = dict[str, NDArray[Any]]
@@ -31,11 +30,16 @@ StartCluster = Callable[[int], Any]
 BLOCK_ROWS = 64
 Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
 
-PRECISIONS: list[Precision] = ["float32", "float64"]
+KINDS: dict[str, dict[str, Any]] = {
+    "float32": {"lambda_w": 1e-3, "precision": "float32"},
+    "float64": {"lambda_w": 1e-3, "precision": "float64"},
+    "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class"},
+}
+"""Settings of fits that are computed in different ways."""
 
 
-def config(precision: Precision, n_batches: int = 2) -> FitConfig:
-    return FitConfig(n_batches=n_batches, n_candidates=40, tolerance=1e-5, lambda_w=1e-3, precision=precision, seed=3)
+def config(kind: str, n_batches: int = 2) -> FitConfig:
+    return FitConfig(n_batches=n_batches, n_candidates=40, tolerance=1e-5, seed=3, **KINDS[kind])
 
 
 @pytest.fixture(scope="module")
@@ -64,29 +68,29 @@ def write(rows: Arrays, path: Path, block_rows: int = BLOCK_ROWS) -> Dataset:
 
 @pytest.fixture(scope="module")
 def expected(dataset: Dataset) -> Expected:
-    """The models of one thread that keeps nothing of what it reads, in float32 and float64."""
+    """The models of one thread that keeps nothing of what it reads."""
     found: Expected = {}
     with thread_engine(1, 2**28) as engine:
-        for precision in PRECISIONS:
-            run = fit(dataset, config(precision), engine=engine)
-            assert all(batch.n_prototypes > 5 for batch in run.model.batches)
-            assert all(record.iterations > 8 for record in run.history)
-            found[precision] = run.model, run.history
+        for kind in KINDS:
+            run = fit(dataset, config(kind), engine=engine)
+            assert all(record.prototypes > 5 and record.iterations > 8 for record in run.history)
+            assert run.model.n_batches == (6 if kind == "class" else 2)
+            found[kind] = run.model, run.history
     return found
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threads", [1, 4])
 def test_fit__is_the_same_for_any_number_of_threads_cold_and_warm(
-    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision, threads: int
+    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, kind: str, threads: int
 ) -> None:
     # fit() lets go of its dataset at the end, so the second training reads nothing only if it is spared that.
     scheduler = KeepingScheduler(threads, 2**31)
     with Engine(scheduler) as engine:
         for turn in ("cold", "warm"):
-            run = fit(dataset, config(precision), engine=engine)
-            assert_same_bits(run.model, expected[precision][0])
-            assert_same_history(run.history, expected[precision][1])
+            run = fit(dataset, config(kind), engine=engine)
+            assert_same_bits(run.model, expected[kind][0])
+            assert_same_history(run.history, expected[kind][1])
             assert scheduler.blocks_held(dataset) == dataset.layout.n_blocks, turn
 
 
@@ -109,13 +113,13 @@ def assert_same_history(found: list[BatchRecord], expected: list[BatchRecord]) -
         assert one.candidates.tolist() == other.candidates.tolist()
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_fit__is_the_same_with_a_cache_that_holds_a_part(
-    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, precision: Precision
+    dataset: Dataset, expected: Expected, assert_same_bits: SameBits, kind: str
 ) -> None:
     scheduler = KeepingScheduler(2, memory_for_cache(dataset.read(0).nbytes * dataset.layout.n_blocks // 2, 2))
     with Engine(scheduler) as engine:
-        assert_same_bits(fit(dataset, config(precision), engine=engine).model, expected[precision][0])
+        assert_same_bits(fit(dataset, config(kind), engine=engine).model, expected[kind][0])
         assert 0 < scheduler.blocks_held(dataset) < dataset.layout.n_blocks
 
 
@@ -141,10 +145,10 @@ def test_fit__is_the_same_on_a_cluster_cold_and_warm(
 ) -> None:
     with open_engine(address if workers == 2 else str(start_cluster(workers).scheduler_address)) as engine:
         assert engine.scheduler.n_threads == workers
-        for precision in (*PRECISIONS, PRECISIONS[0]):
-            run = fit(dataset, config(precision), engine=engine)
-            assert_same_bits(run.model, expected[precision][0])
-            assert_same_history(run.history, expected[precision][1])
+        for kind in (*KINDS, "float32"):
+            run = fit(dataset, config(kind), engine=engine)
+            assert_same_bits(run.model, expected[kind][0])
+            assert_same_history(run.history, expected[kind][1])
 
 
 def test_plan__calibrated_on_workers(address: str, dataset: Dataset) -> None:
@@ -168,22 +172,22 @@ def in_memory(dataset: Dataset, rows: Arrays, block_rows: int = BLOCK_ROWS) -> T
     )
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_training__of_the_same_rows_in_memory_is_the_same(
-    engine: Engine, dataset: Dataset, rows: Arrays, expected: Expected, assert_same_bits: SameBits, precision: Precision
+    engine: Engine, dataset: Dataset, rows: Arrays, expected: Expected, assert_same_bits: SameBits, kind: str
 ) -> None:
-    training = Training(in_memory(dataset, rows), config(precision), engine, MemoryScores())
+    training = Training(in_memory(dataset, rows), config(kind), engine, MemoryScores())
     model, history = training.run()
-    assert_same_bits(model, expected[precision][0])
-    assert_same_history(history, expected[precision][1])
+    assert_same_bits(model, expected[kind][0])
+    assert_same_history(history, expected[kind][1])
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_training__with_scores_in_a_store_is_the_same(
-    engine: Engine, dataset: Dataset, rows: Arrays, assert_same_bits: SameBits, precision: Precision, tmp_path: Path
+    engine: Engine, dataset: Dataset, rows: Arrays, assert_same_bits: SameBits, kind: str, tmp_path: Path
 ) -> None:
     # Three batches, so that the scores of the second are made from those of the first.
-    data, settings = in_memory(dataset, rows), config(precision, 3)
+    data, settings = in_memory(dataset, rows), config(kind, 3)
     held, _ = Training(data, settings, engine, MemoryScores()).run()
     stored, _ = Training(data, settings, engine, StoredScores(str(tmp_path), 3)).run()
     assert_same_bits(stored, held)
@@ -222,22 +226,22 @@ def stop_after(iterations: int) -> Callable[[FitEvent], None]:
     return callback
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_fit__resumed_after_interruptions_is_the_same(
     dataset: Dataset,
     engine: Engine,
     expected: Expected,
     assert_same_bits: SameBits,
-    precision: Precision,
+    kind: str,
     tmp_path: Path,
 ) -> None:
-    iterations = sum(record.iterations for record in expected[precision][1])
+    iterations = sum(record.iterations for record in expected[kind][1])
     for stop in (1, 2, iterations // 3, iterations - 3, iterations + 2):
         with pytest.raises(Interrupted):
-            fit(dataset, config(precision), run_dir=tmp_path / "run", engine=engine, callbacks=[stop_after(stop)])
-    run = fit(dataset, config(precision), run_dir=tmp_path / "run", engine=engine)
-    assert_same_bits(run.model, expected[precision][0])
-    assert_same_history(run.history, expected[precision][1])
+            fit(dataset, config(kind), run_dir=tmp_path / "run", engine=engine, callbacks=[stop_after(stop)])
+    run = fit(dataset, config(kind), run_dir=tmp_path / "run", engine=engine)
+    assert_same_bits(run.model, expected[kind][0])
+    assert_same_history(run.history, expected[kind][1])
 
 
 @pytest.fixture(scope="module")

@@ -276,6 +276,22 @@ def test_fit__with_warm_start_adds_what_is_missing(
         found.set_params(n_batches=3).fit(rows[0], rows[1] + 1)
 
 
+def test_fit__with_feature_weights_by_class(rows: Rows, assert_same_bits: SameBits, tmp_path: Path) -> None:
+    classes = len(np.unique(rows[1]))
+    found = classifier(n_batches=2, feature_weights="class").fit(*rows)
+    assert found.model_.rounds == (classes, classes)
+    for number, batch in enumerate(found.model_.batches):
+        assert set(batch.prototype_class.tolist()) <= {number % classes}
+    assert [record.batch for record in found.history_] == [1, 2]
+    grown = classifier(n_batches=1, feature_weights="class", warm_start=True).fit(*rows)
+    assert grown.predict_proba(rows[0]).tobytes() == found.predict_proba(rows[0], n_batches=classes).tobytes()
+    assert_same_bits(grown.set_params(n_batches=2).fit(*rows).model_, found.model_)
+    with refused("bad-setting", "end a round"):
+        found.predict(rows[0], n_batches=1)
+    with refused("unknown-name", "feature_weights", "'row'", "'class'"):
+        classifier(feature_weights="row").fit(*rows)
+
+
 def test_fit__with_warm_start_of_dask_input(
     rows: Rows, fitted: PrototypeSetClassifier, assert_same_bits: SameBits, tmp_path: Path
 ) -> None:

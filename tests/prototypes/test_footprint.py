@@ -17,7 +17,7 @@ from protodask.engine.scheduling import SHIPPED_BYTES, Processes
 from protodask.prototypes import tiles
 from protodask.prototypes.calibration import synthetic_problem
 from protodask.prototypes.candidates import sample_block
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.footprint import (
     Shape,
     fits,
@@ -33,9 +33,9 @@ from protodask.prototypes.footprint import (
 )
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.model import Batch, PrototypeSet
-from protodask.prototypes.objective import BatchProblem, likelihood_block, prepare_kernel
+from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 from protodask.prototypes.panels import arrange
-from protodask.prototypes.scoring import add_batch_block, score_block
+from protodask.prototypes.scoring import add_round_block, score_block
 
 MIB = 2**20
 
@@ -50,6 +50,7 @@ def make_shape(
     precision: str = "float32",
     feature_bytes: int = 4,
     weight_columns: int = 0,
+    feature_weights: FeatureWeights = "shared",
 ) -> Shape:
     return Shape(
         class_rows=(rows_of_class,) * n_classes,
@@ -62,10 +63,11 @@ def make_shape(
         max_fraction=0.5,
         precision=precision,
         scored=n_batches > 1,
+        feature_weights=feature_weights,
     )
 
 
-def calibration_problem(shape: Shape) -> BatchProblem:
+def calibration_problem(shape: Shape) -> RoundProblem:
     return synthetic_problem(shape, Standardization(np.zeros(shape.n_features), np.ones(shape.n_features)))
 
 
@@ -93,6 +95,7 @@ shapes = st.builds(
     precision=st.sampled_from(["float32", "float64"]),
     feature_bytes=st.sampled_from([4, 8]),
     weight_columns=st.integers(0, 2),
+    feature_weights=st.sampled_from(["shared", "class"]),
 )
 processes = st.builds(
     lambda kind, count, threads, memory: Processes(
@@ -186,6 +189,8 @@ SHAPES = {
     "many classes": make_shape(400, 40, 10, 800, block_rows=2**13, precision="float64", n_batches=2),
     "many candidates": make_shape(9_000, 3, 20, 6_000, block_rows=2**12, weight_columns=1, n_batches=2),
     "tiny": make_shape(20, 2, 3, 10, block_rows=2**10),
+    "by class": make_shape(3_000, 4, 60, 800, block_rows=2**12, feature_weights="class"),
+    "by many classes": make_shape(400, 40, 100, 800, block_rows=2**13, n_batches=2, feature_weights="class"),
 }
 
 
@@ -209,9 +214,8 @@ SMALL_CHANGE = 2**16
 def test_parts__are_not_below_what_an_evaluation_allocates(name: str) -> None:
     shape = SHAPES[name]
     problem, block = calibration_problem(shape), synthetic_block(shape, shape.block_rows)
-    theta = np.ones(shape.n_features + problem.n_candidates)
-    theta[: shape.n_features] = 10 / shape.n_features
-    theta[-1] = theta[shape.n_features + 1] = 0  # so that there are idle panels, too
+    theta = starting_point(problem)
+    theta[-1] = theta[problem.n_feature_weights + 1] = 0  # so that there are idle panels, too
     _, kernel = prepare_kernel(problem, theta)
     assert traced(lambda: prepare_kernel(problem, theta)) <= operand_bytes(shape) + SMALL_CHANGE
     evaluated = traced(lambda: likelihood_block(block, problem, kernel))
@@ -254,7 +258,7 @@ def test_parts__are_not_below_what_scoring_allocates(name: str) -> None:
     bound = tile_bytes(shape) + row_array_bytes(shape) + SMALL_CHANGE
     assert traced(lambda: score_block(block, model)) <= bound
     scored = replace(block, arrays={**block.arrays, **score_block(block, model)})
-    assert traced(lambda: add_batch_block(scored, batch, model)) <= bound
+    assert traced(lambda: add_round_block(scored, model)) <= bound
 
 
 def test_scores_stored__beyond_the_share_of_what_passes_leave() -> None:

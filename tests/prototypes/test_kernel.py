@@ -17,23 +17,31 @@ from reference.objective import Penalty, dense_objective, finite_difference, gra
 
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes.kernel import (
+from protodask.prototypes.kernel import ScoreKernel, Standardization
+from protodask.prototypes.likelihood import (
+    BatchKernel,
     Candidates,
     Likelihood,
     LikelihoodKernel,
-    ScoreKernel,
-    Standardization,
     likelihood_slopes,
     merge_likelihoods,
 )
-from protodask.prototypes.objective import LIKELIHOOD, BatchProblem, make_problem
-from protodask.prototypes.tiles import Precision, kernel_tile, likelihood_workspace, strips, tile_rows
+from protodask.prototypes.objective import LIKELIHOOD, RoundProblem, make_problem
+from protodask.prototypes.tiles import (
+    LikelihoodShape,
+    Precision,
+    kernel_tile,
+    likelihood_workspaces,
+    strips,
+    tile_rows,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 TOLERANCE: dict[Precision, float] = {"float64": 1e-12, "float32": 1e-5}
 PRECISIONS: list[Precision] = ["float64", "float32"]
+UNPENALISED = Penalty(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,11 @@ class Case:
     target: Integers
     weights: Floats
     rows: Integers
-    """Of the candidates, ascending by class."""
+    """Of the candidates, ascending by batch and by class."""
+    batch: Integers
+    """Of each candidate."""
     v: Floats
+    """(B, D)"""
     w: Floats
     previous: Floats
     n_classes: int
@@ -60,13 +71,18 @@ class Case:
         return loss_weights(self.target, self.weights, self.rows, self.n_classes)
 
     @property
-    def data(self) -> tuple[Floats, Integers, Floats, Integers, Floats]:
+    def data(self) -> tuple[Floats, Integers, Floats, Integers, Integers, Floats]:
         previous = np.broadcast_to(self.previous, (len(self.target), self.n_classes))
-        return self.standardized, self.target, self.weights, self.rows, previous
+        return self.standardized, self.target, self.weights, self.rows, self.batch, previous
 
     def kernel(self, precision: Precision) -> LikelihoodKernel:
-        candidates = Candidates(self.standardized[self.rows], self.target[self.rows], self.rows)
-        return LikelihoodKernel(candidates, self.v, self.w, self.standardization, self.n_classes, precision)
+        batches = []
+        for number, v in enumerate(self.v):
+            own = self.batch == number
+            rows = self.rows[own]
+            candidates = Candidates(self.standardized[rows], self.target[rows], rows)
+            batches.append(BatchKernel(candidates, v, self.w[own], self.standardization, precision))
+        return LikelihoodKernel(tuple(batches))
 
     def evaluate(self, precision: Precision) -> Likelihood:
         return self.kernel(precision).evaluate(
@@ -76,12 +92,13 @@ class Case:
     def term_norms(self) -> tuple[float, float]:
         """Norms of the gradients with the absolute value of each row's and candidate's share in place of the share."""
         squares = (self.standardized[:, None, :] - self.standardized[self.rows][None, :, :]) ** 2
-        values = np.exp(-0.5 * (squares * self.v**2).sum(axis=2))
-        q = self.data[4] + (values * self.w) @ np.eye(self.n_classes)[self.target[self.rows]]
+        values = np.exp(-0.5 * (squares * self.v[self.batch] ** 2).sum(axis=2))
+        q = self.data[-1] + (values * self.w) @ np.eye(self.n_classes)[self.target[self.rows]]
         own = q[np.arange(len(q)), self.target][:, None]
         same = self.target[:, None] == self.target[self.rows][None, :]
         share = np.abs(values / q.sum(axis=1)[:, None] - same * values / own) * self.row_weight[:, None]
-        by_feature = self.v * np.einsum("nj,njd->d", self.w * share, squares)
+        by_feature = np.zeros_like(self.v)
+        np.add.at(by_feature, self.batch, self.v[self.batch] * np.einsum("nj,njd->jd", self.w * share, squares))
         return float(np.linalg.norm(by_feature)), float(np.linalg.norm(share.sum(axis=0)))
 
 
@@ -94,6 +111,7 @@ def make_case(
     n_present: int | None = None,
     shared_previous: bool = False,
     zeros: float = 0.2,
+    n_batches: int = 1,
 ) -> Case:
     rng = np.random.default_rng(seed)
     target = rng.integers(0, n_classes if n_present is None else n_present, n_rows)
@@ -104,16 +122,20 @@ def make_case(
     center = single.mean(axis=0).astype(np.float64)
     weights = rng.uniform(0.2, 3, n_rows)
     weights[rng.random(n_rows) < zeros] = 0
-    v, w = rng.uniform(0.05, 2, n_features), rng.uniform(0, 2, n_candidates)
-    v[rng.random(n_features) < zeros] = 0
+    v, w = rng.uniform(0.05, 2, (n_batches, n_features)), rng.uniform(0, 2, n_candidates)
+    v[rng.random(v.shape) < zeros] = 0
     w[rng.random(n_candidates) < zeros] = 0
     previous = rng.dirichlet(np.full(n_classes, 3.0), size=n_rows) * rng.uniform(1, 3, (n_rows, 1)) + 1e-3
+    batch = rng.integers(0, n_batches, n_candidates)
+    order = np.lexsort((target[rows], batch))
+    rows, batch = rows[order], batch[order]
     return Case(
         single,
         Standardization(center, single.astype(np.float64).std(axis=0)),
         target,
         weights,
         rows,
+        batch,
         v,
         w,
         previous[0] / previous[0].sum() if shared_previous else previous,
@@ -134,6 +156,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.integers(1, n_classes)),
         draw(st.booleans()),
         draw(st.sampled_from([0.0, 0.2, 0.6])),
+        draw(st.integers(1, 3)),
     )
 
 
@@ -154,8 +177,8 @@ def assert_agrees(
 @settings(max_examples=200)
 @given(case=cases(), longest=st.sampled_from([1, 3, 7, 16, 2048]))
 def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longest: int) -> None:
-    expected = objective(case.v, case.w, *case.data, 0, 0, 0, 0)
-    by_v, by_w = gradient(case.v, case.w, *case.data, 0, 0, 0, 0)
+    expected = objective(case.v, case.w, *case.data, UNPENALISED)
+    by_v, by_w = gradient(case.v, case.w, *case.data, UNPENALISED)
     norm_v, norm_w = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
     terms_v, terms_w = case.term_norms()
     # A sum whose terms cancel to less than a tenth has no ten digits more than its terms: one feature alone has a
@@ -170,7 +193,7 @@ def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longe
 @settings(max_examples=200)
 @given(case=cases())
 def test_evaluate__is_exact_to_rounding_of_the_terms_where_they_cancel(precision: Precision, case: Case) -> None:
-    value, by_v, by_w = dense_objective(*case.data, Penalty(0, 0, 0, 0))(case.v, case.w)
+    value, by_v, by_w = dense_objective(*case.data, UNPENALISED)(case.v, case.w)
     assert_agrees(case.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], case.term_norms())
 
 
@@ -190,7 +213,14 @@ def test_kernels__do_not_warn_of_what_the_blas_flags(precision: Precision) -> No
     case = make_case(0, n_candidates=1, zeros=0.0)
     columns = case.standardized[case.rows]
     scored = ScoreKernel(
-        columns, case.target[case.rows], case.w, case.v, np.arange(3), case.standardization, case.n_classes, precision
+        columns,
+        case.target[case.rows],
+        case.w,
+        case.v[0],
+        np.arange(3),
+        case.standardization,
+        case.n_classes,
+        precision,
     )
     found, expected = np.zeros((2, len(case.raw), case.n_classes))
     scored.add(case.raw.astype(precision), expected)
@@ -209,8 +239,8 @@ def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int
     # Classes in stripes along the first feature: with labels at random the terms of the gradient would cancel.
     target = (np.floor(case.standardized[:, 0] * 1.5) % 3).astype(np.int64)
     rows = case.rows[np.argsort(target[case.rows], kind="stable")]
-    start = replace(case, target=target, rows=rows, v=np.full(n_features, 10 / n_features), w=np.ones(60))
-    value, by_v, by_w = dense_objective(*start.data, Penalty(0, 0, 0, 0))(start.v, start.w)
+    start = replace(case, target=target, rows=rows, v=np.full((1, n_features), 10 / n_features), w=np.ones(60))
+    value, by_v, by_w = dense_objective(*start.data, UNPENALISED)(start.v, start.w)
     norms = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
     assert_agrees(start.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], norms)
 
@@ -241,7 +271,7 @@ def test_evaluate__of_blocks_adds_up(precision: Precision) -> None:
         )
 
     merged = merge_likelihoods(part(slice(0, 31)), part(slice(31, 90)))
-    value, by_v, by_w = dense_objective(*case.data, Penalty(0, 0, 0, 0))(case.v, case.w)
+    value, by_v, by_w = dense_objective(*case.data, UNPENALISED)(case.v, case.w)
     assert_agrees(merged, value, by_v, by_w, TOLERANCE[precision], case.term_norms())
 
 
@@ -257,8 +287,8 @@ def test_evaluate__of_rows_without_weight_is_zero(precision: Precision) -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_evaluate__without_feature_weights_sees_constant_kernels(precision: Precision) -> None:
     case = make_case(8, zeros=0.0)
-    flat = replace(case, v=np.zeros(3))
-    value, by_v, by_w = dense_objective(*flat.data, Penalty(0, 0, 0, 0))(flat.v, flat.w)
+    flat = replace(case, v=np.zeros((1, 3)))
+    value, by_v, by_w = dense_objective(*flat.data, UNPENALISED)(flat.v, flat.w)
     found = flat.evaluate(precision)
     assert not found.by_feature.any()
     assert not by_v.any()
@@ -270,7 +300,7 @@ def test_evaluate__without_feature_weights_sees_constant_kernels(precision: Prec
 def test_evaluate__without_candidate_weights_still_has_their_gradient(precision: Precision) -> None:
     case = make_case(9, zeros=0.0)
     idle = replace(case, w=np.zeros(8))
-    value, _, by_w = dense_objective(*idle.data, Penalty(0, 0, 0, 0))(idle.v, idle.w)
+    value, _, by_w = dense_objective(*idle.data, UNPENALISED)(idle.v, idle.w)
     found = idle.evaluate(precision)
     assert found.value == pytest.approx(value, rel=TOLERANCE[precision])
     assert not found.by_feature.any()
@@ -282,15 +312,17 @@ def test_evaluate__without_candidate_weights_still_has_their_gradient(precision:
 @given(cases())
 def test_evaluate__gradient_is_that_of_finite_differences(case: Case) -> None:
     inside = replace(case, v=case.v + 0.1, w=case.w + 0.1)
-    width = len(case.v)
+    width = case.v.size
 
     def value(theta: Floats) -> float:
-        moved = replace(case, v=theta[:width], w=theta[width:])
+        moved = replace(case, v=theta[:width].reshape(case.v.shape), w=theta[width:])
         return moved.evaluate("float64").value
 
     found = inside.evaluate("float64")
-    slope = finite_difference(value, np.concatenate([inside.v, inside.w]))
-    np.testing.assert_allclose(np.concatenate([found.by_feature, found.by_candidate]), slope, rtol=1e-6, atol=1e-8)
+    slope = finite_difference(value, np.concatenate([inside.v.ravel(), inside.w]))
+    np.testing.assert_allclose(
+        np.concatenate([found.by_feature.ravel(), found.by_candidate]), slope, rtol=1e-6, atol=1e-8
+    )
 
 
 def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
@@ -301,10 +333,10 @@ def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
     case = make_case(3, 200, 3, 3, 30)
     standardization = Standardization(center, raw.std(axis=0))
     candidates = Candidates(standardization.apply(raw[case.rows]), case.target[case.rows], case.rows)
-    kernel = LikelihoodKernel(candidates, case.v, case.w, standardization, 3, "float32")
+    kernel = LikelihoodKernel((BatchKernel(candidates, case.v[0], case.w, standardization, "float32"),))
     found = kernel.evaluate(raw, case.target, case.row_weight, case.previous)
-    data = ((raw - center) / raw.std(axis=0), case.target, case.weights, case.rows, case.previous)
-    value, by_v, by_w = dense_objective(*data, Penalty(0, 0, 0, 0))(case.v, case.w)
+    data = ((raw - center) / raw.std(axis=0), case.target, case.weights, case.rows, case.batch, case.previous)
+    value, by_v, by_w = dense_objective(*data, UNPENALISED)(case.v, case.w)
     assert found.value == pytest.approx(value, rel=1e-5)
     assert distance(found.by_feature, by_v) <= 1e-5 * np.linalg.norm(by_v)
     assert distance(found.by_candidate, by_w) <= 1e-5 * np.linalg.norm(by_w)
@@ -316,7 +348,7 @@ def test_evaluate__of_large_offsets_in_float32_keeps_its_digits() -> None:
 def test_kernel__never_makes_a_denormal_number(precision: Precision, seed: int, exponent: float) -> None:
     case = make_case(seed, zeros=0.0)
     far = replace(case, raw=(case.raw * np.float32(10**exponent)))
-    side = case.kernel(precision)._side
+    side = case.kernel(precision).batches[0].side
     tile = side.tile(len(far.raw))
     values = side.kernel(side.standardize(far.raw.astype(precision), tile), tile)
     assert (values >= np.finfo(precision).tiny).all()
@@ -362,19 +394,26 @@ def test_strips__follow_one_another_over_all_rows(rows: int, multiplications: in
 
 
 def all_buffers(rows: int, columns: int, precision: Precision) -> list[NDArray[Any]]:
-    work = likelihood_workspace(rows, 3, columns, 2, 16, precision)
-    return [work.tile.left, work.tile.standardized, work.tile.values, work.sums, work.squares, work.weighted]
+    """Those of two batches, of which what both share once."""
+    first, second = likelihood_workspaces(
+        rows, [LikelihoodShape(3, columns, 2, 16, precision), LikelihoodShape(5, 40, 1, 16, "float64")]
+    )
+    shared = [second.tile.left, second.squares, second.weighted]
+    for one, other in zip([first.tile.left, first.squares, first.weighted], shared, strict=True):
+        assert np.shares_memory(one, other)
+    own = [buffer for work in (first, second) for buffer in (work.tile.values, work.tile.standardized, work.sums)]
+    return [*own, *shared]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("columns", [1, 512, 1000, 1024])
-def test_likelihood_workspace__arrays_share_no_memory_and_no_cache_sets(precision: Precision, columns: int) -> None:
+def test_likelihood_workspaces__arrays_share_no_memory_and_no_cache_sets(precision: Precision, columns: int) -> None:
     buffers = all_buffers(100, columns, precision)
     for number, buffer in enumerate(buffers):
         buffer.fill(number)
     assert all((buffer == number).all() for number, buffer in enumerate(buffers))
-    assert buffers[2].shape == (100, columns)
-    assert buffers[2].strides[0] % tiles_module.ALIASED_BYTES != 0
+    assert buffers[0].shape == (100, columns)
+    assert buffers[0].strides[0] % tiles_module.ALIASED_BYTES != 0
     assert all(buffer.ctypes.data % tiles_module.ALIGNMENT == 0 for buffer in buffers)
 
 
@@ -443,7 +482,7 @@ def test_evaluate__through_the_engine_holds_no_matrix_of_rows_and_candidates(thr
         assert peak_of(engine, source, problem, theta) < allowed
 
 
-def peak_of(engine: Engine, source: Source, problem: BatchProblem, theta: Floats) -> int:
+def peak_of(engine: Engine, source: Source, problem: RoundProblem, theta: Floats) -> int:
     """Traced peak of the second evaluation, above what was held before."""
     engine.reduce(source, LIKELIHOOD, problem, theta)
     tracemalloc.start()

@@ -12,7 +12,7 @@ from support.errors import refused
 
 from protodask.engine import Block
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
-from protodask.prototypes.scoring import add_batch_block, predict_block, predict_features, score_block
+from protodask.prototypes.scoring import add_round_block, predict_block, predict_features, score_block
 from protodask.prototypes.splines import SplineCalibration
 
 Floats = NDArray[np.float64]
@@ -83,6 +83,36 @@ def test_batch_counts__refuses_what_is_no_number_of_batches(make_model: MakeMode
         make_model(0, n_batches=3).batch_counts(wrong)
 
 
+def test_batch_counts__end_a_round(make_model: MakeModel) -> None:
+    model = make_model(0, n_batches=4, rounds=(1, 3))
+    assert model.round_ends == (0, 1, 4)
+    assert model.batch_counts([4, 0, 1]) == (4, 0, 1)
+    for wrong in (2, [1, 3]):
+        with refused("bad-setting", "n_batches", "end a round", "0, 1, 4"):
+            model.batch_counts(wrong)
+
+
+def test_with_round__knows_which_batches_came_together(make_model: MakeModel) -> None:
+    model = make_model(0, n_batches=3)
+    one, two, three = model.batches
+    grown = replace(model, batches=()).with_round([one])
+    assert (grown.rounds, grown.n_rounds, grown.last_round) == (None, 1, (one,))
+    grown = grown.with_round([two, three])
+    assert (grown.rounds, grown.n_rounds, grown.last_round) == ((1, 2), 2, (two, three))
+    grown = grown.with_round([one])
+    assert (grown.rounds, grown.n_rounds, grown.last_round) == ((1, 2, 1), 3, (one,))
+    assert replace(model, batches=()).last_round == ()
+
+
+def test_label_of__is_the_class_of_all_prototypes(make_model: MakeModel) -> None:
+    model = make_model(0, n_batches=3)
+    batch = model.batches[0]
+    assert len(set(batch.prototype_class.tolist())) > 1
+    assert model.label_of(batch) is None
+    assert model.label_of(model.batches[1]) is None, "it has no prototypes"
+    assert model.label_of(replace(batch, prototype_class=np.full(5, 2))) == "class 2"
+
+
 def test_active_features__are_those_of_any_batch(make_model: MakeModel) -> None:
     model = make_model(0, n_batches=3)
     expected = sorted(set(model.batches[0].feature_index.tolist()) | set(model.batches[2].feature_index.tolist()))
@@ -99,11 +129,16 @@ def test_scoring__batch_by_batch_adds_up_to_the_same_bits(make_model: MakeModel)
     for count in (2, 3):
         shorter = replace(model, batches=model.batches[:count])
         before = scores.copy()
-        scores = add_batch_block(Block(0, 0, {"features": x, "scores": scores}), model.batches[count - 1], shorter)[
-            "scores"
-        ]
+        scores = add_round_block(Block(0, 0, {"features": x, "scores": scores}), shorter)["scores"]
         assert count == 2 or not np.array_equal(before, scores)
         np.testing.assert_array_equal(scores, score_block(block, shorter)["scores"])
+
+
+def test_scoring__round_by_round_adds_up_to_the_same_bits(make_model: MakeModel) -> None:
+    model, x = make_model(3, n_batches=4, rounds=(1, 3)), np.random.default_rng(4).normal(size=(20, 4))
+    first = score_block(Block(0, 0, {"features": x}), replace(model, batches=model.batches[:1], rounds=None))
+    found = add_round_block(Block(0, 0, {"features": x, **first}), model)["scores"]
+    np.testing.assert_array_equal(found, score_block(Block(0, 0, {"features": x}), model)["scores"])
 
 
 def test_predict_block__takes_the_first_of_equally_probable_classes(make_model: MakeModel) -> None:
@@ -124,11 +159,11 @@ def test_predict_features__is_probabilities_and_familiarity(make_model: MakeMode
         np.testing.assert_allclose(f, q.sum(axis=1) - 1, rtol=1e-11, atol=1e-13)
 
 
-def test_with_batch__leaves_a_calibration_behind(
+def test_with_round__leaves_a_calibration_behind(
     make_model: MakeModel, make_calibration: Callable[..., SplineCalibration]
 ) -> None:
     model = replace(make_model(0), calibration=make_calibration(0))
-    assert model.with_batch(model.batches[0]).calibration is None
+    assert model.with_round(model.batches[:1]).calibration is None
     assert model.calibrated_batches() == 2
     assert model.calibrated_batches(2) == 2
     with refused("bad-setting", "n_batches is 7", "2 batches"):

@@ -1,7 +1,6 @@
 """The objective on an engine against the oracle's loops."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reference.objective import finite_difference, gradient, objective
+from reference import objective as oracle
 
 from protodask.data.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
 from protodask.prototypes.candidates import SCORES
-from protodask.prototypes.kernel import Candidates, Standardization
-from protodask.prototypes.objective import Objective, Penalty, make_problem
+from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.likelihood import Candidates
+from protodask.prototypes.objective import Objective, Penalty, batch_sizes, make_problem
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -32,17 +32,20 @@ def make_objective(
     block_rows: int = 16,
     precision: Precision = "float64",
     scores: Floats | None = None,
+    sizes: tuple[int, ...] | None = None,
 ) -> Objective:
     n_classes = int(arrays["target"].max()) + 1
     found = row_weights(Block(0, 0, arrays))
     weights = np.ones(len(arrays["target"])) if found is None else found
-    rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
+    if sizes is None:
+        rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
     problem = make_problem(
         Candidates(arrays["features"][rows].astype(np.float64), arrays["target"][rows].astype(np.int64), rows),
         weights[rows],
         np.bincount(arrays["target"], weights=weights, minlength=n_classes).astype(np.float64),
         Standardization(np.zeros(3), np.ones(3)),
         precision,
+        sizes,
     )
     source: Any = array_source(arrays, block_rows)
     if scores is not None:
@@ -56,9 +59,10 @@ def make_objective(
     weights=st.sampled_from(["", "weight", "inclusion", "weight inclusion"]),
     block_rows=st.sampled_from([1, 8, 64]),
     scored=st.booleans(),
+    sizes=st.sampled_from([(9,), (4, 5), (2, 3, 4), (9, 0)]),
 )
 def test_objective__is_the_oracles(
-    engine: Engine, make_rows: MakeRows, seed: int, weights: str, block_rows: int, scored: bool
+    engine: Engine, make_rows: MakeRows, seed: int, weights: str, block_rows: int, scored: bool, sizes: tuple[int, ...]
 ) -> None:
     rng = np.random.default_rng(seed)
     arrays = make_rows(50, seed, n_classes=3, weights=weights)
@@ -67,21 +71,23 @@ def test_objective__is_the_oracles(
     if "weight" in arrays:
         arrays["weight"][:3] = 1.5
     rows = np.sort(rng.choice(np.arange(3, 50), 9, replace=False))
-    rows = rows[np.argsort(arrays["target"][rows], kind="stable")]
+    batch = np.repeat(np.arange(len(sizes)), sizes)
+    rows = rng.permutation(rows)
+    rows = rows[np.lexsort((arrays["target"][rows], batch))]
     scores = rng.uniform(0.1, 2, (50, 3)) if scored else None
     penalties = Penalty(0.03, 0.7), Penalty(0.2, 0.25)
-    function = make_objective(engine, arrays, rows, penalties, block_rows=block_rows, scores=scores)
-    v, w = rng.uniform(0, 3, 3), rng.uniform(0, 2, 9)
+    function = make_objective(engine, arrays, rows, penalties, block_rows=block_rows, scores=scores, sizes=sizes)
+    v, w = rng.uniform(0, 3, (len(sizes), 3)), rng.uniform(0, 2, 9)
     found = row_weights(Block(0, 0, arrays))
     s = np.ones(50) if found is None else found
     target = arrays["target"].astype(np.int64)
     share = np.bincount(target, weights=s) / s.sum()
     previous = np.tile(share, (50, 1)) if scores is None else scores
-    data = (arrays["features"], target, s, rows, previous, 0.03, 0.2, 0.7, 0.25)
-    value, slope = function(np.concatenate([v, w]))
-    assert value == pytest.approx(objective(v, w, *data), rel=1e-12)
-    by_v, by_w = gradient(v, w, *data)
-    np.testing.assert_allclose(slope, np.concatenate([by_v, by_w]), rtol=1e-9, atol=1e-13)
+    data = (arrays["features"], target, s, rows, batch, previous, oracle.Penalty(0.03, 0.2, 0.7, 0.25))
+    value, slope = function(np.concatenate([v.ravel(), w]))
+    assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
+    by_v, by_w = oracle.gradient(v, w, *data)
+    np.testing.assert_allclose(slope, np.concatenate([by_v.ravel(), by_w]), rtol=1e-9, atol=1e-13)
 
 
 def test_objective__gradient_is_that_of_finite_differences(engine: Engine, make_rows: MakeRows) -> None:
@@ -89,7 +95,7 @@ def test_objective__gradient_is_that_of_finite_differences(engine: Engine, make_
     rows = np.arange(5, 60, 6)
     function = make_objective(engine, arrays, rows, (Penalty(0.1, 0.9), Penalty(0.05, 0.1)))
     theta = np.random.default_rng(1).uniform(0.2, 2, 3 + len(rows))
-    slope = finite_difference(lambda point: function(point)[0], theta)
+    slope = oracle.finite_difference(lambda point: function(point)[0], theta)
     np.testing.assert_allclose(function(theta)[1], slope, rtol=1e-6, atol=1e-9)
 
 
@@ -154,8 +160,17 @@ def test_penalty__by_its_formula(strength: float, share: float, values: list[flo
     np.testing.assert_allclose(penalty.gradient(x), expected_slope, rtol=1e-12, atol=1e-300)
 
 
-def test_make_problem__splits_theta_into_features_and_candidates(engine: Engine, make_rows: MakeRows) -> None:
+def test_split__gives_the_weights_of_features_by_batch_and_of_candidates(engine: Engine, make_rows: MakeRows) -> None:
     function = make_objective(engine, make_rows(40), np.arange(0, 40, 4), (Penalty(0, 0), Penalty(0, 0)))
     v, w = function.problem.split(np.arange(13.0))
-    assert (v.tolist(), w.tolist()) == ([0, 1, 2], list(np.arange(3.0, 13.0)))
-    assert replace(function.problem).n_classes == 2
+    assert (v.tolist(), w.tolist()) == ([[0, 1, 2]], list(np.arange(3.0, 13.0)))
+    joint = make_objective(engine, make_rows(40), np.arange(0, 40, 4), (Penalty(0, 0), Penalty(0, 0)), sizes=(4, 6))
+    v, w = joint.problem.split(np.arange(16.0))
+    assert (v.tolist(), w.tolist()) == ([[0, 1, 2], [3, 4, 5]], list(np.arange(6.0, 16.0)))
+    assert joint.problem.places == [slice(0, 4), slice(4, 10)]
+
+
+def test_batch_sizes__are_those_of_the_classes_that_have_candidates() -> None:
+    classes = np.array([0, 0, 2, 3, 3, 3])
+    assert batch_sizes(classes, "shared") == (6,)
+    assert batch_sizes(classes, "class") == (2, 1, 3)

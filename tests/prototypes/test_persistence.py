@@ -94,6 +94,16 @@ def test_save__and_load_gives_the_same_model(
         assert one.tobytes() == other.tobytes()
 
 
+def test_save__keeps_which_batches_were_trained_together(
+    make_model: MakeModel, assert_same_bits: SameBits, tmp_path: Path
+) -> None:
+    model = make_model(0, n_batches=4, rounds=(1, 3))
+    model.save(tmp_path / "m.zarr")
+    assert load_model(tmp_path / "m.zarr").rounds == (1, 3)
+    assert_same_bits(load_model(tmp_path / "m.zarr"), model)
+    assert attributes_of(tmp_path / "m.zarr")["version"] == 1, "to older readers batches are batches"
+
+
 def test_save__keeps_labels_columns_and_names_of_every_kind(make_model: MakeModel, tmp_path: Path) -> None:
     columns = (Column("größe"), Column("colour", "nominal", ("red", 3, True)))
     model = replace(
@@ -353,6 +363,15 @@ HOSTILE = [
     ("other_names", {}),
     ("precision", "float16"),
     ("precision", None),
+    ("rounds", [3]),
+    ("rounds", [1]),
+    ("rounds", [0, 2]),
+    ("rounds", [-1, 3]),
+    ("rounds", [True, 1]),
+    ("rounds", [1.0, 1]),
+    ("rounds", "2"),
+    ("rounds", 2),
+    ("rounds", None),
     ("batches", {}),
     ("batches", [[3, 5]]),
     ("batches", [[3, 5], [3, 6], [1, 1]]),

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from protodask.engine import Engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
-from protodask.prototypes.kernel import Candidates, Standardization
+from protodask.prototypes.kernel import Standardization
+from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.objective import Objective, Penalty, make_problem
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import (

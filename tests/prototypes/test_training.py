@@ -16,7 +16,7 @@ from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
 from protodask.prototypes import training as training_module
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.objective import likelihood_block
@@ -47,9 +47,18 @@ def train(
 
 
 @pytest.mark.parametrize("weights", ["", "weight", "weight inclusion"])
-@pytest.mark.parametrize(("n_classes", "standardize"), [(2, True), (3, True), (2, False)])
-def test_training__ends_every_batch_where_the_formulas_have_a_minimum(
-    serial: Engine, make_rows: MakeRows, training_data: MakeData, weights: str, n_classes: int, standardize: bool
+@pytest.mark.parametrize(
+    ("n_classes", "standardize", "feature_weights"),
+    [(2, True, "shared"), (3, True, "shared"), (2, False, "shared"), (2, True, "class"), (3, False, "class")],
+)
+def test_training__ends_every_round_where_the_formulas_have_a_minimum(
+    serial: Engine,
+    make_rows: MakeRows,
+    training_data: MakeData,
+    weights: str,
+    n_classes: int,
+    standardize: bool,
+    feature_weights: FeatureWeights,
 ) -> None:
     """Which way the solver took is its own affair: value, slope and draw are computed from the formulas at its end."""
     arrays = make_rows(160, 2, n_classes=n_classes, weights=weights)
@@ -65,8 +74,11 @@ def test_training__ends_every_batch_where_the_formulas_have_a_minimum(
         tolerance=0.0,
         standardize=standardize,
         seed=5,
+        feature_weights=feature_weights,
     )
     model, history = train(serial, training_data(arrays, n_classes=n_classes), config)
+    width = 1 if feature_weights == "shared" else n_classes
+    assert model.round_ends == (0, width, 2 * width)
     assert [record.status for record in history] == ["stationary"] * 2
     features, target = arrays["features"], arrays["target"].astype(np.int64)
     sample = row_weights(Block(0, 0, arrays))
@@ -78,27 +90,36 @@ def test_training__ends_every_batch_where_the_formulas_have_a_minimum(
     penalty = oracle.Penalty(1e-3, 1e-3, 0.8, 0.6)
     q, fresh = np.tile(marginals, (160, 1)), make_rows(60, 8)["features"]
     fresh_q = [np.tile(marginals, (60, 1))]
-    for record, batch in zip(history, model.batches, strict=True):
+    rounds = [model.batches[:width], model.batches[width:]]
+    for record, batches in zip(history, rounds, strict=True):
         rows = oracle.draw_candidates(q, target, sample, 30, 0.4, 5, record.batch)
         assert record.candidates.tolist() == sorted(rows.tolist())
-        formula = oracle.dense_objective(x, target, sample, rows, q, penalty)
-        v, w = np.zeros(3), np.zeros(len(rows))
-        v[batch.feature_index] = batch.feature_weight
-        w[[rows.tolist().index(row) for row in batch.row]] = batch.prototype_weight  # no two of them are equivalent
+        number = np.zeros(len(rows), dtype=np.int64) if feature_weights == "shared" else target[rows]
+        formula = oracle.dense_objective(x, target, sample, rows, number, q, penalty)
+        v, w = np.zeros((width, 3)), np.zeros(len(rows))
+        for place, batch in enumerate(batches):
+            v[place, batch.feature_index] = batch.feature_weight
+            w[[rows.tolist().index(row) for row in batch.row]] = batch.prototype_weight  # no two are equivalent
         value, *slopes = formula(v, w)
         assert record.value == pytest.approx(value, rel=1e-9)
-        assert value < formula(np.full(3, 10 / 3), np.ones(len(rows)))[0]
+        assert value < formula(np.full((width, 3), 10 / 3), np.ones(len(rows)))[0]
+        assert record.active_features == np.count_nonzero(v.any(axis=0))
+        assert record.prototypes == np.count_nonzero(w)
         # At the bound, only a slope that leads away from it counts.
-        slope = np.abs(oracle.projected(np.concatenate([v, w]), np.concatenate(slopes))).max()
+        by_theta = np.concatenate([slope.ravel() for slope in slopes])
+        slope = np.abs(oracle.projected(np.concatenate([v.ravel(), w]), by_theta)).max()
         assert record.gradient_norm == pytest.approx(slope, rel=1e-4)
         assert slope <= GRADIENT_TOLERANCE * solver_scale(3, 1)[0]
-        expected = oracle.merge_prototypes(v, w, x[rows], target[rows], rows)
-        assert batch.row.tolist() == expected.row.tolist()
-        assert batch.prototype_class.tolist() == expected.prototype_class.tolist()
-        np.testing.assert_array_equal(batch.prototypes, features[batch.row][:, batch.feature_index])
-        q = q + oracle.batch_mass(expected, x, n_classes)
-        fresh_q.append(fresh_q[-1] + oracle.batch_mass(expected, (fresh - center) / scale, n_classes))
-    for scores, wanted in zip(model.scores(fresh, [0, 1, 2]), fresh_q, strict=True):
+        fresh_q.append(fresh_q[-1])
+        for place, batch in enumerate(batches):
+            own = number == place
+            expected = oracle.merge_prototypes(v[place], w[own], x[rows[own]], target[rows[own]], rows[own])
+            assert batch.row.tolist() == expected.row.tolist()
+            assert batch.prototype_class.tolist() == expected.prototype_class.tolist()
+            np.testing.assert_array_equal(batch.prototypes, features[batch.row][:, batch.feature_index])
+            q = q + oracle.batch_mass(expected, x, n_classes)
+            fresh_q[-1] = fresh_q[-1] + oracle.batch_mass(expected, (fresh - center) / scale, n_classes)
+    for scores, wanted in zip(model.scores(fresh, model.round_ends), fresh_q, strict=True):
         np.testing.assert_allclose(probabilities(scores), oracle.normalized(wanted), rtol=0, atol=1e-8)
         np.testing.assert_allclose(familiarity(scores), wanted.sum(axis=1) - 1, rtol=1e-7, atol=1e-8)
 

@@ -1,7 +1,7 @@
-"""The objective of a batch and its gradient, as triple loops over the formulas.
+"""The objective of a round of batches and its gradient, as triple loops over the formulas.
 
-`N` rows, `D` features, `J` candidates, `K` classes; `s` the weight of a row, `W` the sum of all `s`, `W_k` the sum over
-class `k`, `W_ck` the sum over the candidates of class `k`.
+`N` rows, `D` features, `J` candidates, `K` classes, `B` batches, of which candidate `j` is in `batch[j]`; `s` the
+weight of a row, `W` the sum of all `s`, `W_k` the sum over class `k`, `W_ck` the sum over the candidates of class `k`.
 """
 
 from __future__ import annotations
@@ -72,13 +72,11 @@ def objective(
     target: Integers,
     weights: Floats,
     candidate_rows: Integers,
+    batch: Integers,
     q_previous: Floats,
-    lambda_v: float,
-    lambda_w: float,
-    alpha_v: float,
-    alpha_w: float,
+    penalty: Penalty,
 ) -> float:
-    """`l(v, w)` of a batch, given the unscaled probabilities `q_previous` (N, K) of the batches before it."""
+    """`l(v, w)` of a round, `v` being (B, D), given the unscaled probabilities `q_previous` (N, K) before it."""
     r = loss_weights(target, weights, candidate_rows, q_previous.shape[1])
     value = 0.0
     for n in range(len(features)):
@@ -86,9 +84,9 @@ def objective(
             continue
         q = [float(mass) for mass in q_previous[n]]
         for j, row in enumerate(candidate_rows):
-            q[target[row]] += float(w[j]) * kernel(v, features[n] - features[row])
+            q[target[row]] += float(w[j]) * kernel(v[batch[j]], features[n] - features[row])
         value -= float(r[n]) * math.log(q[target[n]] / sum(q))
-    return value + penalty_value(v, w, Penalty(lambda_v, lambda_w, alpha_v, alpha_w))
+    return value + penalty_value(v.ravel(), w, penalty)
 
 
 def gradient(
@@ -98,35 +96,37 @@ def gradient(
     target: Integers,
     weights: Floats,
     candidate_rows: Integers,
+    batch: Integers,
     q_previous: Floats,
-    lambda_v: float,
-    lambda_w: float,
-    alpha_v: float,
-    alpha_w: float,
+    penalty: Penalty,
 ) -> tuple[Floats, Floats]:
     """`(dl/dv, dl/dw)`, a term for each row from the derivatives of `log p_k(x)`.
 
-    `d log p_k / d v_d = v_d (sum_j w_j z_jd^2 K_j / Q - sum_j [y_j = k] w_j z_jd^2 K_j / q_k)` and
-    `d log p_k / d w_j = [y_j = k] K_j / q_k - K_j / Q`, with `z_j = x - x_j`, `K_j = K_v(z_j)` and `Q = sum_l q_l`.
+    `d log p_k / d v_bd = v_bd (sum_j w_j z_jd^2 K_j / Q - sum_j [y_j = k] w_j z_jd^2 K_j / q_k)` over the candidates of
+    batch `b`, and `d log p_k / d w_j = [y_j = k] K_j / q_k - K_j / Q`, with `z_j = x - x_j`, `K_j = K_v(z_j)` for the
+    `v` of its batch, and `Q = sum_l q_l`.
     """
     r = loss_weights(target, weights, candidate_rows, q_previous.shape[1])
-    by_v = np.array([lambda_v * (alpha_v * float(x) + 1 - alpha_v) for x in v])
-    by_w = np.array([lambda_w * (alpha_w * float(x) + 1 - alpha_w) for x in w])
+    by_v = np.array([[penalty.lambda_v * (penalty.alpha_v * float(x) + 1 - penalty.alpha_v) for x in row] for row in v])
+    by_w = np.array([penalty.lambda_w * (penalty.alpha_w * float(x) + 1 - penalty.alpha_w) for x in w])
     for n in range(len(features)):
         if r[n] == 0:
             continue
         k = target[n]
-        values = [kernel(v, features[n] - features[row]) for row in candidate_rows]
+        values = [kernel(v[batch[j]], features[n] - features[row]) for j, row in enumerate(candidate_rows)]
         q = [float(mass) for mass in q_previous[n]]
         for j, row in enumerate(candidate_rows):
             q[target[row]] += float(w[j]) * values[j]
-        for d in range(len(v)):
-            all_classes, own_class = 0.0, 0.0
-            for j, row in enumerate(candidate_rows):
-                term = float(w[j]) * float(features[n, d] - features[row, d]) ** 2 * values[j]
-                all_classes += term
-                own_class += term if target[row] == k else 0.0
-            by_v[d] -= r[n] * float(v[d]) * (all_classes / sum(q) - own_class / q[k])
+        for b in range(len(v)):
+            for d in range(v.shape[1]):
+                all_classes, own_class = 0.0, 0.0
+                for j, row in enumerate(candidate_rows):
+                    if batch[j] != b:
+                        continue
+                    term = float(w[j]) * float(features[n, d] - features[row, d]) ** 2 * values[j]
+                    all_classes += term
+                    own_class += term if target[row] == k else 0.0
+                by_v[b, d] -= r[n] * float(v[b, d]) * (all_classes / sum(q) - own_class / q[k])
         for j, row in enumerate(candidate_rows):
             own = values[j] / q[k] if target[row] == k else 0.0
             by_w[j] -= r[n] * (own - values[j] / sum(q))
@@ -151,6 +151,7 @@ def dense_objective(
     target: Integers,
     weights: Floats,
     candidate_rows: Integers,
+    batch: Integers,
     q_previous: Floats,
     penalty: Penalty,
 ) -> DenseObjective:
@@ -163,17 +164,14 @@ def dense_objective(
     own = np.arange(len(scored)), target[scored]
 
     def evaluate(v: Floats, w: Floats) -> tuple[float, Floats, Floats]:
-        values = np.exp(-0.5 * (squares * v**2).sum(axis=2))
+        values = np.exp(-0.5 * (squares * v[batch] ** 2).sum(axis=2))
         q = q_previous[scored] + (values * w) @ member
         total, mine = q.sum(axis=1), q[own]
-        value = -float(r[scored] @ np.log(mine / total)) + penalty_value(v, w, penalty)
+        value = -float(r[scored] @ np.log(mine / total)) + penalty_value(v.ravel(), w, penalty)
         by_mass = values / total[:, None] - same * values / mine[:, None]
-        by_v = -v * np.einsum("n,nj,njd->d", r[scored], w * by_mass, squares)
+        by_v = penalty.lambda_v * (penalty.alpha_v * v + 1 - penalty.alpha_v)
+        np.subtract.at(by_v, batch, v[batch] * np.einsum("n,nj,njd->jd", r[scored], w * by_mass, squares))
         by_w = r[scored] @ by_mass
-        return (
-            value,
-            by_v + penalty.lambda_v * (penalty.alpha_v * v + 1 - penalty.alpha_v),
-            by_w + penalty.lambda_w * (penalty.alpha_w * w + 1 - penalty.alpha_w),
-        )
+        return value, by_v, by_w + penalty.lambda_w * (penalty.alpha_w * w + 1 - penalty.alpha_w)
 
     return evaluate

@@ -44,7 +44,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """One batch to be fitted, with everything its objective depends on."""
+    """One round of batches to be fitted, with everything its objective depends on."""
 
     v: Floats
     w: Floats
@@ -52,29 +52,32 @@ class Case:
     target: Integers
     weights: Floats
     candidates: Integers
+    batch: Integers
     q_previous: Floats
     penalty: Penalty
 
+    @property
+    def data(self) -> tuple[Floats, Integers, Floats, Integers, Integers, Floats, Penalty]:
+        return (
+            self.features, self.target, self.weights, self.candidates, self.batch, self.q_previous, self.penalty,
+        )  # fmt: skip
+
     def value(self, v: Floats, w: Floats) -> float:
-        p = self.penalty
-        data = (self.features, self.target, self.weights, self.candidates, self.q_previous)
-        return objective(v, w, *data, p.lambda_v, p.lambda_w, p.alpha_v, p.alpha_w)
+        return objective(v, w, *self.data)
 
     def gradient(self) -> tuple[Floats, Floats]:
-        p = self.penalty
-        data = (self.features, self.target, self.weights, self.candidates, self.q_previous)
-        return gradient(self.v, self.w, *data, p.lambda_v, p.lambda_w, p.alpha_v, p.alpha_w)
+        return gradient(self.v, self.w, *self.data)
 
 
-def make_case(seed: int, n_rows: int, n_features: int, n_classes: int, n_candidates: int) -> Case:
+def make_case(seed: int, n_rows: int, n_features: int, n_classes: int, n_candidates: int, n_batches: int = 1) -> Case:
     rng = np.random.default_rng(seed)
     target = np.concatenate([np.arange(n_classes), rng.integers(0, n_classes, n_rows - n_classes)])
     # The first row of every class stays out of the draw and has a weight, so that no class is used up.
     candidates = np.sort(rng.choice(np.arange(n_classes, n_rows), n_candidates, replace=False))
     weights = rng.uniform(0.2, 3.0, n_rows)
     weights[n_classes:][rng.random(n_rows - n_classes) < 0.2] = 0.0
-    v, w = rng.uniform(0.0, 2.0, n_features), rng.uniform(0.0, 2.0, n_candidates)
-    v[rng.random(n_features) < 0.2] = 0.0
+    v, w = rng.uniform(0.0, 2.0, (n_batches, n_features)), rng.uniform(0.0, 2.0, n_candidates)
+    v[rng.random(v.shape) < 0.2] = 0.0
     w[rng.random(n_candidates) < 0.2] = 0.0
     return Case(
         v,
@@ -83,6 +86,7 @@ def make_case(seed: int, n_rows: int, n_features: int, n_classes: int, n_candida
         target,
         weights,
         candidates,
+        rng.integers(0, n_batches, n_candidates),
         rng.uniform(0.05, 1.0, (n_rows, n_classes)),
         Penalty(*rng.uniform(0.0, 0.5, 2), *rng.uniform(0.0, 1.0, 2)),
     )
@@ -93,24 +97,24 @@ def cases(draw: st.DrawFn) -> Case:
     n_classes = draw(st.integers(2, 5))
     n_candidates = draw(st.integers(1, 5))
     n_rows = n_classes + n_candidates + draw(st.integers(0, 6))
-    return make_case(draw(st.integers(0, 2**32 - 1)), n_rows, draw(st.integers(1, 4)), n_classes, n_candidates)
+    seed, n_features, n_batches = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    return make_case(seed, n_rows, n_features, n_classes, n_candidates, n_batches)
 
 
 @settings(max_examples=25)
 @given(cases())
 def test_gradient__is_the_slope_of_the_objective(case: Case) -> None:
     by_v, by_w = case.gradient()
-    slope_v = finite_difference(lambda v: case.value(v, case.w), case.v)
+    slope_v = finite_difference(lambda v: case.value(v.reshape(case.v.shape), case.w), case.v.ravel())
     slope_w = finite_difference(lambda w: case.value(case.v, w), case.w)
-    np.testing.assert_allclose(by_v, slope_v, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(by_v.ravel(), slope_v, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(by_w, slope_w, rtol=1e-6, atol=1e-8)
 
 
 @settings(max_examples=50)
 @given(cases())
 def test_dense_objective__equals_the_loops(case: Case) -> None:
-    data = (case.features, case.target, case.weights, case.candidates, case.q_previous)
-    value, by_v, by_w = dense_objective(*data, case.penalty)(case.v, case.w)
+    value, by_v, by_w = dense_objective(*case.data)(case.v, case.w)
     loop_v, loop_w = case.gradient()
     assert value == pytest.approx(case.value(case.v, case.w), rel=1e-13)
     np.testing.assert_allclose(by_v, loop_v, rtol=1e-11, atol=1e-13)
@@ -133,9 +137,23 @@ def test_objective__of_one_candidate_by_hand() -> None:
         mass = 3.0 * math.exp(-0.5 * (0.5 * distance) ** 2)
         expected -= (1 / 5) * math.log(0.6 / (1 + mass))
     expected += 0.1 * (0.25 / 2 * 0.5**2 + 0.75 * 0.5) + 0.01 * (0.5 / 2 * 3.0**2 + 0.5 * 3.0)
-    data = (features, target, np.ones(5), np.array([1]), q_previous)
-    found = objective(np.array([0.5]), np.array([3.0]), *data, 0.1, 0.01, 0.25, 0.5)
-    assert found == pytest.approx(expected, rel=1e-14)
+    data = (features, target, np.ones(5), np.array([1]), np.array([0]), q_previous, Penalty(0.1, 0.01, 0.25, 0.5))
+    assert objective(np.array([[0.5]]), np.array([3.0]), *data) == pytest.approx(expected, rel=1e-14)
+
+
+def test_objective__of_two_batches_by_hand() -> None:
+    # The candidates are rows 1 (class 0, v = 0.5) and 4 (class 1, v = 2).
+    features = np.array([[0.0], [1.0], [2.0], [1.0], [5.0]])
+    target = np.array([0, 0, 1, 1, 1])
+    q_previous = np.tile([0.4, 0.6], (5, 1))
+    expected = 0.0
+    for x, k in ((0.0, 0), (2.0, 1), (1.0, 1)):
+        first = 3.0 * math.exp(-0.5 * (0.5 * (x - 1)) ** 2)
+        second = 4.0 * math.exp(-0.5 * (2.0 * (x - 5)) ** 2)
+        own = 0.4 + first if k == 0 else 0.6 + second
+        expected -= (2 / 1 / 5 if k == 0 else 3 / 2 / 5) * math.log(own / (1 + first + second))
+    data = (features, target, np.ones(5), np.array([1, 4]), np.array([0, 1]), q_previous, Penalty(0, 0, 0, 0))
+    assert objective(np.array([[0.5], [2.0]]), np.array([3.0, 4.0]), *data) == pytest.approx(expected, rel=1e-14)
 
 
 @settings(max_examples=25)
@@ -157,6 +175,7 @@ def test_objective__a_weight_of_two_is_a_row_repeated(case: Case, data: st.DataO
         case.target[copies],
         np.ones(len(copies)),
         np.concatenate([first[present], extra]),
+        np.concatenate([case.batch[present], np.zeros(len(extra), dtype=np.int64)]),
         case.q_previous[copies],
         case.penalty,
     )

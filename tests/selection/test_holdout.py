@@ -73,7 +73,7 @@ def test_held_out_loss__is_that_of_the_formula_on_the_rows_of_the_fold(
     engine: Engine, rows: Arrays, scored: bool
 ) -> None:
     held, before, held_out = hold_out(engine, rows, scored)
-    found = engine.reduce(held, HELD_OUT_LOSS, BATCH, MARGINALS, "float64")
+    found = engine.reduce(held, HELD_OUT_LOSS, (BATCH,), MARGINALS, "float64")
     total = weight = 0.0
     for row in held_out:
         scores = scores_of(rows, row, before[row], BATCH)
@@ -90,7 +90,7 @@ def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_i
     engine: Engine, rows: Arrays, scored: bool, batch: Batch | None
 ) -> None:
     held, before, held_out = hold_out(engine, rows, scored)
-    found = engine.reduce(held, HELD_OUT_RIGHT, batch, MARGINALS, "float64")
+    found = engine.reduce(held, HELD_OUT_RIGHT, () if batch is None else (batch,), MARGINALS, "float64")
     right = weight = 0.0
     for row in held_out:
         scores = scores_of(rows, row, before[row], batch)
@@ -104,7 +104,7 @@ def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_i
 
 def test_held_out_right__of_equally_probable_classes_takes_the_first(engine: Engine) -> None:
     arrays: Arrays = {"target": np.array([0, 1, 1], dtype=np.int32), "held_out": np.array([1.0, 2.0, 0.0])}
-    found = engine.reduce(array_source(arrays, 2), HELD_OUT_RIGHT, None, np.array([0.5, 0.5]), "float32")
+    found = engine.reduce(array_source(arrays, 2), HELD_OUT_RIGHT, (), np.array([0.5, 0.5]), "float32")
     assert (found.right, found.weight) == (1.0, 3.0)
 
 

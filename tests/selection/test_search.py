@@ -11,7 +11,7 @@ from protodask.data.summary import summarize
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.engine.together import Company
 from protodask.evaluation import log_loss
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
@@ -81,19 +81,24 @@ def expected(parts: list[FoldData]) -> Losses:
         return search_with(engine, parts, EVERY, "side by side", 1)
 
 
-def test_run_search__scores_each_fit_as_if_it_were_made_by_itself(rows: Arrays, expected: Losses) -> None:
+@pytest.mark.parametrize("feature_weights", ["shared", "class"])
+def test_run_search__scores_each_fit_as_if_it_were_made_by_itself(
+    rows: Arrays, feature_weights: FeatureWeights
+) -> None:
     """Against plain fits to the rows that are not held out, as a dataset of its own with weights of zero."""
+    by_weights = replace(CONFIG, feature_weights=feature_weights)
     with thread_engine(1) as engine:
-        _, fold_of, weighted = held_out(rows, 32, engine)
+        parts, fold_of, weighted = held_out(rows, 32, engine)
+        expected = run_search(engine, parts, SETTINGS[:2], by_weights, EVERY, PLACE, company="side by side", most=1)
         for number, setting in enumerate(SETTINGS[:2]):
             for fold in range(N_FOLDS):
                 kept = {name: weighted[name] for name in ("features", "target")}
                 kept["weight"] = np.where(fold_of == fold, 0.0, weighted["weight"])
                 source = array_source(kept, 32)
-                config = replace(CONFIG, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w, n_batches=2)
+                config = replace(by_weights, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w, n_batches=2)
                 model, _ = Training(training_data(engine, source, tuple(kept)), config, engine, MemoryScores()).run()
                 out = fold_of == fold
-                for count, scores in enumerate(model.scores(rows["features"][out], [0, 1, 2])):
+                for count, scores in enumerate(model.scores(rows["features"][out], model.round_ends)):
                     loss = log_loss(probabilities(scores), rows["target"][out], weight=weighted["weight"][out])
                     assert expected[number][count][fold] == pytest.approx(loss, rel=1e-12)
 

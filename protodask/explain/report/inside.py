@@ -22,7 +22,7 @@ from protodask.explain.report.text import (
     text,
 )
 from protodask.explain.visible import visible
-from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.model import Batch, PrototypeSet
 
 MOST_FEATURES = 1000
 MOST_VALUES = 600_000
@@ -54,7 +54,7 @@ def features(content: Content) -> Html:
             shown = f"{bar(weight / largest)}<span>{number(weight, 3) if weight else '–'}</span>"
             cells.append(cell(shown, weight, "weight"))
         lines.append(row(cells))
-    header = ["Feature", *(f"Batch {position}" for position in range(1, len(batches) + 1))]
+    header = ["Feature", *(_batch_name(model, position, batch) for position, batch in enumerate(batches, start=1))]
     said = (
         "A weight of 1 makes two cases that differ by one standard deviation in this feature alone 61% similar, a "
         "weight of 2 makes them 14% similar. Where features were not standardised, it is one unit instead."
@@ -70,6 +70,11 @@ def features(content: Content) -> Html:
         else note("The model looks at every feature.")
     )
     return join([note(said), table("Feature weights", header, lines, sortable=True), left, unused])
+
+
+def _batch_name(model: PrototypeSet, position: int, batch: Batch) -> str:
+    label = model.label_of(batch)
+    return f"Batch {position}" if label is None else f"Batch {position}, {label}"
 
 
 def strongest_prototypes(model: PrototypeSet, n_batches: int, most_values: int) -> list[list[int]]:

@@ -1,0 +1,285 @@
+"""The likelihood of a round of batches: its value and gradient, tile by tile.
+
+The batches of a round are trained together, each with feature weights `v_b` and candidates `J_b` of its own:
+
+    q_nk = prev_nk + sum_b u_bnk,    u_bnk = sum_{j in J_b, y_j = k} w_bj K_{v_b}(x_n, s_j)
+    c_nk = r_n (1 / Q_n - [k = y_n] / q_ny),    Q_n = sum_k q_nk
+    dl/dw_bj = sum_n c_{n y_j} K_{v_b}(x_n, s_j)
+    dl/dv_bd = - v_bd sum_n sum_{j in J_b} c_{n y_j} w_bj K_{v_b}(x_n, s_j) (x_nd - s_jd)^2
+
+Given `c` the batches do not know of each other: a tile takes the kernels and class sums of all, then `c`, then the
+gradients. Letters are those of `kernel`; sums over rows are float64 whatever the precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.prototypes.kernel import KernelSide, Standardization, kernel_side
+from protodask.prototypes.panels import Panels, arrange
+from protodask.prototypes.tiles import (
+    Array,
+    Floats,
+    LikelihoodShape,
+    Precision,
+    Workspace,
+    likelihood_tile_rows,
+    likelihood_workspaces,
+    strips,
+)
+
+LANES = 16
+"""Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Candidates of a batch or a round: standardised features (J, all features), classes, global row numbers.
+
+    Those of a batch ascend by class; a round has those of one batch after those of another.
+    """
+
+    features: Floats
+    classes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @cached_property
+    def rows_sorted(self) -> NDArray[np.int64]:
+        return np.sort(self.rows)
+
+    def part(self, places: slice) -> Candidates:
+        """Those at some places."""
+        return Candidates(self.features[places], self.classes[places], self.rows[places])
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Partial of the likelihood: value, gradient by the feature weights of every batch (B, all features) and by
+    candidate weights (J,).
+    """
+
+    value: float
+    by_feature: Floats
+    by_candidate: Floats
+
+
+def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
+    """Both are sums over rows."""
+    return Likelihood(
+        left.value + right.value, left.by_feature + right.by_feature, left.by_candidate + right.by_candidate
+    )
+
+
+@dataclass(frozen=True)
+class BatchKernel:
+    """One batch of a round at one `(v, w)`, ready to meet rows."""
+
+    candidates: Candidates
+    feature_weight: Floats
+    candidate_weight: Floats
+    standardization: Standardization
+    precision: Precision
+    """At least this one: see `FLOAT32_REACH`."""
+
+    @cached_property
+    def classes(self) -> NDArray[np.int64]:
+        """Those of its candidates, ascending (k,)."""
+        return np.unique(self.candidates.classes)
+
+    @cached_property
+    def active(self) -> Panels:
+        """Candidates with positive weight: they need their class sums."""
+        return self._arrange(self.candidate_weight > 0)
+
+    @cached_property
+    def idle(self) -> Panels:
+        """Candidates of weight zero: they need their gradient alone."""
+        return self._arrange(self.candidate_weight == 0)
+
+    def _arrange(self, chosen: NDArray[np.bool_]) -> Panels:
+        places = np.searchsorted(self.classes, self.candidates.classes)
+        return arrange(np.flatnonzero(chosen), places, self.candidates.features.shape[1])
+
+    @cached_property
+    def side(self) -> KernelSide:
+        """The candidates' side of the kernel, the active ones first."""
+        columns = np.concatenate(
+            [self.active.spread(self.candidates.features), self.idle.spread(self.candidates.features)]
+        )
+        return kernel_side(columns, self.feature_weight, self.standardization, self.precision)
+
+    @cached_property
+    def sum_operand(self) -> Array:
+        """`[w s | w]`, filled up with zeros to a multiple of `LANES` columns (C, width, W)."""
+        features, panels = self.side.active, self.active
+        weight = panels.spread(self.candidate_weight)
+        width = -(-(len(features) + 1) // LANES) * LANES
+        operand = np.zeros((panels.n_columns, width), dtype=self.side.dtype)
+        operand[:, : len(features)] = panels.spread(self.candidates.features)[:, features] * weight[:, None]
+        operand[:, len(features)] = weight
+        return operand.reshape(panels.n_panels, panels.width, width)
+
+    @cached_property
+    def squared_features(self) -> Floats:
+        """`s^2` (J, D)."""
+        squared: Floats = np.square(self.candidates.features[:, self.side.active])
+        return squared
+
+    @cached_property
+    def class_of_panel(self) -> Floats:
+        """1 where a panel belongs to a class (k, C)."""
+        return np.eye(len(self.classes))[:, self.active.panel_class]
+
+    @property
+    def shape(self) -> LikelihoodShape:
+        """What its memory in a tile depends on."""
+        return LikelihoodShape(
+            n_features=len(self.side.active),
+            columns=self.side.operand.shape[1],
+            n_panels=self.active.n_panels,
+            sums_width=self.sum_operand.shape[2],
+            dtype=self.side.dtype,
+        )
+
+    def prepare(self) -> None:
+        """Derive at once what all blocks share, rather than in each of several threads at the first block."""
+        for shared in (self.side, self.sum_operand, self.squared_features, self.class_of_panel):
+            del shared
+
+
+class _BatchSums:
+    """What an evaluation adds up for a batch: of each tile the class sums, then, given their slopes, the gradients."""
+
+    def __init__(self, batch: BatchKernel, length: int, work: Workspace) -> None:
+        self._batch = batch
+        self._work = work
+        active, idle = batch.active, batch.idle
+        self._strips = strips(length, active.width * batch.sum_operand.shape[2])
+        self._active_gradient = np.zeros((active.n_panels, active.width))
+        self._idle_gradient = np.zeros((idle.n_panels, idle.width))
+        n_features = len(batch.side.active)
+        self._row_square = np.zeros(n_features)  # sum_n a_n z_nd^2
+        self._cross = np.zeros(n_features)  # sum_n z_nd (A s)_nd
+
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        return self._batch.classes
+
+    def class_sums(self, features: Array) -> Floats:
+        """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
+        batch, active = self._batch, self._batch.active
+        n_rows = len(features)
+        self._standardized = batch.side.standardize(features, self._work.tile)
+        self._values = batch.side.kernel(self._standardized, self._work.tile)
+        self._panels = _by_panel(self._values[:, : active.n_columns], active)
+        self._sums = self._work.sums[:, :n_rows]
+        for strip in self._strips:
+            np.matmul(self._panels[:, strip], batch.sum_operand, out=self._sums[:, strip])
+        self._mass: Floats = batch.class_of_panel @ self._sums[:, :, len(batch.side.active)]
+        return self._mass
+
+    def add_gradients(self, slopes: Floats) -> None:
+        """Add a tile's part of the gradients, given the slopes `c` of all classes (K, T)."""
+        batch, active, idle = self._batch, self._batch.active, self._batch.idle
+        standardized = self._standardized
+        n_rows, n_features = standardized.shape
+        slope = slopes[batch.classes]
+        by_class = slope.astype(batch.side.dtype)
+        by_panel = by_class[active.panel_class]
+        self._active_gradient += np.matmul(by_panel[:, None, :], self._panels)[:, 0]
+        if idle.n_panels:
+            idle_panels = _by_panel(self._values[:, active.n_columns :], idle)
+            self._idle_gradient += np.matmul(by_class[idle.panel_class][:, None, :], idle_panels)[:, 0]
+        pull = np.einsum("kn,kn->n", slope, self._mass)
+        self._row_square += pull @ np.multiply(standardized, standardized, out=self._work.squares[:n_rows])
+        weighted = np.einsum("cn,cnd->nd", by_panel, self._sums[:, :, :n_features], out=self._work.weighted[:n_rows])
+        self._cross += np.einsum("nd,nd->d", standardized, weighted)
+
+    def by_candidate(self) -> Floats:
+        """(J,)"""
+        active, idle = self._batch.active, self._batch.idle
+        gradient = np.zeros(len(self._batch.candidate_weight))
+        gradient[active.column[active.used]] = self._active_gradient.ravel()[active.used]
+        gradient[idle.column[idle.used]] = self._idle_gradient.ravel()[idle.used]
+        return gradient
+
+    def by_feature(self, by_candidate: Floats) -> Floats:
+        """For all features; `by_candidate` is the gradient by candidate weights.
+
+        `d/dv_d = -v_d sum_nj A_nj (z_nd - s_jd)^2` with `A_nj = c_nk w_j G_nj`, expanded into its three sums.
+        """
+        batch, features = self._batch, self._batch.side.active
+        candidate_square = (batch.candidate_weight * by_candidate) @ batch.squared_features
+        gradient = np.zeros(len(batch.feature_weight))
+        gradient[features] = -batch.feature_weight[features] * (self._row_square - 2 * self._cross + candidate_square)
+        return gradient
+
+
+def _by_panel(values: Array, panels: Panels) -> Array:
+    """Kernel values (T, columns) as (C, T, width)."""
+    return values.reshape(len(values), panels.n_panels, panels.width).transpose(1, 0, 2)
+
+
+@dataclass(frozen=True)
+class LikelihoodKernel:
+    """Value and gradient of `- sum_n r_n log(q_y / Q)` for a round of batches, for many blocks on any threads."""
+
+    batches: tuple[BatchKernel, ...]
+
+    def prepare(self) -> None:
+        """Derive at once what all blocks share."""
+        for batch in self.batches:
+            batch.prepare()
+
+    def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
+        """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
+        probabilities of the earlier rounds, (rows, K) or (K,).
+        """
+        shapes = [batch.shape for batch in self.batches]
+        length = likelihood_tile_rows(len(features), shapes)
+        works = likelihood_workspaces(length, shapes)
+        parts = [_BatchSums(batch, length, work) for batch, work in zip(self.batches, works, strict=True)]
+        value = 0.0
+        for first in range(0, len(features), length):
+            rows = slice(first, first + length)
+            tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
+            tile_previous = previous[rows] if previous.ndim == 2 else previous[None]
+            if not tile_weight.all():
+                kept = np.flatnonzero(tile_weight)
+                tile_features, tile_target, tile_weight = tile_features[kept], tile_target[kept], tile_weight[kept]
+                tile_previous = tile_previous[kept] if previous.ndim == 2 else tile_previous
+            if len(tile_weight) == 0:
+                continue
+            unscaled = np.empty((previous.shape[-1], len(tile_weight)))
+            unscaled[...] = tile_previous.T
+            for part in parts:
+                unscaled[part.classes] += part.class_sums(tile_features)
+            loss, slopes = likelihood_slopes(unscaled, tile_target, tile_weight)
+            value += loss
+            for part in parts:
+                part.add_gradients(slopes)
+        return Likelihood(value, *_gradients(parts))
+
+
+def _gradients(parts: Sequence[_BatchSums]) -> tuple[Floats, Floats]:
+    by_candidate = [part.by_candidate() for part in parts]
+    by_feature = [part.by_feature(gradient) for part, gradient in zip(parts, by_candidate, strict=True)]
+    return np.stack(by_feature), np.concatenate(by_candidate)
+
+
+def likelihood_slopes(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> tuple[float, Floats]:
+    """Value `- sum_n r_n log(q_y / Q)` and its derivative `r_n (1 / Q_n - [k = y_n] / q_ny)` by `q_kn`, (K, T)."""
+    total = unscaled.sum(axis=0)
+    index = np.arange(len(target))
+    own = unscaled[target, index]
+    share = own / total
+    value = -float(weight @ np.log(share))
+    slope = np.empty_like(unscaled)
+    slope[...] = weight / total
+    slope[target, index] = weight * (share - 1) / own
+    return value, slope
