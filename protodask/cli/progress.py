@@ -121,8 +121,8 @@ def describe_iteration(event: IterationDone) -> str:
     """The state of the running batch in one line."""
     return (
         f"batch {event.batch}  iteration {event.iteration}  evaluations {event.evaluations}  "
-        f"objective {event.value:.6g}  gradient {event.gradient_norm:.2g}  features {event.active_features}  "
-        f"prototypes {event.candidates}  {describe_seconds(event.seconds)}"
+        f"objective {event.value:.6g}  {_held_out(event.held_out)}gradient {event.gradient_norm:.2g}  "
+        f"features {event.active_features}  prototypes {event.candidates}  {describe_seconds(event.seconds)}"
     )
 
 
@@ -130,9 +130,13 @@ def describe_batch(record: BatchRecord) -> str:
     """How the fit of a batch went, in one line."""
     return (
         f"batch {record.batch}  {record.status}  iterations {record.iterations}  evaluations {record.evaluations}  "
-        f"objective {record.value:.6g}  gradient {record.gradient_norm:.2g}  features {record.active_features}  "
-        f"prototypes {record.prototypes}  {describe_seconds(record.seconds)}"
+        f"objective {record.value:.6g}  {_held_out(record.held_out)}gradient {record.gradient_norm:.2g}  "
+        f"features {record.active_features}  prototypes {record.prototypes}  {describe_seconds(record.seconds)}"
     )
+
+
+def _held_out(loss: float | None) -> str:
+    return "" if loss is None else f"held out {loss:.6g}  "
 
 
 class LogReporter:

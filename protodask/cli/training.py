@@ -76,6 +76,15 @@ class SettingsOptions:
     """The settings of a fit, None where nothing was said."""
 
     batches: Annotated[int | None, _setting("--batches", "1", "Rounds of batches to add.")] = None
+    held_out: Annotated[
+        float | None,
+        _setting(
+            "--held-out",
+            "0",
+            "Share of the rows, such as 0.2, not to train on: training keeps what loses least on them. 0: all are "
+            "trained on, up to the optimum.",
+        ),
+    ] = None
     feature_weights: FeatureWeights = None
     candidates: Candidates = None
     max_fraction: MaxFraction = None

@@ -29,7 +29,7 @@ from protodask.pipeline.published import run_has_ended
 from protodask.pipeline.settings import chosen_config, run_directory
 from protodask.pipeline.steps import BudgetStep
 from protodask.places import mask
-from protodask.selection.folds import MAX_FOLDS
+from protodask.prototypes.folds import MAX_FOLDS
 
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 

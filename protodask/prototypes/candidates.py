@@ -20,7 +20,10 @@ from protodask.engine import Block, Reduction, identity
 from protodask.errors import InputError
 
 SCORES = "scores"
-"""Name of the unscaled probabilities of the earlier batches, (N, K), in a training block."""
+"""Name of the unscaled probabilities of the earlier rounds, (N, K), in a training block."""
+
+HELD_OUT = "held_out"
+"""Name of the weights by which held-out rows are judged, 0 for those trained on, (N,) in a training block."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

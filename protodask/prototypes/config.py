@@ -44,6 +44,10 @@ class FitConfig:
     """Iterations of the solver for a round."""
     seed: int = 0
     """Of the draw of candidates."""
+    held_out: float = 0.0
+    """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
+    that one is kept at which they lose least. It is one part of `round(1 / held_out)`. 0: a round ends at its optimum.
+    """
     weighted: bool = True
     """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
 
@@ -68,6 +72,12 @@ class FitConfig:
             raise InputError(
                 "bad-setting", f"max_fraction is {self.max_fraction!r}.", "Give a share strictly between 0 and 1."
             )
+        if not is_number(self.held_out) or not (self.held_out == 0 or 0.01 <= self.held_out <= 0.5):
+            raise InputError(
+                "bad-setting",
+                f"held_out is {self.held_out!r}.",
+                "Give a share of the rows from 0.01 to 0.5, or 0 to train on all of them.",
+            )
         for name in ("standardize", "weighted"):
             check_flag(name, getattr(self, name))
         if self.feature_weights not in get_args(FeatureWeights):
@@ -88,4 +98,16 @@ class FitConfig:
             del record["weighted"]
         if self.feature_weights == "shared":
             del record["feature_weights"]
+        if not self.held_out:
+            del record["held_out"]
         return record
+
+
+def check_all_trained_on(config: FitConfig) -> None:
+    """Refuse to hold rows out where folds are held out already."""
+    if config.held_out:
+        raise InputError(
+            "settings-conflict",
+            f"held_out is {config.held_out}, and a cross-validation holds out rows of its own.",
+            "Leave it out here.",
+        )

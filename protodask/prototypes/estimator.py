@@ -34,6 +34,7 @@ from protodask.prototypes.estimator_rows import (
     stored_rows,
 )
 from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.held_out import held_out_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
@@ -59,6 +60,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     feature_weights
         Whether a round is one batch whose prototypes share feature weights ("shared"), or a batch for each "class",
         trained together: then prototypes of one class may look far where those of another look close.
+    held_out
+        Share of the rows of each class, such as 0.2, that no round is trained on: of its iterates that one is kept at
+        which they lose least. 0 ends a round at its optimum.
     n_candidates
         Rows tried as prototypes in each round.
     max_fraction
@@ -112,6 +116,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         callbacks: Sequence[Callback] = (),
         warm_start: bool = False,
         feature_weights: FeatureWeights = "shared",
+        held_out: float = 0.0,
     ) -> None:
         self.n_batches = n_batches
         self.n_candidates = n_candidates
@@ -129,6 +134,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.callbacks = callbacks
         self.warm_start = warm_start
         self.feature_weights = feature_weights
+        self.held_out = held_out
 
     def __sklearn_clone__(self) -> PrototypeSetClassifier:
         # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
@@ -171,6 +177,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
             seed=int(seed),
+            held_out=self.held_out,
         )
         if config.n_batches < rounds_before:
             raise InputError(
@@ -239,9 +246,10 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def train(self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None) -> None:
         """Fit to rows that `training_rows` gave: for estimators around this one."""
         scores = rows.score_keeper(config, engine, start is not None and start.n_batches > 0)
-        training = Training(rows.data, config, engine, scores, callbacks=tuple(self.callbacks))
+        data = held_out_of(rows.data, config, engine, rows.grouped)
+        training = Training(data, config, engine, scores, callbacks=tuple(self.callbacks))
         self.take_fit(*training.run(start))
-        engine.forget(rows.data.source)
+        engine.forget(data.source)
         self.classes_: NDArray[Any] = rows.labels
 
     def take_fit(self, model: PrototypeSet, history: list[BatchRecord]) -> None:

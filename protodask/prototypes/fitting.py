@@ -18,6 +18,7 @@ from protodask.data.summary import Summary, summarize
 from protodask.data.unweighted import UnweightedSource
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.held_out import held_out_of
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import own_folder, temporary_folder
@@ -91,6 +92,7 @@ def fitted(
     ):
         if rows is None:
             rows = training_data(data, settings, opened, directory)
+        rows = held_out_of(rows, settings, opened, data.has_group)
         training = Training(
             rows,
             settings,
@@ -183,6 +185,8 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
     summary = asdict(record)
     summary["candidates"] = len(record.candidates)
     summary["values"] = thinned(record.values)
+    if record.held_out is None:
+        del summary["held_out"]
     return summary
 
 

@@ -31,6 +31,8 @@ class BatchRecord:
     """Row numbers of all candidates, ascending."""
     values: tuple[float, ...] = ()
     """Objective after each iteration: the training curve."""
+    held_out: float | None = None
+    """Mean log-loss at the end of the rows that were held out; None where none were."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class IterationDone:
     candidates: int
     """Candidates with positive weight."""
     seconds: float
+    held_out: float | None = None
+    """Mean log-loss of the rows that are held out; None where none are."""
 
 
 @dataclass(frozen=True)

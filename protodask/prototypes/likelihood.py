@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,12 +67,17 @@ class Likelihood:
     value: float
     by_feature: Floats
     by_candidate: Floats
+    held_out: float = 0.0
+    """`- sum_n h_n log(q_y / Q)` over the rows that are held out, of weights `h_n`."""
 
 
 def merge_likelihoods(left: Likelihood, right: Likelihood) -> Likelihood:
     """Both are sums over rows."""
     return Likelihood(
-        left.value + right.value, left.by_feature + right.by_feature, left.by_candidate + right.by_candidate
+        left.value + right.value,
+        left.by_feature + right.by_feature,
+        left.by_candidate + right.by_candidate,
+        left.held_out + right.held_out,
     )
 
 
@@ -236,40 +242,53 @@ class LikelihoodKernel:
         for batch in self.batches:
             batch.prepare()
 
-    def evaluate(self, features: Array, target: NDArray[np.integer], weight: Floats, previous: Floats) -> Likelihood:
-        """Sum over the rows given: `weight` are the `r_n` (rows of weight 0 are left out), `previous` the unscaled
-        probabilities of the earlier rounds, (rows, K) or (K,).
+    def evaluate(
+        self,
+        features: Array,
+        target: NDArray[np.integer],
+        weight: Floats,
+        previous: Floats,
+        held_out: Floats | None = None,
+    ) -> Likelihood:
+        """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n` (rows where both are 0 are left out),
+        `previous` the unscaled probabilities of the earlier rounds, (rows, K) or (K,).
         """
         shapes = [batch.shape for batch in self.batches]
         length = likelihood_tile_rows(len(features), shapes)
         works = likelihood_workspaces(length, shapes)
         parts = [_BatchSums(batch, length, work) for batch, work in zip(self.batches, works, strict=True)]
-        value = 0.0
+        value, held_out_value = 0.0, 0.0
+        counted = weight if held_out is None else weight + held_out
         for first in range(0, len(features), length):
-            rows = slice(first, first + length)
+            rows: Any = slice(first, first + length)
+            if not counted[rows].all():
+                rows = first + np.flatnonzero(counted[rows])
+                if len(rows) == 0:
+                    continue
             tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
-            tile_previous = previous[rows] if previous.ndim == 2 else previous[None]
-            if not tile_weight.all():
-                kept = np.flatnonzero(tile_weight)
-                tile_features, tile_target, tile_weight = tile_features[kept], tile_target[kept], tile_weight[kept]
-                tile_previous = tile_previous[kept] if previous.ndim == 2 else tile_previous
-            if len(tile_weight) == 0:
-                continue
             unscaled = np.empty((previous.shape[-1], len(tile_weight)))
-            unscaled[...] = tile_previous.T
+            unscaled[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
             for part in parts:
                 unscaled[part.classes] += part.class_sums(tile_features)
+            if held_out is not None:
+                held_out_value += likelihood_value(unscaled, tile_target, held_out[rows])
             loss, slopes = likelihood_slopes(unscaled, tile_target, tile_weight)
             value += loss
             for part in parts:
                 part.add_gradients(slopes)
-        return Likelihood(value, *_gradients(parts))
+        return Likelihood(value, *_gradients(parts), held_out_value)
 
 
 def _gradients(parts: Sequence[_BatchSums]) -> tuple[Floats, Floats]:
     by_candidate = [part.by_candidate() for part in parts]
     by_feature = [part.by_feature(gradient) for part, gradient in zip(parts, by_candidate, strict=True)]
     return np.stack(by_feature), np.concatenate(by_candidate)
+
+
+def likelihood_value(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> float:
+    """`- sum_n h_n log(q_y / Q)` for `q` (K, T)."""
+    share = unscaled[target, np.arange(len(target))] / unscaled.sum(axis=0)
+    return -float(weight @ np.log(share))
 
 
 def likelihood_slopes(unscaled: Floats, target: NDArray[np.integer], weight: Floats) -> tuple[float, Floats]:

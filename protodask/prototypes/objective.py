@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.prototypes.candidates import SCORES
+from protodask.prototypes.candidates import HELD_OUT, SCORES
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.likelihood import (
@@ -27,6 +27,7 @@ from protodask.prototypes.likelihood import (
     LikelihoodKernel,
     merge_likelihoods,
 )
+from protodask.prototypes.solver import Evaluation
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
@@ -45,6 +46,8 @@ class RoundProblem:
     marginals: Floats
     standardization: Standardization
     precision: Precision
+    held_out_weight: float = 0.0
+    """Of all rows that are held out together; 0 where they play no part."""
 
     @property
     def n_batches(self) -> int:
@@ -80,6 +83,7 @@ def make_problem(
     standardization: Standardization,
     precision: Precision,
     sizes: tuple[int, ...] | None = None,
+    held_out_weight: float = 0.0,
 ) -> RoundProblem:
     """The problem for candidates of sample weights `candidate_weight` (J,), given the weight of every class (K,).
 
@@ -94,6 +98,7 @@ def make_problem(
         marginals=class_weight / total,
         standardization=standardization,
         precision=precision,
+        held_out_weight=held_out_weight,
     )
 
 
@@ -139,7 +144,8 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
     first, last = np.searchsorted(problem.candidates.rows_sorted, (block.start, block.stop))
     weight[problem.candidates.rows_sorted[first:last] - block.start] = 0
     previous = block.arrays.get(SCORES, problem.marginals)
-    return kernel.evaluate(block[FEATURES.name], target, weight, previous)
+    held_out = block[HELD_OUT] if problem.held_out_weight else None
+    return kernel.evaluate(block[FEATURES.name], target, weight, previous, held_out)
 
 
 LIKELIHOOD: Reduction[Likelihood, Likelihood] = Reduction(
@@ -163,7 +169,7 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Objective:
-    """`theta -> (value, gradient)` on an engine."""
+    """What the solver minimises, on an engine."""
 
     engine: Engine
     source: Source
@@ -172,7 +178,7 @@ class Objective:
     feature_penalty: Penalty
     candidate_penalty: Penalty
 
-    def __call__(self, theta: Floats) -> tuple[float, Floats]:
+    def __call__(self, theta: Floats) -> Evaluation:
         likelihood = self.engine.reduce(self.source, LIKELIHOOD, self.shared_problem, theta, label="evaluate")
         n_feature_weights = self.problem.n_feature_weights
         feature_weight, candidate_weight = theta[:n_feature_weights], theta[n_feature_weights:]
@@ -187,4 +193,6 @@ class Objective:
                 likelihood.by_candidate + self.candidate_penalty.gradient(candidate_weight),
             ]
         )
-        return value, gradient
+        if not self.problem.held_out_weight:
+            return Evaluation(value, gradient)
+        return Evaluation(value, gradient, likelihood.held_out / self.problem.held_out_weight)

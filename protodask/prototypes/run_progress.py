@@ -99,6 +99,6 @@ def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> S
         recorded = datetime.fromtimestamp(file_status(directory.path, name).st_mtime, UTC)
         for entry in read_log(file, directory.seal_of(name)):
             count += 1
-            value = entry.value
+            value = entry.evaluation.value
             lowest = value if lowest is None else min(lowest, value)
     return StageProgress(batch, stage, count, value, lowest, recorded)

@@ -8,6 +8,7 @@ own name, so that a file of another run or batch is no answer; what is torn or d
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import struct
@@ -29,7 +30,7 @@ from protodask.errors import FormatError, InputError, StorageError
 from protodask.places import mask
 from protodask.prototypes.own_folder import make_folder
 from protodask.prototypes.run_arrays import pack_arrays, read_arrays
-from protodask.prototypes.solver import Function
+from protodask.prototypes.solver import Evaluation, Function
 
 Floats = NDArray[np.float64]
 
@@ -260,7 +261,7 @@ def _processor() -> str:
 
 
 class _RecordedFunction:
-    """Answers from a log of `(theta, value, gradient)` while it matches, then computes and appends."""
+    """Answers from a log of evaluations while it matches, then computes and appends."""
 
     def __init__(self, path: str, seal: int, function: Function) -> None:
         self._path = path
@@ -271,20 +272,20 @@ class _RecordedFunction:
         self._replaying = True
         self._flushed = time.monotonic()
 
-    def __call__(self, theta: Floats) -> tuple[float, Floats]:
+    def __call__(self, theta: Floats) -> Evaluation:
         if self._replaying:
             if self._past is None:
                 self._past = read_log(self._path, self._seal, len(theta))
             entry = next(self._past, None)
             if entry is not None and entry.theta == theta.tobytes():
                 self._good_bytes = entry.end
-                return entry.value, entry.gradient
+                return entry.evaluation
             self._past.close()
             self._replaying = False
             self._cut()
-        value, gradient = self._function(theta)
-        self._append(_pack(theta, value, gradient, self._seal))
-        return value, gradient
+        found = self._function(theta)
+        self._append(_pack(theta, found, self._seal))
+        return found
 
     def _cut(self) -> None:
         """Drop what follows the last entry that could be used."""
@@ -307,13 +308,14 @@ class Entry:
     """An evaluation on record."""
 
     theta: bytes
-    value: float
-    gradient: Floats
+    evaluation: Evaluation
     end: int
 
 
-def _pack(theta: Floats, value: float, gradient: Floats, seal: int) -> bytes:
-    body = struct.pack("<d", value) + theta.tobytes() + gradient.tobytes()
+def _pack(theta: Floats, found: Evaluation, seal: int) -> bytes:
+    """A head, the value, the loss of held-out rows where there are such, `theta` and the gradient."""
+    numbers = [found.value] if math.isnan(found.held_out) else [found.value, found.held_out]
+    body = struct.pack(f"<{len(numbers)}d", *numbers) + theta.tobytes() + found.gradient.tobytes()
     return _HEAD.pack(_MAGIC, _checksum(body, seal), len(body), len(theta)) + body
 
 
@@ -332,13 +334,18 @@ def read_log(path: str, seal: int, parameters: int | None = None) -> Generator[E
                 return
             magic, checksum, length, count = _HEAD.unpack(head)
             end += _HEAD.size + length
-            if magic != _MAGIC or count > MOST_PARAMETERS or length != 8 + 16 * count or end > size:
+            numbers = (length - 16 * count) // 8
+            if magic != _MAGIC or count > MOST_PARAMETERS or end > size:
+                return
+            if numbers not in (1, 2) or length != 8 * numbers + 16 * count:
                 return
             if parameters is not None and count != parameters:
                 return
             body = file.read(length)
             if _checksum(body, seal) != checksum:
                 return
-            (value,) = struct.unpack_from("<d", body)
-            gradient = np.frombuffer(body, dtype=np.float64, offset=8 + 8 * count).copy()
-            yield Entry(body[8 : 8 + 8 * count], value, gradient, end)
+            values = struct.unpack_from(f"<{numbers}d", body)
+            first = 8 * numbers
+            gradient = np.frombuffer(body, dtype=np.float64, offset=first + 8 * count).copy()
+            held_out = values[1] if numbers == 2 else math.nan
+            yield Entry(body[first : first + 8 * count], Evaluation(values[0], gradient, held_out), end)

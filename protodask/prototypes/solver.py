@@ -8,9 +8,10 @@ because the likelihood's gradient vanishes there. tests/benchmarks/solver.py has
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
 Floats = NDArray[np.float64]
-Function = Callable[[Floats], tuple[float, Floats]]
+
+
+class Evaluation(NamedTuple):
+    """What a function says of one `theta`."""
+
+    value: float
+    gradient: Floats
+    held_out: float = math.nan
+    """Mean log-loss of the rows that are held out; nan where none are."""
+
+
+Function = Callable[[Floats], Evaluation]
 
 MEMORY = 10
 """Pairs of steps and gradient changes that L-BFGS-B keeps."""
@@ -34,7 +46,10 @@ START_NORM = 24.0
 
 LINE_SEARCH_STEPS = 20
 
-Status = Literal["converged", "stationary", "iteration limit", "line search failed"]
+PATIENCE, PATIENCE_SHARE = 10, 0.25
+"""Iterations in a row that may fail to lower the loss of held-out rows: so many, and this share of those before."""
+
+Status = Literal["converged", "stationary", "held out", "iteration limit", "line search failed"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,7 @@ class Iteration:
     value: float
     gradient_norm: float
     theta: Floats
+    held_out: float = math.nan
 
     def after(self, iterations: int, evaluations: int) -> Iteration:
         """The same state, counted on from an earlier run."""
@@ -57,7 +73,8 @@ class Solution:
     """Where the solver ended and why.
 
     `converged`: the last iteration lowered the value by less than the tolerance; `stationary`: the projected gradient
-    is below `GRADIENT_TOLERANCE`; otherwise it stopped early.
+    is below `GRADIENT_TOLERANCE`; `held out`: this iterate has the least loss on the rows that are held out, and those
+    after it lowered the value alone; otherwise it stopped early.
     """
 
     theta: Floats
@@ -67,6 +84,8 @@ class Solution:
     message: str
     iterations: int
     evaluations: int
+    held_out: float = math.nan
+    """Mean log-loss of held-out rows, nan where none are."""
 
     @property
     def gradient_norm(self) -> float:
@@ -85,6 +104,19 @@ def solver_scale(n_features: int, n_candidates: int, n_batches: int = 1) -> Floa
     return np.concatenate([by_feature, np.ones(n_candidates)])
 
 
+@dataclass
+class _Best:
+    """The iterate with the least loss on held-out rows so far."""
+
+    iteration: int
+    theta: Floats
+    evaluation: Evaluation
+
+    def goes_on(self, iteration: int) -> bool:
+        """Whether there may be a better one, after so many iterations."""
+        return iteration - self.iteration < PATIENCE + PATIENCE_SHARE * self.iteration
+
+
 def solve(
     function: Function,
     start: Floats,
@@ -93,33 +125,41 @@ def solve(
     max_iterations: int,
     on_iteration: Callable[[Iteration], None] | None = None,
 ) -> Solution:
-    """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`."""
+    """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`.
+
+    Where it says what rows that are held out lose, the iterate at which they lose least is the solution.
+    """
     from scipy.optimize import minimize  # half a second, which commands that train nothing do not wait for
 
     evaluations = 0
-    latest: dict[bytes, tuple[float, Floats]] = {}
+    latest: dict[bytes, Evaluation] = {}
 
     def scaled(variables: Floats) -> tuple[float, Floats]:
         nonlocal evaluations
-        theta = variables / scale
-        value, gradient = function(theta)
+        found = function(variables / scale)
         evaluations += 1
         latest.clear()
-        latest[variables.tobytes()] = (value, gradient)
-        return value, gradient / scale
+        latest[variables.tobytes()] = found
+        return found.value, found.gradient / scale
 
     iterations = 0
+    best: _Best | None = None
 
     def report(intermediate_result: OptimizeResult) -> None:
-        nonlocal iterations
+        nonlocal iterations, best
         iterations += 1
-        if on_iteration is None:
-            return
         variables = intermediate_result.x
         theta = variables / scale
-        known = latest.get(variables.tobytes())
-        norm = projected_norm(theta, known[1]) if known is not None else float("nan")
-        on_iteration(Iteration(iterations, evaluations, float(intermediate_result.fun), norm, theta))
+        known = latest.get(variables.tobytes(), Evaluation(float(intermediate_result.fun), np.full(len(theta), np.nan)))
+        if on_iteration is not None:
+            norm = projected_norm(theta, known.gradient)
+            on_iteration(Iteration(iterations, evaluations, known.value, norm, theta, known.held_out))
+        if math.isnan(known.held_out):
+            return
+        if best is None or known.held_out < best.evaluation.held_out:
+            best = _Best(iterations, theta, known)
+        if not best.goes_on(iterations):
+            raise StopIteration
 
     with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
         result = minimize(
@@ -139,7 +179,7 @@ def solve(
                 "maxls": LINE_SEARCH_STEPS,
             },
         )
-    return Solution(
+    found = Solution(
         theta=result.x / scale,
         value=float(result.fun),
         gradient=np.asarray(result.jac) * scale,
@@ -148,6 +188,10 @@ def solve(
         iterations=int(result.nit),
         evaluations=evaluations,
     )
+    if best is None:
+        return found
+    status = found.status if best.iteration == iterations else "held out"
+    return replace(found, theta=best.theta, status=status, **best.evaluation._asdict())
 
 
 def _status(code: int, message: str) -> Status:

@@ -5,6 +5,7 @@ A round is a batch where all candidates share feature weights, or a batch for ea
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -78,6 +79,8 @@ class TrainingData:
     columns: tuple[Column, ...]
     target_name: str = "target"
     other_names: tuple[str, ...] = ()
+    held_out_weight: float = 0.0
+    """Of all rows that are held out, to tell when a round is done; 0 where none are."""
 
 
 class RunLog(Protocol):
@@ -198,6 +201,7 @@ class Training:
             standardization,
             config.precision,
             batch_sizes(drawn.classes, config.feature_weights),
+            self.data.held_out_weight,
         )
         for callback in self.callbacks:
             callback(BatchStarted(number, wanted, problem.n_candidates))
@@ -216,12 +220,13 @@ class Training:
                 active_features=int(np.count_nonzero(feature_weights.any(axis=0))),
                 candidates=int(np.count_nonzero(candidate_weight)),
                 seconds=time.perf_counter() - began,
+                held_out=_known(state.held_out),
             )
             for callback in self.callbacks:
                 callback(event)
 
         solution = self._minimize(source, problem, number, report)
-        if solution.status not in ("converged", "stationary"):
+        if solution.status not in ("converged", "stationary", "held out"):
             from protodask.prototypes.convergence import ConvergenceWarning
 
             warnings.warn(
@@ -240,24 +245,25 @@ class Training:
     def _minimize(
         self, source: Source, problem: RoundProblem, number: int, report: Callable[[Iteration], None]
     ) -> Solution:
-        start = starting_point(problem)
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
         tolerance, most = self.config.tolerance, self.config.max_iterations
-        solution = solve(self._objective(source, problem, number), start, scale, tolerance, most, report)
-        if solution.status != "line search failed" or problem.precision == "float64" or solution.iterations >= most:
-            return solution
-        # Near the optimum of a small problem the rounding of float32 can hide the last descent from the line search.
-        exact = self._objective(source, replace(problem, precision="float64"), number)
+        objective = self._objective(source, problem, number)
+        solution = solve(objective, starting_point(problem), scale, tolerance, most, report)
+        if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
+            # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
+            exact = self._objective(source, replace(problem, precision="float64"), number)
+            single = solution
 
-        def after(state: Iteration) -> None:
-            report(state.after(solution.iterations, solution.evaluations))
+            def after(state: Iteration) -> None:
+                report(state.after(single.iterations, single.evaluations))
 
-        polished = solve(exact, solution.theta, scale, tolerance, most - solution.iterations, after)
-        return replace(
-            polished,
-            iterations=solution.iterations + polished.iterations,
-            evaluations=solution.evaluations + polished.evaluations,
-        )
+            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after)
+            solution = replace(
+                single if single.held_out < double.held_out else double,
+                iterations=single.iterations + double.iterations,
+                evaluations=single.evaluations + double.evaluations,
+            )
+        return better_than_none(objective, problem, solution) if problem.held_out_weight else solution
 
     def _objective(self, source: Source, problem: RoundProblem, number: int) -> Function:
         config = self.config
@@ -303,6 +309,17 @@ class Training:
             rows=rows[order],
             weight=np.ones(len(rows)) if weight is None else weight,
         )
+
+
+def better_than_none(objective: Function, problem: RoundProblem, solution: Solution) -> Solution:
+    """The solution, or no prototypes at all if rows that are held out lose no more without it."""
+    idle = starting_point(problem)
+    idle[problem.n_feature_weights :] = 0
+    found = objective(idle)
+    evaluations = solution.evaluations + 1
+    if solution.held_out < found.held_out:
+        return replace(solution, evaluations=evaluations)
+    return replace(solution, theta=idle, status="held out", evaluations=evaluations, **found._asdict())
 
 
 @dataclass(frozen=True)
@@ -393,4 +410,9 @@ def _record(
         prototypes=sum(batch.n_prototypes for batch in batches),
         candidates=np.sort(drawn.rows),
         values=tuple(values),
+        held_out=_known(solution.held_out),
     )
+
+
+def _known(held_out: float) -> float | None:
+    return None if math.isnan(held_out) else held_out

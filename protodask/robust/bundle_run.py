@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.solver import Evaluation
 from protodask.robust.bundle import LADDER, Evaluate
 from protodask.robust.passes import Answer, Cuts, Near, Question
 from protodask.robust.terms import Floats
@@ -29,16 +30,16 @@ def recorded_passes(directory: RunDirectory, problem: int = 1) -> Callable[[Eval
     def recorded(evaluate: Evaluate, n_features: int) -> Evaluate:
         asked: list[Question] = []
 
-        def function(theta: Floats) -> tuple[float, Floats]:
+        def function(theta: Floats) -> Evaluation:
             answer = evaluate(asked[-1])
-            return answer.risk, _pack_answer(answer, asked[-1].n_near, n_features)
+            return Evaluation(answer.risk, _pack_answer(answer, asked[-1].n_near, n_features))
 
         log = directory.recorded(problem, STAGE, function)
 
         def evaluate_on_record(question: Question) -> Answer:
             asked[:] = [question]
-            risk, packed = log(_pack_question(question, n_features))
-            return _unpack_answer(risk, packed, question.n_near, n_features)
+            found = log(_pack_question(question, n_features))
+            return _unpack_answer(found.value, found.gradient, question.n_near, n_features)
 
         return evaluate_on_record
 

@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from protodask.errors import InputError
+from protodask.prototypes.folds import MAX_FOLDS
 from protodask.prototypes.setting_checks import check_count, check_range, unwrap_numbers
 from protodask.selection.choice import Rule
-from protodask.selection.folds import MAX_FOLDS
 from protodask.selection.results import Strategy
 from protodask.selection.space import MAX_SETTINGS, Setting, Space
 

@@ -11,8 +11,9 @@ from protodask.engine import Engine, Source
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.footprint import Shape, most_together
+from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.training import TrainingData
-from protodask.selection.holdout import marginal_loss, without_fold
+from protodask.selection.holdout import marginal_loss
 
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""

@@ -1,4 +1,4 @@
-"""Holding a fold out: its rows count for nothing in training, and for everything in the loss they are judged by.
+"""What held-out rows say of a model: their log-loss, and how many of them are classified right.
 
 `N` rows, `D` features, `K` classes.
 """
@@ -11,41 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
-from protodask.engine import Block, Reduction, Source, identity
-from protodask.engine.sources import ViewedSource
-from protodask.prototypes.candidates import SCORES
+from protodask.data.schema import FEATURES, TARGET, row_weights
+from protodask.engine import Block, Reduction, identity
+from protodask.prototypes.candidates import HELD_OUT, SCORES
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import Batch, PrototypeSet, probabilities
 from protodask.prototypes.tiles import Precision
-from protodask.selection.folds import FOLD
 
 Floats = NDArray[np.float64]
-
-HELD_OUT = "held_out"
-"""Name of the weights by which held-out rows are judged, 0 for those trained on, (N,) in a training block."""
-
-
-@dataclass(frozen=True)
-class HoldOut:
-    """What a fold's training sees of a block: the rows of the fold with weight 0."""
-
-    fold: int
-
-    def __call__(self, block: Block) -> Block:
-        out = block[FOLD] == self.fold
-        weights = row_weights(block)
-        if weights is None:
-            held, kept = out.astype(np.float64), (~out).astype(np.float64)
-        else:
-            held, kept = np.where(out, weights, 0.0), np.where(out, 0.0, weights)
-        arrays = {name: array for name, array in block.arrays.items() if name not in {FOLD, INCLUSION.name}}
-        return Block(block.number, block.start, {**arrays, WEIGHT.name: kept, HELD_OUT: held})
-
-
-def without_fold(folded: Source, fold: int) -> Source:
-    """A folded source as the training sees it that holds a fold out."""
-    return ViewedSource(folded, HoldOut(fold), f"without-{fold}")
 
 
 @dataclass(frozen=True)

@@ -190,8 +190,8 @@ def measure(
     problem = problems.problem_of(arrays, np.bincount(arrays[TARGET.name], minlength=n_classes), n_candidates)
     theta = starting_point(problem)
     objective = problems.objective_of(engine, source, problem)
-    value, gradient = objective(theta)
-    exact_value, exact_gradient = problems.objective_of(engine, source, problem, "float64")(theta)
+    value, gradient, _ = objective(theta)
+    exact_value, exact_gradient, _ = problems.objective_of(engine, source, problem, "float64")(theta)
     products = shaped_products(rows, source.layout.block_rows, n_features, n_candidates, threads)
     calls = [
         common.Metered(call)

@@ -27,11 +27,11 @@ from protodask.engine.reduction import Node
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import training_data
+from protodask.prototypes.folds import make_folds
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training
 from protodask.selection.fold_parts import FoldData
-from protodask.selection.folds import make_folds
 from protodask.selection.holdout import HELD_OUT_RIGHT
 
 Arrays = dict[str, NDArray[Any]]

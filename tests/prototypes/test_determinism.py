@@ -34,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "float32": {"lambda_w": 1e-3, "precision": "float32"},
     "float64": {"lambda_w": 1e-3, "precision": "float64"},
     "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class"},
+    "held out": {"lambda_w": 1e-5, "precision": "float32", "held_out": 0.25},
 }
 """Settings of fits that are computed in different ways."""
 

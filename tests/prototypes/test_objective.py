@@ -84,7 +84,7 @@ def test_objective__is_the_oracles(
     share = np.bincount(target, weights=s) / s.sum()
     previous = np.tile(share, (50, 1)) if scores is None else scores
     data = (arrays["features"], target, s, rows, batch, previous, oracle.Penalty(0.03, 0.2, 0.7, 0.25))
-    value, slope = function(np.concatenate([v.ravel(), w]))
+    value, slope, _ = function(np.concatenate([v.ravel(), w]))
     assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
     by_v, by_w = oracle.gradient(v, w, *data)
     np.testing.assert_allclose(slope, np.concatenate([by_v.ravel(), by_w]), rtol=1e-9, atol=1e-13)
@@ -109,8 +109,8 @@ def test_objective__a_weight_of_two_is_a_row_repeated(engine: Engine, make_rows:
     repeated_arrays = {name: values[copies] for name, values in arrays.items()}
     repeated = make_objective(engine, repeated_arrays, np.searchsorted(copies, rows), penalties)
     theta = np.random.default_rng(3).uniform(0.1, 2, 3 + len(rows))
-    value, slope = weighted(theta)
-    other_value, other_slope = repeated(theta)
+    value, slope, _ = weighted(theta)
+    other_value, other_slope, _ = repeated(theta)
     assert value == pytest.approx(other_value, rel=1e-13)
     np.testing.assert_allclose(slope, other_slope, rtol=1e-10, atol=1e-14)
 
@@ -119,7 +119,7 @@ def test_objective__of_weights_scaled_alike_does_not_change(engine: Engine, make
     arrays = make_rows(70, 5, weights="weight")
     rows, penalties = np.arange(0, 70, 9), (Penalty(0.01, 0.5), Penalty(0.0, 0.5))
     theta = np.random.default_rng(3).uniform(0.1, 2, 3 + len(rows))
-    value, slope = make_objective(engine, arrays, rows, penalties)(theta)
+    value, slope, _ = make_objective(engine, arrays, rows, penalties)(theta)
     scaled = make_objective(engine, {**arrays, "weight": 1000 * arrays["weight"]}, rows, penalties)(theta)
     assert scaled[0] == pytest.approx(value, rel=1e-13)
     np.testing.assert_allclose(scaled[1], slope, rtol=1e-11, atol=1e-15)
@@ -129,10 +129,10 @@ def test_objective__an_inclusion_probability_is_a_divisor_of_the_weight(engine: 
     arrays = make_rows(70, 5, weights="weight inclusion")
     rows, penalties = np.arange(0, 70, 9), (Penalty(0.01, 0.5), Penalty(0.0, 0.5))
     theta = np.random.default_rng(3).uniform(0.1, 2, 3 + len(rows))
-    value, slope = make_objective(engine, arrays, rows, penalties)(theta)
+    value, slope, _ = make_objective(engine, arrays, rows, penalties)(theta)
     joined = {name: arrays[name] for name in ("features", "target")}
     joined["weight"] = arrays["weight"] / arrays["inclusion"]
-    other_value, other_slope = make_objective(engine, joined, rows, penalties)(theta)
+    other_value, other_slope, _ = make_objective(engine, joined, rows, penalties)(theta)
     assert value == other_value
     np.testing.assert_array_equal(slope, other_slope)
 
@@ -144,7 +144,7 @@ def test_objective__candidates_do_not_count_as_rows(engine: Engine, make_rows: M
     arrays["features"] = np.tile(np.arange(40.0)[:, None], (1, 3))
     rows = np.arange(0, 40, 4)
     function = make_objective(engine, arrays, rows, (Penalty(0.0, 0.0), Penalty(0.0, 0.0)), precision=precision)
-    value, gradient_found = function(np.concatenate([np.full(3, 100.0), np.ones(len(rows))]))
+    value, gradient_found, _ = function(np.concatenate([np.full(3, 100.0), np.ones(len(rows))]))
     share = np.bincount(arrays["target"]) / 40
     assert value == pytest.approx(-float(share @ np.log(share)), rel=1e-12)
     assert abs(gradient_found).max() < 1e-25

@@ -23,6 +23,7 @@ from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.history import BatchDone, FitEvent
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.runs import RunDirectory
+from protodask.prototypes.solver import Evaluation
 
 SETTINGS = {"config": {"n_batches": 3}, "dataset": "key", "start": None}
 
@@ -35,7 +36,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def record(directory: RunDirectory, batch: int, stage: str, values: list[float], length: int = 3) -> None:
     """Let a stage of a run record evaluations with these values."""
     remaining = iter(values)
-    function = directory.recorded(batch, stage, lambda theta: (next(remaining), theta))
+    function = directory.recorded(batch, stage, lambda theta: Evaluation(next(remaining), theta))
     for step in range(len(values)):
         function(np.full(length, float(step)))
 

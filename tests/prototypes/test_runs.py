@@ -1,6 +1,7 @@
 """The run directory: whose it is, and what its log answers."""
 
 import errno
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from protodask.prototypes import runs as runs_module
 from protodask.prototypes.own_folder import own_folder
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.runs import RunDirectory, read_history, read_run
+from protodask.prototypes.solver import Evaluation
 
 Floats = NDArray[np.float64]
 
@@ -137,37 +139,42 @@ def test_read_run__of_no_run(tmp_path: Path) -> None:
 
 
 class Counted:
-    """A function of theta that notes its calls; its value and gradient have digits to the last."""
+    """A function of theta that notes its calls; what it says has digits to the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, held_out: bool = False) -> None:
         self.calls: list[Floats] = []
+        self.held_out = held_out
 
-    def __call__(self, theta: Floats) -> tuple[float, Floats]:
+    def __call__(self, theta: Floats) -> Evaluation:
         self.calls.append(theta.copy())
-        return float(np.sin(theta).sum()), np.cos(theta) / 3
+        held_out = float(np.cos(theta).sum()) if self.held_out else math.nan
+        return Evaluation(float(np.sin(theta).sum()), np.cos(theta) / 3, held_out)
 
 
 def thetas(count: int, length: int = 3) -> list[Floats]:
     return list(np.random.default_rng(0).normal(size=(count, length)))
 
 
-def same(found: tuple[float, Floats], expected: tuple[float, Floats]) -> bool:
-    return found[0] == expected[0] and found[1].tobytes() == expected[1].tobytes()
+def same(found: Evaluation, expected: Evaluation) -> bool:
+    numbers = [np.array([one.value, one.held_out]).tobytes() + one.gradient.tobytes() for one in (found, expected)]
+    return numbers[0] == numbers[1]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cut=st.floats(0, 1), junk=st.binary(max_size=80))
-def test_recorded__answers_up_to_where_the_log_was_torn(tmp_path: Path, cut: float, junk: bytes) -> None:
+@given(cut=st.floats(0, 1), junk=st.binary(max_size=80), held_out=st.booleans())
+def test_recorded__answers_up_to_where_the_log_was_torn(
+    tmp_path: Path, cut: float, junk: bytes, held_out: bool
+) -> None:
     run = RunDirectory(str(tmp_path))
     path = tmp_path / "batch-1-float64.log"
     path.unlink(missing_ok=True)
-    recorded = run.recorded(1, "float64", Counted())
+    recorded = run.recorded(1, "float64", Counted(held_out))
     answers = [recorded(theta) for theta in thetas(6)]
     whole = path.read_bytes()
     record_bytes = len(whole) // 6
     kept = int(cut * len(whole))
     path.write_bytes(whole[:kept] + junk)
-    function = Counted()
+    function = Counted(held_out)
     again = run.recorded(1, "float64", function)
     for theta, expected in zip(thetas(6), answers, strict=True):
         assert same(again(theta), expected)

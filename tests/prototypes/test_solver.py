@@ -19,6 +19,10 @@ from protodask.prototypes.objective import Objective, Penalty, make_problem
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import (
     GRADIENT_TOLERANCE,
+    PATIENCE,
+    PATIENCE_SHARE,
+    Evaluation,
+    Function,
     Iteration,
     Solution,
     projected_norm,
@@ -28,13 +32,12 @@ from protodask.prototypes.solver import (
 from protodask.prototypes.training import Training
 
 Floats = NDArray[np.float64]
-Function = Callable[[Floats], tuple[float, Floats]]
 
 
 def quadratic(center: Floats, curvature: Floats) -> Function:
-    def evaluate(theta: Floats) -> tuple[float, Floats]:
+    def evaluate(theta: Floats) -> Evaluation:
         step = theta - center
-        return float(0.5 * curvature @ step**2), curvature * step
+        return Evaluation(float(0.5 * curvature @ step**2), curvature * step)
 
     return evaluate
 
@@ -80,7 +83,7 @@ def run(objective: Function, tolerance: float = FitConfig.tolerance, most: int =
 @pytest.mark.parametrize("tolerance", [FitConfig.tolerance, 0.0])
 def test_solve__says_of_its_end_what_the_function_says(objective: Objective, tolerance: float) -> None:
     found = run(objective, tolerance)
-    value, gradient = objective(found.theta)
+    value, gradient, _ = objective(found.theta)
     assert found.value == value
     np.testing.assert_allclose(found.gradient, gradient, rtol=1e-12, atol=1e-15)
     # The projected gradient: at the bound only a slope that leads into the feasible set counts.
@@ -103,7 +106,7 @@ def test_solve__counts_its_evaluations_and_reports_its_iterations(objective: Obj
     calls: list[Floats] = []
     states: list[Iteration] = []
 
-    def counted(theta: Floats) -> tuple[float, Floats]:
+    def counted(theta: Floats) -> Evaluation:
         calls.append(theta.copy())
         return objective(theta)
 
@@ -114,7 +117,7 @@ def test_solve__counts_its_evaluations_and_reports_its_iterations(objective: Obj
     assert values == sorted(values, reverse=True)
     assert values[-1] == found.value
     for state in states[:: max(1, len(states) // 5)]:
-        value, gradient = objective(state.theta)
+        value, gradient, _ = objective(state.theta)
         assert state.value == value
         assert state.gradient_norm == pytest.approx(projected_norm(state.theta, gradient), rel=1e-12)
 
@@ -130,11 +133,47 @@ def test_solve__at_its_iteration_limit_says_so(objective: Objective) -> None:
 
 
 def test_solve__of_a_function_that_contradicts_its_gradient_says_the_line_search_failed() -> None:
-    def uphill(theta: Floats) -> tuple[float, Floats]:
-        value, gradient = quadratic(np.array([3.0, 4.0]), np.ones(2))(theta)
-        return value, -gradient
+    def uphill(theta: Floats) -> Evaluation:
+        found = quadratic(np.array([3.0, 4.0]), np.ones(2))(theta)
+        return found._replace(gradient=-found.gradient)
 
     assert solve(uphill, np.full(2, 1.0), np.ones(2), 1e-9, 100).status == "line search failed"
+
+
+def judged(function: Function, losses: Callable[[int], float], seen: list[Floats]) -> Function:
+    """A function whose n-th evaluation has such a loss of held-out rows."""
+
+    def evaluate(theta: Floats) -> Evaluation:
+        seen.append(theta.copy())
+        return function(theta)._replace(held_out=losses(len(seen) - 1))
+
+    return evaluate
+
+
+def test_solve__keeps_the_iterate_at_which_held_out_rows_lose_least(objective: Objective) -> None:
+    seen: list[Floats] = []
+    states: list[Iteration] = []
+    found = run(judged(objective, lambda step: abs(step - 6.0), seen), 0.0, on_iteration=states.append)
+    best = min(states, key=lambda state: state.held_out)
+    assert found.status == "held out"
+    assert found.theta.tobytes() == best.theta.tobytes()
+    assert (found.value, found.held_out) == (best.value, best.held_out)
+    assert found.gradient.tobytes() == objective(found.theta).gradient.tobytes()
+    assert found.iterations - best.iteration == np.ceil(PATIENCE + PATIENCE_SHARE * best.iteration)
+    assert found.evaluations == len(seen)
+    # Up to where it stops, the path is that of the same function without such rows.
+    paths = [state.theta.tobytes() for state in states]
+    plain: list[Iteration] = []
+    run(objective, 0.0, most=found.iterations, on_iteration=plain.append)
+    assert paths == [state.theta.tobytes() for state in plain]
+    assert all(np.isnan(state.held_out) for state in plain)
+
+
+def test_solve__of_held_out_rows_that_lose_ever_less_ends_as_it_would(objective: Objective) -> None:
+    found, plain = run(judged(objective, lambda step: -float(step), [])), run(objective)
+    assert found.theta.tobytes() == plain.theta.tobytes()
+    assert (found.status, found.iterations) == (plain.status, plain.iterations)
+    assert np.isnan(plain.held_out)
 
 
 def test_projected_norm__is_zero_exactly_at_a_kkt_point() -> None:

@@ -5,9 +5,11 @@ import pytest
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Source, array_source, zip_sources
+from protodask.prototypes.candidates import HELD_OUT
+from protodask.prototypes.folds import folded_source, make_folds
+from protodask.prototypes.held_out import HoldOut, without_fold
 from protodask.prototypes.model import Batch
-from protodask.selection.folds import folded_source, make_folds
-from protodask.selection.holdout import HELD_OUT, HELD_OUT_LOSS, HELD_OUT_RIGHT, HoldOut, marginal_loss, without_fold
+from protodask.selection.holdout import HELD_OUT_LOSS, HELD_OUT_RIGHT, marginal_loss
 
 Arrays = dict[str, NDArray[Any]]
 

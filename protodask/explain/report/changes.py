@@ -196,7 +196,7 @@ def _costs(content: Content) -> Html:
     lines = []
     for position, record in enumerate(records, start=1):
         status = str(record.get("status", "not known"))
-        calm = status in ("converged", "stationary")
+        calm = status in ("converged", "stationary", "held out")
         cells = [
             f'<th scope="row">{text(record.get("batch", position))}</th>',
             cell(f'<span class="alarm {"none" if calm else "some"}">{text(status)}</span>'),

@@ -16,8 +16,8 @@ from support.errors import refused
 
 from protodask.engine import Block, Engine, Layout, Source, array_source, thread_engine, zip_sources
 from protodask.errors import InputError
-from protodask.selection import folds as module
-from protodask.selection.folds import (
+from protodask.prototypes import folds as module
+from protodask.prototypes.folds import (
     FoldAssignment,
     FoldedSource,
     GroupCounts,

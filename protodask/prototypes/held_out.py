@@ -1,0 +1,59 @@
+"""Holding a fold out: its rows count for nothing in training, and for everything in the loss they are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
+from protodask.data.summary import summarize
+from protodask.engine import Block, Engine, Source
+from protodask.engine.sources import ViewedSource
+from protodask.prototypes.candidates import HELD_OUT
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.folds import FOLD, check_training_parts, folded_source, make_folds
+from protodask.prototypes.training import TrainingData
+
+
+@dataclass(frozen=True)
+class HoldOut:
+    """What a fold's training sees of a block: the rows of the fold with weight 0."""
+
+    fold: int
+
+    def __call__(self, block: Block) -> Block:
+        out = block[FOLD] == self.fold
+        weights = row_weights(block)
+        if weights is None:
+            held, kept = out.astype(np.float64), (~out).astype(np.float64)
+        else:
+            held, kept = np.where(out, weights, 0.0), np.where(out, 0.0, weights)
+        arrays = {name: array for name, array in block.arrays.items() if name not in {FOLD, INCLUSION.name}}
+        return Block(block.number, block.start, {**arrays, WEIGHT.name: kept, HELD_OUT: held})
+
+
+def without_fold(folded: Source, fold: int) -> Source:
+    """A folded source as the training sees it that holds a fold out."""
+    return ViewedSource(folded, HoldOut(fold), f"without-{fold}")
+
+
+def held_out_of(data: TrainingData, config: FitConfig, engine: Engine, grouped: bool) -> TrainingData:
+    """The data without what `config` holds out: one of `round(1 / held_out)` folds, whole groups if they are `grouped`.
+
+    Takes a pass to draw the rows and one for the statistics of the others.
+    """
+    if not config.held_out:
+        return data
+    n_classes = len(data.classes)
+    folds = make_folds(engine, data.source, n_classes, round(1 / config.held_out), config.seed, grouped, data.classes)
+    check_training_parts(folds, data.classes, config.max_fraction)
+    source = without_fold(folded_source(data.source, folds), 0)
+    summary = summarize(engine, source, n_classes)
+    return replace(
+        data,
+        source=source,
+        array_names=(FEATURES.name, TARGET.name, WEIGHT.name),
+        summary=summary,
+        held_out_weight=float((data.summary.class_weight - summary.class_weight).sum()),
+    )

@@ -1,0 +1,146 @@
+"""Rows that are held out of a training: which they are, what is kept for them, and what they are not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.errors import refused
+
+from protodask import PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, tune
+from protodask.data.ingest import ingest_arrays
+from protodask.engine import Block, Engine, Source
+from protodask.prototypes import FitConfig, PrototypeSet, fit
+from protodask.prototypes import fitting as fitting_module
+from protodask.prototypes.candidates import HELD_OUT
+from protodask.prototypes.held_out import held_out_of
+from protodask.prototypes.history import FitEvent, IterationDone
+from protodask.prototypes.model import probabilities
+from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.training import Training, TrainingData
+
+Arrays = dict[str, NDArray[Any]]
+MakeRows = Callable[..., Arrays]
+MakeData = Callable[..., TrainingData]
+
+CONFIG = FitConfig(n_candidates=40, lambda_w=1e-6, held_out=0.25, precision="float64", seed=3)
+
+
+def all_of(source: Source, name: str) -> NDArray[Any]:
+    return np.concatenate([source.read(number)[name] for number in range(source.layout.n_blocks)])
+
+
+def mean_loss(model: PrototypeSet, arrays: Arrays, weight: NDArray[np.float64]) -> float:
+    (scores,) = model.scores(arrays["features"], [model.n_batches])
+    own = probabilities(scores)[np.arange(len(weight)), arrays["target"]]
+    return float(weight @ -np.log(own) / weight.sum())
+
+
+@pytest.mark.parametrize("weights", ["", "weight inclusion"])
+def test_held_out_of__takes_its_share_of_every_class(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, weights: str
+) -> None:
+    arrays = make_rows(300, 2, n_classes=3, weights=weights)
+    data = training_data(arrays, n_classes=3)
+    found = held_out_of(data, CONFIG, engine, grouped=False)
+    held, kept = all_of(found.source, HELD_OUT), all_of(found.source, "weight")
+    full = arrays["weight"] / arrays["inclusion"] if weights else np.ones(300)
+    np.testing.assert_allclose(held + kept, full, rtol=1e-14)
+    assert not (held * kept).any()
+    for label in range(3):
+        rows = (arrays["target"] == label) & (full > 0)
+        assert abs(np.count_nonzero(held[rows]) - rows.sum() / 4) < 1
+    assert found.held_out_weight == pytest.approx(held.sum(), rel=1e-12)
+    assert found.summary.weight == pytest.approx(kept.sum(), rel=1e-12)
+    assert held_out_of(data, replace(CONFIG, held_out=0.0), engine, grouped=False) is data
+
+
+@pytest.mark.parametrize("feature_weights", ["shared", "class"])
+def test_training__keeps_the_iterate_at_which_held_out_rows_lose_least(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, feature_weights: Any
+) -> None:
+    arrays, events = make_rows(240, 5, weights="weight"), list[FitEvent]()
+    data = held_out_of(training_data(arrays), CONFIG, engine, grouped=False)
+    held = all_of(data.source, HELD_OUT)
+    config = replace(CONFIG, feature_weights=feature_weights, n_batches=2)
+    model, history = Training(data, config, engine, MemoryScores(), callbacks=[events.append]).run()
+    for record in history:
+        assert record.status == "held out"
+        told = [event for event in events if isinstance(event, IterationDone) and event.batch == record.batch]
+        assert len(told) == record.iterations
+        assert record.held_out == min(event.held_out for event in told if event.held_out is not None)
+    loss = mean_loss(model, arrays, held)
+    assert history[-1].held_out == pytest.approx(loss, rel=1e-9)
+    # No row that is held out becomes a prototype.
+    rows = np.concatenate([batch.row for batch in model.batches])
+    assert not held[rows].any()
+    # To train on to the optimum serves the rows that are trained on, and not these.
+    optimum, _ = Training(replace(data, held_out_weight=0.0), config, engine, MemoryScores()).run()
+    kept = all_of(data.source, "weight")
+    assert mean_loss(optimum, arrays, held) > loss
+    assert mean_loss(optimum, arrays, kept) < mean_loss(model, arrays, kept)
+
+
+def test_training__of_noise_keeps_no_prototypes(engine: Engine, training_data: MakeData) -> None:
+    rng = np.random.default_rng(0)
+    arrays: Arrays = {"features": rng.normal(size=(400, 3)), "target": rng.integers(0, 2, 400).astype(np.int32)}
+    data = held_out_of(training_data(arrays), CONFIG, engine, grouped=False)
+    model, (record,) = Training(data, CONFIG, engine, MemoryScores()).run()
+    assert (model.n_prototypes, record.prototypes, record.status) == (0, 0, "held out")
+    assert record.held_out == pytest.approx(mean_loss(model, arrays, all_of(data.source, HELD_OUT)), rel=1e-12)
+
+
+def test_fit__holds_out_whole_groups(tmp_path: Path, engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(200, 3)
+    group = np.arange(200) // 4
+    data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", group=group, engine=engine)
+    seen: list[Block] = []
+
+    def noted(*arguments: Any) -> TrainingData:
+        found = held_out_of(*arguments)
+        seen.extend(found.source.read(number) for number in range(found.source.layout.n_blocks))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting_module, "held_out_of", noted)
+        fit(data, CONFIG, engine=engine)
+    held = np.concatenate([block[HELD_OUT] for block in seen]) > 0
+    assert 30 < held.sum() < 70
+    assert all(len(set(held[group == one].tolist())) == 1 for one in range(50))
+
+
+def test_classifier__holds_out_rows(make_rows: MakeRows) -> None:
+    arrays = make_rows(300, 6)
+    X, y = arrays["features"], arrays["target"]
+    found = PrototypeSetClassifier(n_candidates=40, lambda_w=1e-6, held_out=0.2).fit(X, y)
+    assert found.history_[0].status == "held out"
+    again = PrototypeSetClassifier(n_candidates=40, lambda_w=1e-6, held_out=0.2).fit(X, y)
+    assert again.predict_proba(X).tobytes() == found.predict_proba(X).tobytes()
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 0.6, 1, 0.005, float("nan"), "some"])
+def test_fit_config__refuses_a_share_that_is_none(wrong: Any) -> None:
+    with refused("bad-setting", "held_out", "0.01 to 0.5"):
+        FitConfig(held_out=wrong)
+
+
+def test_searches__hold_out_rows_of_their_own(tmp_path: Path, engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(100, 3)
+    data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", engine=engine)
+    with refused("settings-conflict", "held_out", 0.25):
+        tune(data, CONFIG, SearchConfig(n_trials=1), engine=engine)
+    with refused("settings-conflict", "held_out", 0.25):
+        PrototypeSetSearchCV(PrototypeSetClassifier(held_out=0.25)).fit(arrays["features"], arrays["target"])
+
+
+def test_held_out_of__refuses_classes_that_are_too_rare(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    arrays = make_rows(60, 3)
+    arrays["target"][:] = 0
+    arrays["target"][:3] = 1
+    with refused("too-few", 1, 3, 4):
+        held_out_of(training_data(arrays), CONFIG, engine, grouped=False)
