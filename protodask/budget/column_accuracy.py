@@ -22,13 +22,14 @@ from protodask.data.storage import storage_errors
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, run_together
 from protodask.errors import InputError, ProtodaskError
-from protodask.prototypes.config import FitConfig, check_all_trained_on
+from protodask.prototypes.config import FitConfig, check_plain
+from protodask.prototypes.draws import how_together
 from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
 from protodask.prototypes.footprint import DOUBLE, Shape, most_together, shape_of
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.fold_parts import FoldData, fold_parts, how_together
+from protodask.selection.fold_parts import FoldData, fold_parts
 from protodask.selection.holdout import HELD_OUT_RIGHT, RightSums
 from protodask.selection.tuning import require_reach
 
@@ -93,7 +94,7 @@ def column_expander(
     """
     if config.n_batches < 1:
         raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
-    check_all_trained_on(config)
+    check_plain(config)
     # A block has two weights a row, for training and for judging.
     crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
     assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)

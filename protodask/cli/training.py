@@ -76,6 +76,10 @@ class SettingsOptions:
     """The settings of a fit, None where nothing was said."""
 
     batches: Annotated[int | None, _setting("--batches", "1", "Rounds of batches to add.")] = None
+    average_draws: Annotated[
+        int | None,
+        _setting("--average-draws", "1", "Draws of candidates, each trained by itself; the model is their mean."),
+    ] = None
     held_out: Annotated[
         float | None,
         _setting(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.prototypes.planning import Plan
 
-CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates"}
-"""Settings with a shorter name outside than in `FitConfig`."""
+CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates", "average_draws": "n_draws"}
+"""Settings with another name outside than in `FitConfig`."""
 
 
 SETTINGS = tuple(field.name for field in ordered_fields(FitSettings))
@@ -119,7 +119,7 @@ def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
             f"The file {step.config} sets {key_of(fixed[0])}, which the search chooses.",
             "Leave it out there; the ranges to try are options of the search.",
         )
-    return _merged({name: None if name in searched else getattr(step, name) for name in SETTINGS}, filed)
+    return _merged({name: None if name in searched else getattr(step, name, None) for name in SETTINGS}, filed)
 
 
 def run_directory(out: str, run_dir: str | None) -> str:

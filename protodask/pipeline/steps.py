@@ -50,6 +50,7 @@ class FitSettings(TrainingSettings):
     """All settings of a fit as files and the command line name them, also those that every search chooses."""
 
     batches: int | None = None
+    average_draws: int | None = None
     held_out: float | None = None
     lambda_v: float | None = None
 

@@ -11,6 +11,9 @@ from protodask.errors import InputError
 from protodask.prototypes.setting_checks import check_count, check_flag, check_range, is_number, unwrap_numbers
 from protodask.prototypes.tiles import Precision
 
+MOST_DRAWS = 100
+"""More make a model larger and hardly better."""
+
 LARGEST_PENALTY = 1e12
 """The likelihood is of the order of 1: a penalty of this size wins over it many times, and still squares safely."""
 
@@ -44,10 +47,12 @@ class FitConfig:
     """Iterations of the solver for a round."""
     seed: int = 0
     """Of the draw of candidates."""
+    n_draws: int = 1
+    """Independent draws of candidates, each trained by itself; the model is their mean."""
     held_out: float = 0.0
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
-    that one is kept at which they lose least. It is one part of `round(1 / held_out)`. 0: a round ends at its optimum.
-    """
+    that one is kept at which they lose least. It is one part of `round(1 / held_out)`, another one for each draw. 0: a
+    round ends at its optimum."""
     weighted: bool = True
     """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
 
@@ -55,6 +60,7 @@ class FitConfig:
         unwrap_numbers(self)
         check_count("n_batches", self.n_batches, 0)
         check_count("n_candidates", self.n_candidates, 1)
+        check_count("n_draws", self.n_draws, 1, MOST_DRAWS)
         check_count("max_iterations", self.max_iterations, 1)
         check_count("seed", self.seed, 0)
         for name in ("lambda_v", "lambda_w"):
@@ -100,14 +106,17 @@ class FitConfig:
             del record["feature_weights"]
         if not self.held_out:
             del record["held_out"]
+        if self.n_draws == 1:
+            del record["n_draws"]
         return record
 
 
-def check_all_trained_on(config: FitConfig) -> None:
-    """Refuse to hold rows out where folds are held out already."""
-    if config.held_out:
-        raise InputError(
-            "settings-conflict",
-            f"held_out is {config.held_out}, and a cross-validation holds out rows of its own.",
-            "Leave it out here.",
-        )
+def check_plain(config: FitConfig) -> None:
+    """Refuse to hold rows out, or to average draws, in fits of a cross-validation."""
+    for name, given in (("held_out", config.held_out > 0), ("n_draws", config.n_draws > 1)):
+        if given:
+            raise InputError(
+                "settings-conflict",
+                f"{name} is {getattr(config, name)}, which the fits of a cross-validation know nothing of.",
+                "Leave it out here, and fit with it what was chosen.",
+            )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,12 @@ from protodask.engine import Engine, Source, array_source
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.draws import Fitting, how_together
 from protodask.prototypes.fitting import score_keeper
 from protodask.prototypes.footprint import scores_stored, shape_of
-from protodask.prototypes.scores import MemoryScores, ScoreKeeper
+from protodask.prototypes.history import BatchRecord, Callback
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import TrainingData
 
 
@@ -40,12 +44,21 @@ class TrainingRows:
     dataset: Dataset | None = None
     """That they were written to, unless they are in memory."""
 
-    def score_keeper(self, config: FitConfig, engine: Engine, started: bool) -> ScoreKeeper:
-        """What keeps the scores between batches; `started` where there are batches already."""
+    def fit(
+        self, config: FitConfig, engine: Engine, callbacks: Sequence[Callback], start: PrototypeSet | None
+    ) -> tuple[PrototypeSet, list[BatchRecord]]:
+        """What a fit to the rows, begun from a model if there is one, leaves behind."""
+        n_rows = self.data.source.layout.n_rows
         if self.dataset is None or self.folder is None:
-            return MemoryScores()
-        shape = shape_of(self.dataset, config, started)
-        return score_keeper(self.dataset, self.folder, scores_stored(shape, engine.scheduler.processes()))
+            company, most = how_together(engine, None, n_rows, config)
+            fitting = Fitting(config, engine, lambda draw: MemoryScores(), callbacks=callbacks)
+        else:
+            shape = shape_of(self.dataset, config, start is not None and start.n_batches > 0)
+            company, most = how_together(engine, shape, n_rows, config)
+            stored = scores_stored(shape, engine.scheduler.processes())
+            scores = partial(score_keeper, self.dataset, self.folder, stored)
+            fitting = Fitting(config, engine, scores, callbacks=callbacks)
+        return fitting.run(self.data, self.grouped, company, most, start)
 
 
 def is_out_of_memory(value: object) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from protodask.data.summary import Summary, summarize
 from protodask.data.unweighted import UnweightedSource
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.held_out import held_out_of
+from protodask.prototypes.draws import Fitting, how_together
 from protodask.prototypes.history import BatchRecord, Callback
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import own_folder, temporary_folder
@@ -27,7 +28,7 @@ from protodask.prototypes.planning import require_fit
 from protodask.prototypes.runs import RunDirectory, environment, run_place
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.shrinking import SHRUNK
-from protodask.prototypes.training import Training, TrainingData, warn_of_large_weights
+from protodask.prototypes.training import TrainingData, warn_of_large_weights
 
 
 @dataclass(frozen=True)
@@ -92,16 +93,13 @@ def fitted(
     ):
         if rows is None:
             rows = training_data(data, settings, opened, directory)
-        rows = held_out_of(rows, settings, opened, data.has_group)
-        training = Training(
-            rows,
-            settings,
-            opened,
-            score_keeper(data, folder, planned.scores_stored),
-            log=directory,
-            callbacks=tuple(callbacks),
+        company, most = how_together(opened, planned.shape, data.n_rows, settings)
+        kept = min(most, settings.n_draws) * planned.shape.score_bytes
+        stored = planned.scores_stored or kept > opened.scheduler.processes().resident_bytes
+        fitting = Fitting(
+            settings, opened, partial(score_keeper, data, folder, stored), log=directory, callbacks=tuple(callbacks)
         )
-        model, history = training.run(start)
+        model, history = fitting.run(rows, data.has_group, company, most, start)
         opened.forget(rows.source)
         model = replace(model, provenance=fit_provenance(data, settings, history, start))
         if directory is not None:
@@ -175,9 +173,13 @@ def dataset_for_training(data: Dataset) -> TrainingData:
     )
 
 
-def score_keeper(data: Dataset, folder: str, stored: bool) -> ScoreKeeper:
-    """Scores in `folder` if they are to be `stored`, else in memory."""
-    return StoredScores(folder, len(data.classes)) if stored else MemoryScores()
+def score_keeper(data: Dataset, folder: str, stored: bool, draw: int = 0) -> ScoreKeeper:
+    """Scores in `folder` if they are to be `stored`, those of a further draw in a folder of its own; else in memory."""
+    if not stored:
+        return MemoryScores()
+    own = os.path.join(folder, f"draw-{draw + 1}") if draw else folder
+    os.makedirs(own, exist_ok=True)
+    return StoredScores(own, len(data.classes))
 
 
 def batch_summary(record: BatchRecord) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class Shape:
     n_features: int
     n_candidates: int
     n_batches: int
+    """Rounds of all draws."""
     layout: Layout
     feature_bytes: int
     """Bytes of a stored feature."""
@@ -155,7 +156,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         class_rows=tuple(class_rows.tolist()),
         n_features=data.n_features,
         n_candidates=min(config.n_candidates, data.n_rows),
-        n_batches=config.n_batches,
+        n_batches=config.n_batches * config.n_draws,
         layout=data.layout,
         feature_bytes=data.dtype.itemsize,
         # Where rows are held out a block has two weights a row, for training and for judging.

@@ -38,18 +38,25 @@ def without_fold(folded: Source, fold: int) -> Source:
     return ViewedSource(folded, HoldOut(fold), f"without-{fold}")
 
 
-def held_out_of(data: TrainingData, config: FitConfig, engine: Engine, grouped: bool) -> TrainingData:
-    """The data without what `config` holds out: one of `round(1 / held_out)` folds, whole groups if they are `grouped`.
+def held_out_parts(engine: Engine, data: TrainingData, config: FitConfig, grouped: bool) -> list[TrainingData]:
+    """What each of `config.n_draws` draws is trained on: all rows, or all but one of `round(1 / held_out)` folds.
 
-    Takes a pass to draw the rows and one for the statistics of the others.
+    One draw after the other holds out another fold; of whole groups if the rows are `grouped`. To hold rows out takes a
+    pass to draw them, and one for the statistics of the others in each fold.
     """
     if not config.held_out:
-        return data
-    n_classes = len(data.classes)
-    folds = make_folds(engine, data.source, n_classes, round(1 / config.held_out), config.seed, grouped, data.classes)
+        return [data] * config.n_draws
+    n_classes, n_folds = len(data.classes), round(1 / config.held_out)
+    folds = make_folds(engine, data.source, n_classes, n_folds, config.seed, grouped, data.classes)
     check_training_parts(folds, data.classes, config.max_fraction)
-    source = without_fold(folded_source(data.source, folds), 0)
-    summary = summarize(engine, source, n_classes)
+    folded = folded_source(data.source, folds)
+    parts = [_without(engine, data, folded, fold) for fold in range(min(n_folds, config.n_draws))]
+    return [parts[draw % n_folds] for draw in range(config.n_draws)]
+
+
+def _without(engine: Engine, data: TrainingData, folded: Source, fold: int) -> TrainingData:
+    source = without_fold(folded, fold)
+    summary = summarize(engine, source, len(data.classes))
     return replace(
         data,
         source=source,

@@ -111,10 +111,15 @@ class PrototypeSet:
     def n_rounds(self) -> int:
         return len(self.round_ends) - 1
 
+    def round_batches(self, number: int) -> tuple[Batch, ...]:
+        """The batches of a round, counted from 0."""
+        ends = self.round_ends
+        return self.batches[ends[number] : ends[number + 1]]
+
     @property
     def last_round(self) -> tuple[Batch, ...]:
         """The batches that were trained last."""
-        return self.batches[self.round_ends[-2] :] if self.batches else ()
+        return self.round_batches(self.n_rounds - 1) if self.batches else ()
 
     @property
     def active_features(self) -> Integers:

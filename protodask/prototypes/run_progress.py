@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -80,16 +82,22 @@ def read_progress(path: str) -> RunProgress:
     """How far the run in the directory `path` has come. A log counts up to its first torn or damaged record."""
     record = read_run(path)
     config = record.get("config")
-    wanted = config.get("n_batches") if isinstance(config, dict) else None
+    wanted = _batches_of(config) if isinstance(config, dict) else None
     with storage_errors(path, "reading"):
         found = [(int(name[1]), name[2], name[0]) for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
     directory = RunDirectory.existing(path)
     stages = [_read_stage(directory, name, batch, stage) for batch, stage, name in sorted(found)]
     return RunProgress(
         finished=os.path.exists(os.path.join(path, HISTORY_FILE)),
-        n_batches=wanted if isinstance(wanted, int) and not isinstance(wanted, bool) else None,
+        n_batches=wanted,
         stages=tuple(stage for stage in stages if stage.evaluations),
     )
+
+
+def _batches_of(config: Mapping[str, Any]) -> int | None:
+    """Rounds of all draws."""
+    counts = [config.get("n_batches"), config.get("n_draws", 1)]
+    return math.prod(counts) if all(type(count) is int for count in counts) else None
 
 
 def _read_stage(directory: RunDirectory, name: str, batch: int, stage: str) -> StageProgress:

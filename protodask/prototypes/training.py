@@ -116,6 +116,8 @@ class Training:
     scores: ScoreKeeper
     log: RunLog | None = None
     callbacks: Sequence[Callback] = ()
+    draw: int = 0
+    """Which of the draws of a fit this is: its rounds are numbered after those of the draws before."""
 
     def run(self, start: PrototypeSet | None = None) -> tuple[PrototypeSet, list[BatchRecord]]:
         """Add `config.n_batches` rounds to `start`, or to the marginals alone."""
@@ -190,8 +192,8 @@ class Training:
     def _fit_round(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[tuple[Batch, ...], BatchRecord]:
         """Train the next round of `wanted` in all."""
         began = time.perf_counter()
-        number = model.n_rounds + 1
         config, summary = self.config, self.data.summary
+        number = model.n_rounds + 1 + self.draw * config.n_batches
         standardization = self._standardization()
         drawn = self._candidates(source, model, number)
         problem = make_problem(
@@ -204,7 +206,7 @@ class Training:
             self.data.held_out_weight,
         )
         for callback in self.callbacks:
-            callback(BatchStarted(number, wanted, problem.n_candidates))
+            callback(BatchStarted(number, wanted + (config.n_draws - 1) * config.n_batches, problem.n_candidates))
 
         values: list[float] = []
 

@@ -1,4 +1,4 @@
-"""What the fits of a cross-validation share: the data of each fold's training, and how many fits advance together."""
+"""What the fits of a cross-validation share: the data of each fold's training."""
 
 from __future__ import annotations
 
@@ -8,19 +8,10 @@ from dataclasses import dataclass, replace
 from protodask.data.schema import FEATURES, TARGET, WEIGHT
 from protodask.data.summary import Summary, summarize
 from protodask.engine import Engine, Source
-from protodask.engine.together import Company, Job, choose_company, run_together
-from protodask.prototypes.config import FitConfig
-from protodask.prototypes.footprint import Shape, most_together
+from protodask.engine.together import Company, Job, run_together
 from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.training import TrainingData
 from protodask.selection.holdout import marginal_loss
-
-MOST_TOGETHER = 20
-"""Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
-
-SMALL_PAIRS = 500_000
-"""Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
-made a search half as long again."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +21,6 @@ class FoldData:
     fold: int
     data: TrainingData
     marginal_loss: float
-
-
-def how_together(engine: Engine, shape: Shape | None, n_rows: int, config: FitConfig) -> tuple[Company, int]:
-    """The company that fits of a shape keep, and how many of them advance at a time; None where all is in memory."""
-    if shape is None:
-        company, most = choose_company(engine, 0), MOST_TOGETHER
-    else:
-        company = choose_company(engine, shape.data_bytes)
-        most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
-    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
-        most = 1
-    return company, most
 
 
 def fold_parts(

@@ -16,7 +16,8 @@ from protodask.data.storage import storage_errors
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company
 from protodask.errors import InputError
-from protodask.prototypes.config import FitConfig, check_all_trained_on
+from protodask.prototypes.config import FitConfig, check_plain
+from protodask.prototypes.draws import how_together
 from protodask.prototypes.fitting import FitRun, fitted, own_directory, training_data
 from protodask.prototypes.folds import FoldAssignment, check_training_parts, folded_source, make_folds
 from protodask.prototypes.footprint import Shape, shape_of
@@ -29,7 +30,7 @@ from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
-from protodask.selection.fold_parts import fold_parts, how_together
+from protodask.selection.fold_parts import fold_parts
 from protodask.selection.holdout import ROWS_LOSS
 from protodask.selection.results import SEARCH, Draw, SearchResult, Trial, best_of
 from protodask.selection.search import Limits, Listener, Place, run_search
@@ -89,7 +90,7 @@ def tuned(
     """
     settings = FitConfig() if config is None else config
     wanted = SearchConfig() if search is None else search
-    check_all_trained_on(settings)
+    check_plain(settings)
     if settings.weighted:
         warn_of_large_weights(data.summary)
     record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}

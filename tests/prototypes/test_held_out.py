@@ -14,9 +14,9 @@ from protodask import PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig
 from protodask.data.ingest import ingest_arrays
 from protodask.engine import Block, Engine, Source
 from protodask.prototypes import FitConfig, PrototypeSet, fit
-from protodask.prototypes import fitting as fitting_module
+from protodask.prototypes import draws as draws_module
 from protodask.prototypes.candidates import HELD_OUT
-from protodask.prototypes.held_out import held_out_of
+from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
@@ -40,12 +40,12 @@ def mean_loss(model: PrototypeSet, arrays: Arrays, weight: NDArray[np.float64]) 
 
 
 @pytest.mark.parametrize("weights", ["", "weight inclusion"])
-def test_held_out_of__takes_its_share_of_every_class(
+def test_held_out_parts__takes_its_share_of_every_class(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, weights: str
 ) -> None:
     arrays = make_rows(300, 2, n_classes=3, weights=weights)
     data = training_data(arrays, n_classes=3)
-    found = held_out_of(data, CONFIG, engine, grouped=False)
+    (found,) = held_out_parts(engine, data, CONFIG, grouped=False)
     held, kept = all_of(found.source, HELD_OUT), all_of(found.source, "weight")
     full = arrays["weight"] / arrays["inclusion"] if weights else np.ones(300)
     np.testing.assert_allclose(held + kept, full, rtol=1e-14)
@@ -55,7 +55,7 @@ def test_held_out_of__takes_its_share_of_every_class(
         assert abs(np.count_nonzero(held[rows]) - rows.sum() / 4) < 1
     assert found.held_out_weight == pytest.approx(held.sum(), rel=1e-12)
     assert found.summary.weight == pytest.approx(kept.sum(), rel=1e-12)
-    assert held_out_of(data, replace(CONFIG, held_out=0.0), engine, grouped=False) is data
+    assert held_out_parts(engine, data, replace(CONFIG, held_out=0.0, n_draws=2), grouped=False) == [data, data]
 
 
 @pytest.mark.parametrize("feature_weights", ["shared", "class"])
@@ -63,7 +63,7 @@ def test_training__keeps_the_iterate_at_which_held_out_rows_lose_least(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, feature_weights: Any
 ) -> None:
     arrays, events = make_rows(240, 5, weights="weight"), list[FitEvent]()
-    data = held_out_of(training_data(arrays), CONFIG, engine, grouped=False)
+    (data,) = held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)
     held = all_of(data.source, HELD_OUT)
     config = replace(CONFIG, feature_weights=feature_weights, n_batches=2)
     model, history = Training(data, config, engine, MemoryScores(), callbacks=[events.append]).run()
@@ -87,7 +87,7 @@ def test_training__keeps_the_iterate_at_which_held_out_rows_lose_least(
 def test_training__of_noise_keeps_no_prototypes(engine: Engine, training_data: MakeData) -> None:
     rng = np.random.default_rng(0)
     arrays: Arrays = {"features": rng.normal(size=(400, 3)), "target": rng.integers(0, 2, 400).astype(np.int32)}
-    data = held_out_of(training_data(arrays), CONFIG, engine, grouped=False)
+    (data,) = held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)
     model, (record,) = Training(data, CONFIG, engine, MemoryScores()).run()
     assert (model.n_prototypes, record.prototypes, record.status) == (0, 0, "held out")
     assert record.held_out == pytest.approx(mean_loss(model, arrays, all_of(data.source, HELD_OUT)), rel=1e-12)
@@ -99,13 +99,14 @@ def test_fit__holds_out_whole_groups(tmp_path: Path, engine: Engine, make_rows: 
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", group=group, engine=engine)
     seen: list[Block] = []
 
-    def noted(*arguments: Any) -> TrainingData:
-        found = held_out_of(*arguments)
-        seen.extend(found.source.read(number) for number in range(found.source.layout.n_blocks))
+    def noted(*arguments: Any) -> list[TrainingData]:
+        found: list[TrainingData] = held_out_parts(*arguments)
+        (source,) = (part.source for part in found)
+        seen.extend(source.read(number) for number in range(source.layout.n_blocks))
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting_module, "held_out_of", noted)
+        patch.setattr(draws_module, "held_out_parts", noted)
         fit(data, CONFIG, engine=engine)
     held = np.concatenate([block[HELD_OUT] for block in seen]) > 0
     assert 30 < held.sum() < 70
@@ -127,20 +128,23 @@ def test_fit_config__refuses_a_share_that_is_none(wrong: Any) -> None:
         FitConfig(held_out=wrong)
 
 
-def test_searches__hold_out_rows_of_their_own(tmp_path: Path, engine: Engine, make_rows: MakeRows) -> None:
-    arrays = make_rows(100, 3)
+@pytest.mark.parametrize(("name", "value"), [("held_out", 0.25), ("n_draws", 3)])
+def test_searches__refuse_what_their_fits_do_not_do(
+    tmp_path: Path, engine: Engine, make_rows: MakeRows, name: str, value: Any
+) -> None:
+    arrays, settings = make_rows(100, 3), {name: value}
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", engine=engine)
-    with refused("settings-conflict", "held_out", 0.25):
-        tune(data, CONFIG, SearchConfig(n_trials=1), engine=engine)
-    with refused("settings-conflict", "held_out", 0.25):
-        PrototypeSetSearchCV(PrototypeSetClassifier(held_out=0.25)).fit(arrays["features"], arrays["target"])
+    with refused("settings-conflict", name, value):
+        tune(data, FitConfig(**settings), SearchConfig(n_trials=1), engine=engine)
+    with refused("settings-conflict", name, value):
+        PrototypeSetSearchCV(PrototypeSetClassifier(**settings)).fit(arrays["features"], arrays["target"])
 
 
-def test_held_out_of__refuses_classes_that_are_too_rare(
+def test_held_out_parts__refuses_classes_that_are_too_rare(
     engine: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     arrays = make_rows(60, 3)
     arrays["target"][:] = 0
     arrays["target"][:3] = 1
     with refused("too-few", 1, 3, 4):
-        held_out_of(training_data(arrays), CONFIG, engine, grouped=False)
+        held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)

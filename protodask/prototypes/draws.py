@@ -1,0 +1,112 @@
+"""Independent draws of candidates, each trained by itself, averaged into one model.
+
+`B` draws of `S_b(x)` each: `q = p0 + 1/B sum_b S_b(x)`, an ordinary model whose prototypes weigh a `B`-th. Where rows
+are held out, each draw holds out another fold, so that all rows are trained on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from protodask.engine import Engine
+from protodask.engine.together import Company, Job, choose_company, run_together
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.footprint import Shape, most_together
+from protodask.prototypes.held_out import held_out_parts
+from protodask.prototypes.history import BatchRecord, Callback, FitEvent
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.scores import ScoreKeeper
+from protodask.prototypes.training import RunLog, Training, TrainingData
+
+MOST_TOGETHER = 20
+"""Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
+
+SMALL_PAIRS = 500_000
+"""Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
+made a search half as long again."""
+
+
+def how_together(engine: Engine, shape: Shape | None, n_rows: int, config: FitConfig) -> tuple[Company, int]:
+    """The company that fits of a shape keep, and how many of them advance at a time; None where all is in memory."""
+    if shape is None:
+        company, most = choose_company(engine, 0), MOST_TOGETHER
+    else:
+        company = choose_company(engine, shape.data_bytes)
+        most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
+    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
+        most = 1
+    return company, most
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A fit of one draw or several: everything but the data."""
+
+    config: FitConfig
+    engine: Engine
+    scores: Callable[[int], ScoreKeeper]
+    """What keeps the scores of a draw, counted from 0, between its rounds."""
+    log: RunLog | None = None
+    callbacks: Sequence[Callback] = ()
+
+    def run(
+        self, data: TrainingData, grouped: bool, company: Company, most: int, start: PrototypeSet | None = None
+    ) -> tuple[PrototypeSet, list[BatchRecord]]:
+        """Add `config.n_batches` rounds to `start`, or to the marginals alone, and say how every draw went.
+
+        At most so many draws advance at a time, in such a company. Rows that are held out are whole groups if they are
+        `grouped`.
+        """
+        parts = held_out_parts(self.engine, data, self.config, grouped)
+        if len(parts) == 1:
+            return self._training(parts[0], 0, self.engine, self.callbacks).run(start)
+        callbacks = [_one_at_a_time(callback, threading.Lock()) for callback in self.callbacks]
+        found: dict[int, tuple[PrototypeSet, list[BatchRecord]]] = {}
+
+        def job(draw: int) -> Job[int]:
+            def train(engine: Engine) -> int:
+                found[draw] = self._training(parts[draw], draw, engine, callbacks).run(start)
+                return draw
+
+            return train
+
+        def done(draw: int) -> Iterable[Job[int]]:
+            return ()
+
+        jobs = [job(draw) for draw in range(len(parts))]
+        run_together(self.engine, jobs, done, company=company, most=min(most, len(jobs)))
+        models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
+        first = self._training(data, 0, self.engine, ()).first_model(start)
+        return averaged(first, models), [record for history in histories for record in history]
+
+    def _training(self, data: TrainingData, draw: int, engine: Engine, callbacks: Sequence[Callback]) -> Training:
+        return Training(data, self.config, engine, self.scores(draw), self.log, callbacks, draw)
+
+
+def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSet:
+    """The model that adds to `start` the mean of what several models, begun from it, add to it.
+
+    A round has the batches of that round of all models. Those without prototypes are left out, unless all are.
+    """
+    share = 1 / len(models)
+    found = start
+    for number in range(start.n_rounds, models[0].n_rounds):
+        added = [_scaled(batch, share) for model in models for batch in model.round_batches(number)]
+        found = found.with_round([batch for batch in added if batch.n_prototypes] or added[:1])
+    return found
+
+
+def _scaled(batch: Batch, share: float) -> Batch:
+    return replace(batch, prototype_weight=batch.prototype_weight * share)
+
+
+def _one_at_a_time(callback: Callback, lock: threading.Lock) -> Callback:
+    """Draws tell of themselves from threads of their own."""
+
+    def told(event: FitEvent) -> None:
+        with lock:
+            callback(event)
+
+    return told
