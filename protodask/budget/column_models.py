@@ -72,7 +72,8 @@ def fit_sets(
                 if not is_own(error):
                     raise
                 return number, SetFit(chosen, None, describe_error(error))
-            return number, SetFit(chosen, replace(model, provenance=fit_provenance(data, config, history, None)))
+            provenance = fit_provenance(data, config, history, None, model.n_batches)
+            return number, SetFit(chosen, replace(model, provenance=provenance))
 
         return fit_one
 

@@ -80,10 +80,10 @@ class SettingsOptions:
         int | None,
         _setting("--average-draws", "1", "Draws of candidates, each trained by itself; the model is their mean."),
     ] = None
-    held_out: Annotated[
+    hold_out: Annotated[
         float | None,
         _setting(
-            "--held-out",
+            "--hold-out",
             "0",
             "Share of the rows, such as 0.2, not to train on: training keeps what loses least on them. 0: all are "
             "trained on, up to the optimum.",

@@ -15,6 +15,7 @@ from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.explain.contributions import Contribution
 from protodask.places import mask
+from protodask.prototypes.fitting import ADDED, FITS
 from protodask.prototypes.model import PrototypeSet
 
 Value = float | Label | None
@@ -86,11 +87,12 @@ def check_training(model: PrototypeSet, training: Dataset) -> None:
 
 def training_keys(model: PrototypeSet) -> tuple[str | None, ...]:
     """Fingerprint of the dataset each batch was trained on, None where the model does not say."""
-    fits = model.provenance.get("fits")
+    fits = model.provenance.get(FITS)
     keys: list[str | None] = []
     for fit in fits if isinstance(fits, list) else []:
         if isinstance(fit, Mapping) and isinstance(fit.get("dataset"), str) and isinstance(fit.get("batches"), list):
-            keys += [fit["dataset"]] * len(fit["batches"])
+            added = fit.get(ADDED, len(fit["batches"]))
+            keys += [fit["dataset"]] * (added if type(added) is int and 0 <= added <= model.n_batches else 0)
     # Batches that came before all fits on datasets are those of an estimator, which leave no record.
     unknown = model.n_batches - len(keys)
     return (*(None,) * unknown, *keys) if unknown >= 0 else (None,) * model.n_batches

@@ -51,7 +51,7 @@ class FitSettings(TrainingSettings):
 
     batches: int | None = None
     average_draws: int | None = None
-    held_out: float | None = None
+    hold_out: float | None = None
     lambda_v: float | None = None
 
 

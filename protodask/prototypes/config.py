@@ -49,9 +49,9 @@ class FitConfig:
     """Of the draw of candidates."""
     n_draws: int = 1
     """Independent draws of candidates, each trained by itself; the model is their mean."""
-    held_out: float = 0.0
+    hold_out: float = 0.0
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
-    that one is kept at which they lose least. It is one part of `round(1 / held_out)`, another one for each draw. 0: a
+    that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
     round ends at its optimum."""
     weighted: bool = True
     """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
@@ -78,10 +78,10 @@ class FitConfig:
             raise InputError(
                 "bad-setting", f"max_fraction is {self.max_fraction!r}.", "Give a share strictly between 0 and 1."
             )
-        if not is_number(self.held_out) or not (self.held_out == 0 or 0.01 <= self.held_out <= 0.5):
+        if not is_number(self.hold_out) or not (self.hold_out == 0 or 0.01 <= self.hold_out <= 0.5):
             raise InputError(
                 "bad-setting",
-                f"held_out is {self.held_out!r}.",
+                f"hold_out is {self.hold_out!r}.",
                 "Give a share of the rows from 0.01 to 0.5, or 0 to train on all of them.",
             )
         for name in ("standardize", "weighted"):
@@ -104,8 +104,8 @@ class FitConfig:
             del record["weighted"]
         if self.feature_weights == "shared":
             del record["feature_weights"]
-        if not self.held_out:
-            del record["held_out"]
+        if not self.hold_out:
+            del record["hold_out"]
         if self.n_draws == 1:
             del record["n_draws"]
         return record
@@ -113,7 +113,7 @@ class FitConfig:
 
 def check_plain(config: FitConfig) -> None:
     """Refuse to hold rows out, or to average draws, in fits of a cross-validation."""
-    for name, given in (("held_out", config.held_out > 0), ("n_draws", config.n_draws > 1)):
+    for name, given in (("hold_out", config.hold_out > 0), ("n_draws", config.n_draws > 1)):
         if given:
             raise InputError(
                 "settings-conflict",

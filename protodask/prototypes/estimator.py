@@ -59,12 +59,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     feature_weights
         Whether a round is one batch whose prototypes share feature weights ("shared"), or a batch for each "class",
         trained together: then prototypes of one class may look far where those of another look close.
-    held_out
+    hold_out
         Share of the rows of each class, such as 0.2, that no round is trained on: of its iterates that one is kept at
         which they lose least. 0 ends a round at its optimum.
     n_draws
         Independent draws of candidates, each trained by itself and each without other rows where rows are held out; the
-        model is their mean. Five with `held_out=0.2` serve most where rows are few.
+        model is their mean. Five with `hold_out=0.2` serve most where rows are few.
     n_candidates
         Rows tried as prototypes in each round.
     max_fraction
@@ -118,7 +118,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         callbacks: Sequence[Callback] = (),
         warm_start: bool = False,
         feature_weights: FeatureWeights = "shared",
-        held_out: float = 0.0,
+        hold_out: float = 0.0,
         n_draws: int = 1,
     ) -> None:
         self.n_batches = n_batches
@@ -137,7 +137,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.callbacks = callbacks
         self.warm_start = warm_start
         self.feature_weights = feature_weights
-        self.held_out = held_out
+        self.hold_out = hold_out
         self.n_draws = n_draws
 
     def __sklearn_clone__(self) -> PrototypeSetClassifier:
@@ -181,7 +181,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
             seed=int(seed),
-            held_out=self.held_out,
+            hold_out=self.hold_out,
             n_draws=self.n_draws,
         )
         if config.n_batches < rounds_before:

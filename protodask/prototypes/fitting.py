@@ -101,7 +101,7 @@ def fitted(
         )
         model, history = fitting.run(rows, data.has_group, company, most, start)
         opened.forget(rows.source)
-        model = replace(model, provenance=fit_provenance(data, settings, history, start))
+        model = replace(model, provenance=fit_provenance(data, settings, history, start, model.n_batches))
         if directory is not None:
             directory.finish([batch_summary(entry) for entry in history])
         yield FitRun(model, history)
@@ -195,6 +195,9 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
 FITS = "fits"
 """Where the provenance of a model keeps an entry for each fit that its batches come from."""
 
+ADDED = "added"
+"""Batches that a fit added to its model, in its entry, where they are not as many as its records."""
+
 MOST_VALUES = 200
 """Points of a training curve that are kept with a model: more than a picture of it can show, in a few kilobytes."""
 
@@ -208,9 +211,10 @@ def thinned(values: Sequence[float]) -> list[float]:
 
 
 def fit_provenance(
-    data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None
+    data: Dataset, config: FitConfig, history: Sequence[BatchRecord], start: PrototypeSet | None, n_batches: int
 ) -> dict[str, Any]:
-    """Where a model comes from: what `start` says as far as it is true with further batches, and an entry for this fit.
+    """Where a model of so many batches comes from: what `start` says as far as it is still true, and an entry for this
+    fit, which says how many batches it added unless that is one for each record.
 
     A search is not kept: it chose the settings and the number of batches of a model that this one is not any more. What
     the start was shrunk from is: it tells where columns went that the training data of earlier fits have.
@@ -225,5 +229,8 @@ def fit_provenance(
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "batches": [batch_summary(record) for record in history],
     }
+    added = n_batches - (0 if start is None else start.n_batches)
+    if added != len(history):
+        entry[ADDED] = added
     kept = {name: known[name] for name in (SHRUNK,) if name in known}
     return {**kept, FITS: [*(before if isinstance(before, list) else []), entry]}

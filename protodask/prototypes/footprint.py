@@ -160,7 +160,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         layout=data.layout,
         feature_bytes=data.dtype.itemsize,
         # Where rows are held out a block has two weights a row, for training and for judging.
-        weight_columns=(0 if unweighted else columns) + (2 if config.held_out else 0),
+        weight_columns=(0 if unweighted else columns) + (2 if config.hold_out else 0),
         max_fraction=config.max_fraction,
         precision=config.precision,
         scored=config.n_batches > 1 or (started and config.n_batches > 0),

@@ -39,14 +39,14 @@ def without_fold(folded: Source, fold: int) -> Source:
 
 
 def held_out_parts(engine: Engine, data: TrainingData, config: FitConfig, grouped: bool) -> list[TrainingData]:
-    """What each of `config.n_draws` draws is trained on: all rows, or all but one of `round(1 / held_out)` folds.
+    """What each of `config.n_draws` draws is trained on: all rows, or all but one of `round(1 / hold_out)` folds.
 
     One draw after the other holds out another fold; of whole groups if the rows are `grouped`. To hold rows out takes a
     pass to draw them, and one for the statistics of the others in each fold.
     """
-    if not config.held_out:
+    if not config.hold_out:
         return [data] * config.n_draws
-    n_classes, n_folds = len(data.classes), round(1 / config.held_out)
+    n_classes, n_folds = len(data.classes), round(1 / config.hold_out)
     folds = make_folds(engine, data.source, n_classes, n_folds, config.seed, grouped, data.classes)
     check_training_parts(folds, data.classes, config.max_fraction)
     folded = folded_source(data.source, folds)

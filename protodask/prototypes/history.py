@@ -13,10 +13,10 @@ from protodask.prototypes.solver import Status
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """How the fit of one batch went."""
+    """How the fit of one round went: a batch, or several that were trained together."""
 
     batch: int
-    """Number of the batch, from 1."""
+    """Number of the round, from 1; those of a draw are counted on from those of the draws before."""
     status: Status
     iterations: int
     evaluations: int
@@ -37,17 +37,17 @@ class BatchRecord:
 
 @dataclass(frozen=True)
 class BatchStarted:
-    """A batch's candidates are drawn, its training begins."""
+    """A round's candidates are drawn, its training begins."""
 
     batch: int
     n_batches: int
-    """Batches the model will have at the end of the fit."""
+    """Rounds of all draws, and of the model that the fit begins from."""
     candidates: int
 
 
 @dataclass(frozen=True)
 class IterationDone:
-    """The solver finished an iteration of a batch."""
+    """The solver finished an iteration of a round."""
 
     batch: int
     iteration: int
@@ -64,7 +64,7 @@ class IterationDone:
 
 @dataclass(frozen=True)
 class BatchDone:
-    """A batch is part of the model."""
+    """A round is part of the model, or of one of its draws."""
 
     record: BatchRecord
 

@@ -81,13 +81,13 @@ class PrototypeSet:
     other_names: tuple[str, ...] = ()
     """Columns besides features and target that tables may have: weights, and those dropped at ingest."""
     batches: tuple[Batch, ...] = ()
-    rounds: tuple[int, ...] | None = None
-    """Batches of each round; None where every batch is one."""
     precision: Precision = "float32"
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Where the model comes from, as plain JSON values; it plays no part in what the model computes."""
     calibration: SplineCalibration | None = None
     """What calibrates its probabilities where that is asked for."""
+    rounds: tuple[int, ...] | None = None
+    """Batches of each round; None where every batch is one."""
 
     @property
     def n_classes(self) -> int:

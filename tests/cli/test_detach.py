@@ -15,6 +15,7 @@ from cli._processes import run_python, wait_until
 from support.commands import check_failed
 
 from protodask.errors import Code
+from protodask.prototypes.run_progress import read_progress
 
 Call = Callable[..., Any]
 
@@ -64,7 +65,8 @@ def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path
     try:
         assert os.getsid(process.pid) == process.pid  # no terminal's hang-up reaches it
         run = tmp_path / "m.zarr.run"
-        wait_until(lambda: any(run.glob("batch-*.log")))
+        # A log is there before its first evaluation is.
+        wait_until(lambda: any(run.glob("batch-*.log")) and read_progress(str(run)).evaluations > 0)
         assert "not finished: the same command continues it" in call("info", run).stdout
     finally:
         process.terminate()

@@ -109,7 +109,11 @@ def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "code", "facts"),
     [
-        ("candidats: 30\n", "unknown-key", ["'candidats'", "candidates", "batches, lambda-v, lambda-w"]),
+        (
+            "candidats: 30\n",
+            "unknown-key",
+            ["'candidats'", "candidates", "batches, average-draws, hold-out"],
+        ),
         ("candidates: many\n", "bad-setting", ["candidates", "'many'"]),
         ("candidates: 2.5\n", "bad-setting", ["candidates", "2.5"]),
         ("standardize: 1\n", "bad-setting", ["standardize", "true or false"]),

@@ -44,10 +44,14 @@ def test_tune__help_states_the_real_defaults() -> None:
     assert [int(number) for number in re.findall("[0-9]+", shown)] == [search.draws(1), FEW_ROWS, search.draws(10**9)]
 
 
+OF_FITS_ALONE = {"batches", "lambda_v", "average_draws", "hold_out"}
+"""Settings of a fit that a search chooses, or whose fits do not have them."""
+
+
 def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
     assert {SEARCH_NAMES.get(name, name) for name in SEARCH_SETTINGS} == {field.name for field in fields(SearchConfig)}
     step = {field.name for field in fields(TuneStep)}
-    assert set(SEARCH_SETTINGS) | set(SETTINGS) - {"batches", "lambda_v"} <= step
+    assert set(SEARCH_SETTINGS) | set(SETTINGS) - OF_FITS_ALONE <= step
 
 
 @pytest.mark.parametrize(

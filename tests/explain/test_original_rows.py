@@ -161,6 +161,23 @@ def test_original_rows__of_a_model_with_batches_of_several_datasets(
         assert {row.batch for row in found if not row.complete} == {1, 2, 3} - own
 
 
+@pytest.mark.parametrize("settings", [{"feature_weights": "class"}, {"n_draws": 2}])
+def test_original_rows__of_a_model_whose_rounds_have_several_batches(
+    trained: Trained, frame: pandas.DataFrame, engine: Engine, settings: dict[str, Any]
+) -> None:
+    data, start = trained
+    config = FitConfig(n_candidates=40, **settings)
+    longer = fit(data, config, engine=engine, start=start).model
+    assert training_keys(longer) == (data.key,) * longer.n_batches
+    model = fit(data, config, engine=engine).model
+    (explanation,) = explain_rows(model, data.read(0)["features"][:1], most=100)
+    assert {item.batch for item in explanation.contributions} == {1, 2}
+    for row in original_rows(model, explanation.contributions, data, engine):
+        source = frame.iloc[row.row]
+        assert row.complete
+        assert row.values == {name: source[name] for name in ("age", "colour", "size")}
+
+
 def test_original_rows__refuse_other_data(
     trained: Trained, frame: pandas.DataFrame, engine: Engine, model: PrototypeSet, tmp_path: Path
 ) -> None:
@@ -190,6 +207,8 @@ def test_original_rows__refuse_row_numbers_the_data_does_not_have(trained: Train
         ({"fits": [{"dataset": "a", "batches": [{}]}]}, (None, "a")),
         ({"fits": [{"dataset": "a", "batches": [{}]}, {"dataset": "b", "batches": [{}]}]}, ("a", "b")),
         ({"fits": [{"dataset": "a", "batches": [{}, {}, {}]}]}, (None, None)),
+        ({"fits": [{"dataset": "a", "batches": [{}, {}, {}], "added": 2}]}, ("a", "a")),
+        ({"fits": [{"dataset": "a", "batches": [{}], "added": "2"}]}, (None, None)),
     ],
 )
 def test_training_keys__of_whatever_the_model_says(

@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "float32": {"lambda_w": 1e-3, "precision": "float32"},
     "float64": {"lambda_w": 1e-3, "precision": "float64"},
     "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class"},
-    "draws": {"lambda_w": 1e-4, "precision": "float32", "held_out": 0.25, "n_draws": 2},
+    "draws": {"lambda_w": 1e-4, "precision": "float32", "hold_out": 0.25, "n_draws": 2},
 }
 """Settings of fits that are computed in different ways."""
 

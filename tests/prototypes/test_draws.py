@@ -39,7 +39,7 @@ def run(
     return fitting.run(data, grouped=False, company=company, most=2)
 
 
-@pytest.mark.parametrize("settings", [{}, {"held_out": 0.5}, {"held_out": 0.25, "feature_weights": "class"}])
+@pytest.mark.parametrize("settings", [{}, {"hold_out": 0.5}, {"hold_out": 0.25, "feature_weights": "class"}])
 def test_fitting__is_the_mean_of_its_draws(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, settings: dict[str, Any]
 ) -> None:
@@ -68,7 +68,7 @@ def test_held_out_parts__hold_out_one_fold_after_the_other(
     engine: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     data = training_data(make_rows(200, 4))
-    parts = held_out_parts(engine, data, replace(CONFIG, held_out=0.25, n_draws=6), grouped=False)
+    parts = held_out_parts(engine, data, replace(CONFIG, hold_out=0.25, n_draws=6), grouped=False)
     held = [
         np.concatenate([part.source.read(number)[HELD_OUT] for number in range(part.source.layout.n_blocks)])
         for part in parts
@@ -87,7 +87,7 @@ def test_fitting__has_the_same_bits_in_any_company(
     company: Company,
     threads: int,
 ) -> None:
-    data, config = training_data(make_rows(240, 4)), replace(CONFIG, held_out=0.25)
+    data, config = training_data(make_rows(240, 4)), replace(CONFIG, hold_out=0.25)
     with thread_engine(threads, 2**30) as other:
         assert_same_bits(run(other, data, config, company)[0], run(engine, data, config)[0])
 
@@ -128,7 +128,7 @@ def test_fit__of_draws_goes_on_where_it_was_interrupted(
 ) -> None:
     arrays = make_rows(240, 4)
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", engine=engine)
-    config = replace(CONFIG, held_out=0.25)
+    config = replace(CONFIG, hold_out=0.25)
     expected = fit(data, config, engine=engine)
     assert expected.model.n_rounds == 2
 

@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
 MakeData = Callable[..., TrainingData]
 
-CONFIG = FitConfig(n_candidates=40, lambda_w=1e-6, held_out=0.25, precision="float64", seed=3)
+CONFIG = FitConfig(n_candidates=40, lambda_w=1e-6, hold_out=0.25, precision="float64", seed=3)
 
 
 def all_of(source: Source, name: str) -> NDArray[Any]:
@@ -55,7 +55,7 @@ def test_held_out_parts__takes_its_share_of_every_class(
         assert abs(np.count_nonzero(held[rows]) - rows.sum() / 4) < 1
     assert found.held_out_weight == pytest.approx(held.sum(), rel=1e-12)
     assert found.summary.weight == pytest.approx(kept.sum(), rel=1e-12)
-    assert held_out_parts(engine, data, replace(CONFIG, held_out=0.0, n_draws=2), grouped=False) == [data, data]
+    assert held_out_parts(engine, data, replace(CONFIG, hold_out=0.0, n_draws=2), grouped=False) == [data, data]
 
 
 @pytest.mark.parametrize("feature_weights", ["shared", "class"])
@@ -116,19 +116,19 @@ def test_fit__holds_out_whole_groups(tmp_path: Path, engine: Engine, make_rows: 
 def test_classifier__holds_out_rows(make_rows: MakeRows) -> None:
     arrays = make_rows(300, 6)
     X, y = arrays["features"], arrays["target"]
-    found = PrototypeSetClassifier(n_candidates=40, lambda_w=1e-6, held_out=0.2).fit(X, y)
+    found = PrototypeSetClassifier(n_candidates=40, lambda_w=1e-6, hold_out=0.2).fit(X, y)
     assert found.history_[0].status == "held out"
-    again = PrototypeSetClassifier(n_candidates=40, lambda_w=1e-6, held_out=0.2).fit(X, y)
+    again = PrototypeSetClassifier(n_candidates=40, lambda_w=1e-6, hold_out=0.2).fit(X, y)
     assert again.predict_proba(X).tobytes() == found.predict_proba(X).tobytes()
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 0.6, 1, 0.005, float("nan"), "some"])
 def test_fit_config__refuses_a_share_that_is_none(wrong: Any) -> None:
-    with refused("bad-setting", "held_out", "0.01 to 0.5"):
-        FitConfig(held_out=wrong)
+    with refused("bad-setting", "hold_out", "0.01 to 0.5"):
+        FitConfig(hold_out=wrong)
 
 
-@pytest.mark.parametrize(("name", "value"), [("held_out", 0.25), ("n_draws", 3)])
+@pytest.mark.parametrize(("name", "value"), [("hold_out", 0.25), ("n_draws", 3)])
 def test_searches__refuse_what_their_fits_do_not_do(
     tmp_path: Path, engine: Engine, make_rows: MakeRows, name: str, value: Any
 ) -> None:
