@@ -72,6 +72,7 @@ print([name for name in slow if name in sys.modules], file=sys.stderr)
 SLOW = ["sklearn", "scipy.stats", "pandas", "pyarrow", "matplotlib"]
 
 
+@pytest.mark.slow
 def test_commands__import_only_what_they_need(tmp_path: Path) -> None:
     def run(slow: list[str], *commands: str) -> None:
         done = subprocess.run(

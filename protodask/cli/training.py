@@ -27,6 +27,14 @@ FeatureWeights = Annotated[
         "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round.",
     ),
 ]
+FeatureForms = Annotated[
+    Literal["plain", "scores", "both"] | None,
+    _setting(
+        "--feature-forms",
+        "plain",
+        "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, or in both forms.",
+    ),
+]
 Candidates = Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each round.")]
 MaxFraction = Annotated[
     float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
@@ -90,6 +98,7 @@ class SettingsOptions:
         ),
     ] = None
     feature_weights: FeatureWeights = None
+    feature_forms: FeatureForms = None
     candidates: Candidates = None
     max_fraction: MaxFraction = None
     lambda_v: Annotated[float | None, _setting("--lambda-v", "0.001", "Penalty on the feature weights.")] = None

@@ -19,6 +19,7 @@ from protodask.cli.training import (
     Candidates,
     Config,
     Data,
+    FeatureForms,
     FeatureWeights,
     MaxFraction,
     MaxIterations,
@@ -108,6 +109,7 @@ class TuningOptions:
         ),
     ] = None
     feature_weights: FeatureWeights = None
+    feature_forms: FeatureForms = None
     candidates: Candidates = None
     max_fraction: MaxFraction = None
     lambda_w: Annotated[

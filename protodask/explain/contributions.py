@@ -45,7 +45,8 @@ class FeatureMatch(NamedTuple):
     weight: float
     """Feature weight `v_d`, by standardised units."""
     similarity: float
-    """`exp(-1/2 (v_d (x_d - s_d) / scale_d)^2)`; the product over the features is the prototype's similarity."""
+    """`exp(-1/2 (v_d (z_d(x) - z_d(s)))^2)`, `z_d` standardised or normal score; the product over the features
+    is the prototype's similarity."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class _Explainer:
         found: dict[int, Contribution] = {}
         for batch_number in np.unique(number).tolist():
             side, ranks = self._sides[batch_number], np.flatnonzero(number == batch_number)
-            matches = side.matches(row, position[ranks], self._model.feature_names)
+            matches = side.matches(row, position[ranks], self._model.names_in(side.batch))
             for rank, features in zip(ranks.tolist(), matches, strict=True):
                 place = int(position[rank])
                 weight, similarity = float(side.batch.prototype_weight[place]), float(similarities[rank])
@@ -211,10 +212,10 @@ class _BatchSide:
         return found
 
     def _near(self, row: Floats) -> Floats:
-        """The features of the batch, cut off where the kernel cuts them off."""
+        """The features of the batch as it measures them, cut off where the kernel cuts them off."""
         reach = FARTHEST * self.batch.scale
         near: Floats = np.clip(row[self.batch.feature_index], self.batch.center - reach, self.batch.center + reach)
-        return near
+        return self.batch.measured(near)
 
     def similarities(self, row: Floats) -> Floats:
         """`K_v(x - x_j)` (J,), a tile of prototypes at a time."""
@@ -224,7 +225,7 @@ class _BatchSide:
         step = max(1, TILE_ENTRIES // max(batch.n_features, 1))
         tile = np.empty((min(step, batch.n_prototypes), batch.n_features))
         for first in range(0, batch.n_prototypes, step):
-            prototypes = batch.prototypes[first : first + step]
+            prototypes = batch.measured(batch.prototypes[first : first + step])
             scaled = np.subtract(near, prototypes, out=tile[: len(prototypes)])
             scaled *= self._weight_per_unit
             np.einsum("jd,jd->j", scaled, scaled, out=squares[first : first + step])
@@ -232,13 +233,13 @@ class _BatchSide:
         return similarities
 
     def matches(self, row: Floats, positions: Integers, names: tuple[str, ...]) -> list[tuple[FeatureMatch, ...]]:
-        """The comparison with some prototypes, feature by feature."""
+        """The comparison with some prototypes, feature by feature; `names` are those of the batch."""
         batch = self.batch
         prototypes = batch.prototypes[positions]
-        similarities = np.exp(-0.5 * np.square((self._near(row) - prototypes) * self._weight_per_unit))
-        active = [names[index] for index in batch.feature_index.tolist()]
+        differences = self._near(row) - batch.measured(prototypes)
+        similarities = np.exp(-0.5 * np.square(differences * self._weight_per_unit))
         values, weights = row[batch.feature_index].tolist(), batch.feature_weight.tolist()
         return [
-            tuple(map(FeatureMatch._make, zip(active, values, prototype, weights, similarity, strict=True)))
+            tuple(map(FeatureMatch._make, zip(names, values, prototype, weights, similarity, strict=True)))
             for prototype, similarity in zip(prototypes.tolist(), similarities.tolist(), strict=True)
         ]

@@ -39,8 +39,10 @@ class BatchMap:
     feature_index: Integers
     n_features: int
     """Of the model."""
+    shown: Batch
+    """The batch itself."""
     center: Floats
-    """Weighted mean of the prototypes in raw units (D,): the origin of the map."""
+    """Weighted mean of the prototypes as the batch measures them (D,), raw but for normal scores: the map's origin."""
     scaling: Floats
     """`v_d / scale_d` (D,)."""
     axes: Floats
@@ -63,7 +65,7 @@ class BatchMap:
                 f"The features have shape {rows.shape} and type {rows.dtype}.",
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )
-        return self._place(rows[:, self.feature_index].astype(np.float64))
+        return self._place(self.shown.measured(rows[:, self.feature_index].astype(np.float64)))
 
     def _place(self, selected: Floats) -> Floats:
         places: Floats = ((selected - self.center) * self.scaling) @ self.axes.T
@@ -78,31 +80,33 @@ def batch_map(model: PrototypeSet, batch: int = 1) -> BatchMap:
         )
     chosen = model.batches[batch - 1]
     scaling = chosen.feature_weight / chosen.scale
-    center = _weighted_mean(chosen)
-    axes, explained = _principal_axes((chosen.prototypes - center) * scaling, chosen.prototype_weight)
+    measured = chosen.measured(chosen.prototypes)
+    center = _weighted_mean(chosen, measured)
+    axes, explained = _principal_axes((measured - center) * scaling, chosen.prototype_weight)
     return BatchMap(
         batch=int(batch),
         classes=model.classes,
-        feature_names=tuple(model.feature_names[index] for index in chosen.feature_index.tolist()),
+        feature_names=model.names_in(chosen),
         feature_index=chosen.feature_index,
         n_features=model.n_features,
+        shown=chosen,
         center=center,
         scaling=scaling,
         axes=axes,
         explained=explained,
-        positions=((chosen.prototypes - center) * scaling) @ axes.T,
+        positions=((measured - center) * scaling) @ axes.T,
         prototype_class=chosen.prototype_class,
         prototype_weight=chosen.prototype_weight,
         row=chosen.row,
     )
 
 
-def _weighted_mean(batch: Batch) -> Floats:
+def _weighted_mean(batch: Batch, measured: Floats) -> Floats:
     if batch.n_prototypes == 0:
         return batch.center
     # From the centre of the training data: values far from 0 keep their digits.
     share = batch.prototype_weight / batch.prototype_weight.sum()
-    mean: Floats = batch.center + share @ (batch.prototypes - batch.center)
+    mean: Floats = batch.center + share @ (measured - batch.center)
     return mean
 
 

@@ -222,7 +222,7 @@ def strongest_features(model: PrototypeSet, most: int) -> list[int]:
     """Positions of the active features with the largest weight in any batch, strongest first."""
     weight = np.zeros(model.n_features)
     for batch in model.batches:
-        weight[batch.feature_index] = np.maximum(weight[batch.feature_index], batch.feature_weight)
+        np.maximum.at(weight, batch.feature_index, batch.feature_weight)
     order = np.argsort(-weight, kind="stable")
     return [int(place) for place in order[:most] if weight[place] > 0]
 
@@ -249,7 +249,7 @@ def _values(model: PrototypeSet, column: int) -> Floats:
     found = [
         batch.prototypes[:, place]
         for batch in model.batches
-        for place in np.flatnonzero(batch.feature_index == column).tolist()
+        for place in np.flatnonzero(batch.feature_index == column)[:1].tolist()
     ]
     return np.concatenate([np.zeros(0), *found])
 

@@ -156,12 +156,17 @@ def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
 
 
 def _kernel_widths(model: PrototypeSet, column: int, n_batches: int) -> list[float]:
-    """`scale_d / v_d` in each batch that looks at a feature: the distance at which similarity is exp(-1/2)."""
-    return [
-        float(batch.scale[place] / batch.feature_weight[place])
-        for batch in model.batches[:n_batches]
-        for place in np.flatnonzero(batch.feature_index == column)
-    ]
+    """`scale_d / v_d` in each batch that looks at a feature: the distance at which similarity is exp(-1/2), of a normal
+    score in the middle of the knots.
+    """
+    widths: list[float] = []
+    for batch in model.batches[:n_batches]:
+        for place in np.flatnonzero(batch.feature_index == column).tolist():
+            scale = batch.scale[place]
+            if batch.knots is not None and place in batch.knots.places:
+                scale = np.ptp(batch.knots.values[place]) / np.ptp(batch.knots.scores[place])
+            widths.append(float(scale / batch.feature_weight[place]))
+    return widths
 
 
 def _line(
@@ -184,7 +189,8 @@ def _prototypes_near(
         if not (len(found[0]) and len(found[1])):
             continue
         others = ~np.isin(index, columns)
-        distance = (point[index] - batch.prototypes)[:, others] * (batch.feature_weight / batch.scale)[others]
+        difference = batch.measured(point[index]) - batch.measured(batch.prototypes)
+        distance = difference[:, others] * (batch.feature_weight / batch.scale)[others]
         similarity = np.exp(-0.5 * np.einsum("jd,jd->j", distance, distance))
         places.append(batch.prototypes[:, [found[0][0], found[1][0]]])
         classes.append(batch.prototype_class)

@@ -56,14 +56,15 @@ def feature_weight_table(model: PrototypeSet) -> Table:
     """Feature weights by batch, heaviest first.
 
     `weight` refers to standardised features, so that weights compare; `weight_per_unit = weight / scale` to raw units:
-    a difference of `1 / weight_per_unit` in that feature alone leaves a similarity of `exp(-1/2)`, about 0.61.
+    a difference of `1 / weight_per_unit` in that feature alone leaves a similarity of `exp(-1/2)`, about 0.61. Normal
+    scores have no unit but their own.
     """
     lines: list[tuple[Cell, ...]] = []
     for number, batch in enumerate(model.batches, start=1):
+        names = model.names_in(batch)
         for position in np.argsort(-batch.feature_weight, kind="stable").tolist():
             weight = float(batch.feature_weight[position])
-            name = model.feature_names[batch.feature_index[position]]
-            lines.append((number, name, weight, weight / float(batch.scale[position])))
+            lines.append((number, names[position], weight, weight / float(batch.scale[position])))
     return _table("feature weights", ("batch", "feature", "weight", "weight_per_unit"), lines)
 
 

@@ -122,6 +122,7 @@ def describe_calibration(calibration: SplineCalibration, classes: Sequence[Label
 
 def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str, Any]:
     heaviest = np.argsort(-batch.feature_weight, kind="stable")
+    names = model.names_in(batch)
     return {
         "batch": number,
         "prototypes": batch.n_prototypes,
@@ -129,7 +130,7 @@ def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str,
         "prototypes_by_class": np.bincount(batch.prototype_class, minlength=model.n_classes).tolist(),
         "features": [
             {
-                "name": model.feature_names[batch.feature_index[position]],
+                "name": names[position],
                 "weight": float(batch.feature_weight[position]),
             }
             for position in heaviest.tolist()

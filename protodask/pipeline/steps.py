@@ -35,6 +35,7 @@ class TrainingSettings:
     alpha_v: float | None = None
     alpha_w: float | None = None
     feature_weights: Literal["shared", "class"] | None = None
+    feature_forms: Literal["plain", "scores", "both"] | None = None
     candidates: int | None = None
     max_fraction: float | None = None
     standardize: bool | None = None

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protodask.data.dataset import Dataset
 from protodask.data.metadata import block_digest
@@ -23,6 +24,7 @@ from protodask.engine.costs import kept_blocks, longest_share
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import SCORES, sampling
 from protodask.prototypes.footprint import Shape, streamed_row_bytes
+from protodask.prototypes.forms import expected_forms
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.likelihood import Candidates, Likelihood, LikelihoodKernel, merge_likelihoods
 from protodask.prototypes.objective import (
@@ -182,7 +184,9 @@ def with_scores(part: Excerpt, shape: Shape, stored: bool) -> Source:
     return zip_sources(part, array_source({SCORES: held}, part.rows))
 
 
-def synthetic_problem(shape: Shape, standardization: Standardization) -> RoundProblem:
+def synthetic_problem(
+    shape: Shape, standardization: Standardization, columns: NDArray[np.int64] | None = None
+) -> RoundProblem:
     """Candidates drawn from a normal distribution, as many of each class as a first batch has."""
     random = np.random.default_rng(0)
     classes = np.repeat(np.arange(shape.n_classes), shape.drawn)
@@ -191,7 +195,8 @@ def synthetic_problem(shape: Shape, standardization: Standardization) -> RoundPr
     weight = np.array(shape.class_rows, dtype=np.float64)
     precision: Precision = "float64" if shape.precision == "float64" else "float32"
     sizes = batch_sizes(classes, shape.feature_weights)
-    return make_problem(candidates, np.ones(len(classes)), weight, standardization, precision, sizes)
+    ones = np.ones(len(classes))
+    return make_problem(candidates, ones, weight, standardization, precision, sizes, columns=columns)
 
 
 def _no_rows(tick: Block, problem: RoundProblem, kernel: LikelihoodKernel) -> Likelihood:
@@ -261,7 +266,9 @@ def calibrate(engine: Engine, data: Dataset, shape: Shape, processes: Processes,
     reading = quiet.reduce(everyone, READING, data, processes.n_threads)
     part = excerpt(UnweightedSource(data) if shape.unweighted else data, shape, processes)
     source = with_scores(part, shape, stored)
-    problem = synthetic_problem(shape, Standardization(data.summary.mean, data.summary.scale))
+    forms = expected_forms(data.columns, shape.feature_forms)
+    standardization = forms.standardization(data.summary.mean, data.summary.scale)
+    problem = synthetic_problem(shape, standardization, forms.columns)
     shared = quiet.share(problem)
     theta = starting_point(problem)
     wanted = shape.n_candidates

@@ -57,7 +57,12 @@ def sample_block(block: Block, marginals: Floats, seed: int, batch: int, most: i
     if weights is not None and not weights.all():
         kept = weights > 0
         bins, rows = bins[kept], rows[kept]
-    counts = np.bincount(bins, minlength=2 * len(marginals))
+    return sample_of(rows, bins, 2 * len(marginals), seed, batch, most)
+
+
+def sample_of(rows: Integers, bins: Integers, n_bins: int, seed: int, batch: int, most: int) -> Sample:
+    """Sizes of the bins that some rows are in, and up to `most` rows of each."""
+    counts = np.bincount(bins, minlength=n_bins)
     priorities = priority(seed, batch, rows)
     kept = _likely(counts, bins, priorities, most)
     return _keep_smallest(counts, bins[kept], priorities[kept], rows[kept], most)
@@ -107,7 +112,9 @@ def merge_samples(most: int, left: Sample, right: Sample) -> Sample:
 
 
 @dataclass(frozen=True)
-class _MergeSamples:
+class MergeSamples:
+    """`merge_samples` for a number of rows."""
+
     most: int
 
     def __call__(self, left: Sample, right: Sample) -> Sample:
@@ -116,7 +123,7 @@ class _MergeSamples:
 
 def sampling(most: int) -> Reduction[Sample, Sample]:
     """The reduction that keeps up to `most` rows of each bin."""
-    return Reduction(sample_block, _MergeSamples(most), identity)
+    return Reduction(sample_block, MergeSamples(most), identity)
 
 
 def allocate(sizes: Integers, wanted: int, max_fraction: float) -> Integers:

@@ -19,6 +19,7 @@ LARGEST_PENALTY = 1e12
 
 
 FeatureWeights = Literal["shared", "class"]
+FeatureForms = Literal["plain", "scores", "both"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class FitConfig:
     """Rounds of batches to add."""
     feature_weights: FeatureWeights = "shared"
     """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class."""
+    feature_forms: FeatureForms = "plain"
+    """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
     n_candidates: int = 1000
     """`M`: rows tried as prototypes in a round."""
     max_fraction: float = 0.5
@@ -90,6 +93,10 @@ class FitConfig:
             raise InputError(
                 "unknown-name", f"feature_weights is {self.feature_weights!r}.", "Choose 'shared' or 'class'."
             )
+        if self.feature_forms not in get_args(FeatureForms):
+            raise InputError(
+                "unknown-name", f"feature_forms is {self.feature_forms!r}.", "Choose 'plain', 'scores' or 'both'."
+            )
         if self.precision not in ("float32", "float64"):
             raise InputError("unknown-name", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
@@ -104,6 +111,8 @@ class FitConfig:
             del record["weighted"]
         if self.feature_weights == "shared":
             del record["feature_weights"]
+        if self.feature_forms == "plain":
+            del record["feature_forms"]
         if not self.hold_out:
             del record["hold_out"]
         if self.n_draws == 1:

@@ -18,7 +18,7 @@ from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchRecord, Callback, FitEvent
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import RunLog, Training, TrainingData
+from protodask.prototypes.training import RunLog, Training, TrainingData, forms_of
 
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
@@ -59,6 +59,7 @@ class Fitting:
         At most so many draws advance at a time, in such a company. Rows that are held out are whole groups if they are
         `grouped`.
         """
+        data = replace(data, forms=forms_of(self.engine, data, self.config))
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
             return self._training(parts[0], 0, self.engine, self.callbacks).run(start)

@@ -22,7 +22,7 @@ from protodask.data.summary import summarize
 from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
-from protodask.prototypes.config import FeatureWeights, FitConfig
+from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig
 from protodask.prototypes.estimator_rows import (
     TrainingRows,
     codes_among,
@@ -59,6 +59,9 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     feature_weights
         Whether a round is one batch whose prototypes share feature weights ("shared"), or a batch for each "class",
         trained together: then prototypes of one class may look far where those of another look close.
+    feature_forms
+        Whether features enter as they are ("plain"), as their normal scores ("scores"), which heavy tails and lumps do
+        not harm, or in "both" forms, so that the feature weights choose.
     hold_out
         Share of the rows of each class, such as 0.2, that no round is trained on: of its iterates that one is kept at
         which they lose least. 0 ends a round at its optimum.
@@ -118,6 +121,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         callbacks: Sequence[Callback] = (),
         warm_start: bool = False,
         feature_weights: FeatureWeights = "shared",
+        feature_forms: FeatureForms = "plain",
         hold_out: float = 0.0,
         n_draws: int = 1,
     ) -> None:
@@ -137,6 +141,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.callbacks = callbacks
         self.warm_start = warm_start
         self.feature_weights = feature_weights
+        self.feature_forms = feature_forms
         self.hold_out = hold_out
         self.n_draws = n_draws
 
@@ -170,6 +175,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         config = FitConfig(
             n_batches=self.n_batches,
             feature_weights=self.feature_weights,
+            feature_forms=self.feature_forms,
             n_candidates=self.n_candidates,
             max_fraction=self.max_fraction,
             lambda_v=self.lambda_v,

@@ -19,7 +19,8 @@ from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, 
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
-from protodask.prototypes.config import FeatureWeights, FitConfig
+from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig
+from protodask.prototypes.forms import expected_forms, sample_rows
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.tiles import MOST_ENTRIES, tile_rows
@@ -64,6 +65,7 @@ class Shape:
 
     class_rows: tuple[int, ...]
     n_features: int
+    """Forms of features, at most."""
     n_candidates: int
     n_batches: int
     """Rounds of all draws."""
@@ -82,6 +84,9 @@ class Shape:
     unweighted: bool = False
     """Whether there are weights to be ignored: statistics of the rows without them take a pass of their own."""
     feature_weights: FeatureWeights = "shared"
+    feature_forms: FeatureForms = "plain"
+    stored_features: int | None = None
+    """Features of a row as it is stored, where they are not as many."""
 
     @property
     def n_rows(self) -> int:
@@ -103,7 +108,8 @@ class Shape:
 
     @property
     def row_bytes(self) -> int:
-        return self.n_features * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.other_columns)
+        stored = self.n_features if self.stored_features is None else self.stored_features
+        return stored * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.other_columns)
 
     @property
     def data_bytes(self) -> int:
@@ -154,7 +160,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         class_rows[class_rows.argmax()] += data.n_rows - data.summary.rows
     return Shape(
         class_rows=tuple(class_rows.tolist()),
-        n_features=data.n_features,
+        n_features=len(expected_forms(data.columns, config.feature_forms).columns),
         n_candidates=min(config.n_candidates, data.n_rows),
         n_batches=config.n_batches * config.n_draws,
         layout=data.layout,
@@ -168,6 +174,8 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         other_columns=data.has_group + (columns if unweighted else 0),
         unweighted=unweighted,
         feature_weights=config.feature_weights,
+        feature_forms=config.feature_forms,
+        stored_features=data.n_features,
     )
 
 
@@ -254,7 +262,10 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
     partials = partials_bytes(shape, most_partials(processes, shape.layout.n_blocks))
+    # Rows of the sample as they are stored, once more as float64 by column, and what sorts a column.
+    sampled = min(sample_rows(shape.n_features), shape.n_rows) * (3 * shape.row_bytes + 16 * DOUBLE)
     return (
+        Part("learning forms of features", 0 if shape.feature_forms == "plain" else sampled),
         Part("drawing and merging candidates", drawn + merging + models + sent),
         Part("partial results of a pass", partials + SORTING_COPIES * sample_bytes(shape)),
         Part("solver and log", SOLVER_VECTORS * DOUBLE * (candidates + shape.n_feature_weights)),

@@ -13,6 +13,7 @@ itself is float32 or float64 as asked for, and float64 where float32 would not d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,18 +41,68 @@ FARTHEST = 1e12
 
 
 @dataclass(frozen=True)
+class Knots:
+    """Normal scores of features, linear between knots and constant beyond them (D, Q).
+
+    A feature of fewer knots repeats its last one; of one that is as it is, all are NaN.
+    """
+
+    values: Floats
+    scores: Floats
+
+    @classmethod
+    def of(cls, knots: Sequence[tuple[Floats, Floats] | None], most: int) -> Knots | None:
+        """Of values and scores for each feature, None for one that is as it is; None where all are."""
+        if all(pair is None for pair in knots):
+            return None
+        found = np.full((2, len(knots), most), np.nan)
+        for place, pair in enumerate(knots):
+            if pair is not None:
+                found[:, place] = np.pad(np.stack(pair), ((0, 0), (0, most - len(pair[0]))), mode="edge")
+        return cls(*found)
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Features that are scored."""
+        return [int(place) for place in np.flatnonzero(~np.isnan(self.values[:, 0]))]
+
+    def score(self, place: int, values: NDArray[Any]) -> Floats:
+        """Normal scores of some values of a feature."""
+        scores: Floats = np.interp(values, self.values[place], self.scores[place])
+        return scores
+
+    def select(self, index: NDArray[np.int64]) -> Knots | None:
+        """Of some features; None where all of them are as they are."""
+        found = Knots(self.values[index], self.scores[index])
+        return found if found.places else None
+
+
+@dataclass(frozen=True)
 class Standardization:
-    """`z = (x - center) / scale`. Centring is needed in any case: without it large offsets cancel in float32."""
+    """`z = (x - center) / scale`, or the normal score of a feature that has `knots`.
+
+    Centring is needed in any case: without it large offsets cancel in float32.
+    """
 
     center: Floats
     scale: Floats
+    knots: Knots | None = None
+
+    @property
+    def scored(self) -> list[int]:
+        """Places of normal scores."""
+        return [] if self.knots is None else self.knots.places
 
     def apply(self, features: NDArray[Any]) -> Floats:
         standardized: Floats = (features.astype(np.float64) - self.center) / self.scale
+        if self.knots is not None:
+            for place in self.knots.places:
+                standardized[:, place] = self.knots.score(place, features[:, place])
         return standardized
 
     def select(self, index: NDArray[np.int64]) -> Standardization:
-        return Standardization(self.center[index], self.scale[index])
+        knots = None if self.knots is None else self.knots.select(index)
+        return Standardization(self.center[index], self.scale[index], knots)
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -74,7 +125,10 @@ class KernelSide:
 
     dtype: Precision
     active: NDArray[np.int64]
-    n_features: int
+    columns: NDArray[np.int64]
+    """Columns of the rows that these features are in."""
+    standardization: Standardization
+    """Of these features."""
     center: Array
     inverse_scale: Array
     weight: Array
@@ -84,6 +138,11 @@ class KernelSide:
     longest: float
     """Largest `|v s|` to base 2: bounds the exponent from below without looking at it."""
 
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the features are the first columns of the rows, as they come."""
+        return np.array_equal(self.columns, np.arange(len(self.columns)))
+
     def tile(self, rows: int) -> TileBuffers:
         """This thread's memory for tiles of so many rows."""
         return kernel_tile(rows, len(self.active), self.operand.shape[1], self.dtype)
@@ -91,12 +150,16 @@ class KernelSide:
     def standardize(self, features: Array, tile: TileBuffers) -> Array:
         """Rows in standardised units, active features only (T, D)."""
         standardized = tile.standardized[: len(features)]
-        selected = features if len(self.active) == self.n_features else features[:, self.active]
+        as_they_are = self.in_order and len(self.columns) == features.shape[1]
+        selected = features if as_they_are else features[:, self.columns]
         with np.errstate(over="ignore"):
             np.subtract(selected, self.center, out=standardized, casting="same_kind")
             np.multiply(standardized, self.inverse_scale, out=standardized)
         # Squares must stay finite; a row that far away is far from every prototype as it is.
         np.clip(standardized, -FARTHEST, FARTHEST, out=standardized)
+        if (knots := self.standardization.knots) is not None:
+            for place in knots.places:
+                standardized[:, place] = knots.score(place, selected[:, place])
         return standardized
 
     def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
@@ -117,9 +180,15 @@ class KernelSide:
 
 
 def kernel_side(
-    prototypes: Floats, feature_weight: Floats, standardization: Standardization, precision: Precision
+    prototypes: Floats,
+    feature_weight: Floats,
+    standardization: Standardization,
+    precision: Precision,
+    columns: NDArray[np.int64],
 ) -> KernelSide:
-    """The prototypes' side for standardised `prototypes` (columns, all features) and weights `v` (all features)."""
+    """The prototypes' side for standardised `prototypes` (columns, all features) and weights `v` (all features), which
+    are in these `columns` of the rows.
+    """
     active = np.flatnonzero(feature_weight > 0)
     weight = feature_weight[active] * ROOT_LOG2_E
     scaled = prototypes[:, active] * weight
@@ -135,7 +204,8 @@ def kernel_side(
     return KernelSide(
         dtype=dtype,
         active=active,
-        n_features=len(feature_weight),
+        columns=columns[active],
+        standardization=selected,
         center=selected.center.astype(dtype),
         inverse_scale=(1 / selected.scale).astype(dtype),
         weight=weight.astype(dtype),
@@ -166,7 +236,11 @@ class ScoreKernel:
     @cached_property
     def _side(self) -> KernelSide:
         return kernel_side(
-            self._panels.spread(self.prototypes), self.feature_weight, self.standardization, self.precision
+            self._panels.spread(self.prototypes),
+            self.feature_weight,
+            self.standardization,
+            self.precision,
+            self.feature_index,
         )
 
     def add(self, features: Array, scores: Floats) -> None:
@@ -178,10 +252,9 @@ class ScoreKernel:
         to_class = np.eye(self.n_classes)[panels.panel_class]
         length = tile_rows(len(features), panels.n_columns)
         tile = side.tile(length)
-        every = len(self.feature_index) == features.shape[1]
         for first in range(0, len(features), length):
             rows = features[first : first + length]
-            standardized = side.standardize(rows if every else rows[:, self.feature_index], tile)
+            standardized = side.standardize(rows, tile)
             values = side.kernel(standardized, tile)
             columns = values.reshape(len(rows), panels.n_panels, panels.width).transpose(1, 0, 2)
             scores[first : first + length] += product(columns, weight)[:, :, 0].T @ to_class

@@ -91,6 +91,8 @@ class BatchKernel:
     standardization: Standardization
     precision: Precision
     """At least this one: see `FLOAT32_REACH`."""
+    columns: NDArray[np.int64] | None = None
+    """Of the rows, that the features are in; None where they are the columns."""
 
     @cached_property
     def classes(self) -> NDArray[np.int64]:
@@ -117,7 +119,8 @@ class BatchKernel:
         columns = np.concatenate(
             [self.active.spread(self.candidates.features), self.idle.spread(self.candidates.features)]
         )
-        return kernel_side(columns, self.feature_weight, self.standardization, self.precision)
+        rows_columns = np.arange(len(self.feature_weight)) if self.columns is None else self.columns
+        return kernel_side(columns, self.feature_weight, self.standardization, self.precision, rows_columns)
 
     @cached_property
     def sum_operand(self) -> Array:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label
 from protodask.errors import InputError, some
-from protodask.prototypes.kernel import ScoreKernel, Standardization
+from protodask.prototypes.kernel import Knots, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
 
@@ -28,12 +28,17 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+NORMAL_SCORE = " (normal score)"
+"""Follows the name of a feature where a batch looks at it in that form."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """The prototypes of a batch (J) and the features they look at (D).
 
-    `feature_weight` refers to `(x - center) / scale`; `prototypes` are in raw units, `row` are their row numbers in the
-    training data. A batch may be empty.
+    `feature_weight` refers to `(x - center) / scale`, with `x` the normal score of a feature that has `knots`, whose
+    centre is 0 and scale 1. A batch may look at a feature in both forms, which are two of its features then.
+    `prototypes` are in raw units, `row` are their row numbers in the training data. A batch may be empty.
     """
 
     feature_index: Integers
@@ -44,6 +49,7 @@ class Batch:
     prototype_class: Integers
     prototype_weight: Floats
     row: Integers
+    knots: Knots | None = None
 
     @property
     def n_features(self) -> int:
@@ -53,9 +59,30 @@ class Batch:
     def n_prototypes(self) -> int:
         return len(self.row)
 
+    @property
+    def standardization(self) -> Standardization:
+        """What turns raw values of its features into those that the weights refer to."""
+        return Standardization(self.center, self.scale, self.knots)
+
+    def measured(self, values: Floats) -> Floats:
+        """Raw values of its features (..., D) as they are, but for normal scores: `v / scale` is their weight."""
+        if self.knots is None:
+            return values
+        found = values.copy()
+        for place in self.knots.places:
+            found[..., place] = self.knots.score(place, values[..., place])
+        return found
+
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """Which of its features are normal scores (D,)."""
+        found = np.zeros(self.n_features, dtype=np.bool_)
+        found[self.standardization.scored] = True
+        return found
+
     def kernel(self, n_classes: int, precision: Precision) -> ScoreKernel:
         """What computes this batch's part of the unscaled probabilities."""
-        standardization = Standardization(self.center, self.scale)
+        standardization = self.standardization
         return ScoreKernel(
             prototypes=standardization.apply(self.prototypes),
             prototype_class=self.prototype_class,
@@ -131,6 +158,13 @@ class PrototypeSet:
     @property
     def n_prototypes(self) -> int:
         return sum(batch.n_prototypes for batch in self.batches)
+
+    def names_in(self, batch: Batch) -> tuple[str, ...]:
+        """Names of the features of a batch, those that are normal scores said to be such."""
+        return tuple(
+            f"{self.feature_names[index]}{NORMAL_SCORE if scored else ''}"
+            for index, scored in zip(batch.feature_index.tolist(), batch.scored.tolist(), strict=True)
+        )
 
     def label_of(self, batch: Batch) -> Label | None:
         """The class that all prototypes of a batch are of; None where they are of several, or there are none."""

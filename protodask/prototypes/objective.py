@@ -48,6 +48,8 @@ class RoundProblem:
     precision: Precision
     held_out_weight: float = 0.0
     """Of all rows that are held out together; 0 where they play no part."""
+    columns: NDArray[np.int64] | None = None
+    """Features of the rows that those of the candidates are forms of; None where they are the same."""
 
     @property
     def n_batches(self) -> int:
@@ -84,6 +86,7 @@ def make_problem(
     precision: Precision,
     sizes: tuple[int, ...] | None = None,
     held_out_weight: float = 0.0,
+    columns: NDArray[np.int64] | None = None,
 ) -> RoundProblem:
     """The problem for candidates of sample weights `candidate_weight` (J,), given the weight of every class (K,).
 
@@ -99,6 +102,7 @@ def make_problem(
         standardization=standardization,
         precision=precision,
         held_out_weight=held_out_weight,
+        columns=columns,
     )
 
 
@@ -126,6 +130,7 @@ def prepare_kernel(problem: RoundProblem, theta: Floats) -> tuple[RoundProblem, 
                 candidate_weight[places],
                 problem.standardization,
                 problem.precision,
+                problem.columns,
             )
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )

@@ -17,13 +17,14 @@ from protodask.data.records import Fields, RecordKind, Relative, recognize, seal
 from protodask.data.references import follow
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError
+from protodask.prototypes.kernel import Knots
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.table_model import read_table, table_fields
 
 MODEL = Kind("model", "protodask-model")
-MODEL_VERSION = 2
-"""The newest form of a model: 2 has a calibration. What has none is written as version 1, which older readers know."""
+MODEL_VERSION = 3
+"""The newest form of a model: 2 has a calibration, 3 normal scores. A model is written as the oldest that holds it."""
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
@@ -50,6 +51,10 @@ ROUNDS = "rounds"
 """Field of the record of a model of which some batches were trained together; readers of earlier versions, to which
 batches are batches, pass over it."""
 
+KNOTS = "knots"
+"""Field of the record of a model that looks at normal scores: the knots of each batch, 0 where it has none."""
+
+MOST_KNOTS = 10**4
 MOST_PROTOTYPES = 10**8
 """A bound on what a damaged or hostile file can make a reader allocate."""
 
@@ -65,18 +70,23 @@ BATCH_ARRAYS = (
     ("row", "int64", "J"),
 )
 
+# Those of a batch with normal scores (D, Q): name, field of `Knots`, dtype.
+KNOT_ARRAYS = (("knot_values", "values", "float64"), ("knot_scores", "scores", "float64"))
+
 
 def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a model, whole or not at all."""
     where = locate(path)
+    knots = [0 if batch.knots is None else batch.knots.values.shape[1] for batch in model.batches]
     record = {
         "format": MODEL.format,
-        "version": 1 if model.calibration is None else MODEL_VERSION,
+        "version": 3 if any(knots) else 1 if model.calibration is None else 2,
         "marginals": model.marginals.tolist(),
         "feature_names": list(model.feature_names),
         **table_fields(model),
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         **({} if model.rounds is None else {ROUNDS: list(model.rounds)}),
+        **({KNOTS: knots} if any(knots) else {}),
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
@@ -84,15 +94,21 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
     with published(where, overwrite, MODEL) as place:
         group = zarr.open_group(open_store(place), mode="w", zarr_format=3)
         for number, batch in enumerate(model.batches, start=1):
-            for name, dtype, _ in BATCH_ARRAYS:
-                write_array(group, f"batch-{number}/{name}", getattr(batch, name), dtype)
+            for name, values, dtype in _arrays(batch):
+                write_array(group, f"batch-{number}/{name}", values, dtype)
         group.attrs.put(sealed)
 
 
+def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:
+    """Name, numbers and type of the arrays that a batch has."""
+    arrays = [(name, getattr(batch, name), dtype) for name, dtype, _ in BATCH_ARRAYS]
+    if batch.knots is not None:
+        arrays += [(name, getattr(batch.knots, field), dtype) for name, field, dtype in KNOT_ARRAYS]
+    return arrays
+
+
 def _digest(model: PrototypeSet) -> str:
-    return digest_arrays(
-        (name, getattr(batch, name), dtype) for batch in model.batches for name, dtype, _ in BATCH_ARRAYS
-    )
+    return digest_arrays(array for batch in model.batches for array in _arrays(batch))
 
 
 def load_model(path: str | os.PathLike[str]) -> PrototypeSet:
@@ -130,7 +146,10 @@ def _parse(fields: Fields) -> PrototypeSet:
         columns=table.columns,
         target_name=table.target_name,
         other_names=table.other_names,
-        batches=tuple(_read_batch(fields, number, size) for number, size in enumerate(_sizes(fields), start=1)),
+        batches=tuple(
+            _read_batch(fields, number, size, n_knots)
+            for number, (size, n_knots) in enumerate(zip(_sizes(fields), _knots(fields), strict=True), start=1)
+        ),
         rounds=_parse_rounds(fields),
         precision=table.precision,
         provenance=table.provenance,
@@ -190,7 +209,7 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for size in sizes:
         match size:
-            case [int(width), int(length)] if 0 <= width <= n_features and 0 <= length <= MOST_PROTOTYPES // max(
+            case [int(width), int(length)] if 0 <= width <= 2 * n_features and 0 <= length <= MOST_PROTOTYPES // max(
                 width, 1
             ):
                 found.append((width, length))
@@ -209,7 +228,17 @@ def _parse_rounds(fields: Fields) -> tuple[int, ...] | None:
     return tuple(rounds)
 
 
-def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
+def _knots(fields: Fields) -> list[int]:
+    """Knots of each batch."""
+    n_batches = len(_sizes(fields))
+    knots = fields.record.get(KNOTS, [0] * n_batches)
+    plain = isinstance(knots, list) and all(type(count) is int and 0 <= count <= MOST_KNOTS for count in knots)
+    if not plain or len(knots) != n_batches:
+        fields.damaged("the knots are not those of its batches")
+    return list(knots)
+
+
+def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int) -> Batch:
     with damage_named(f"Batch {number} of the model", fields.where, FIT_AGAIN):
         arrays: dict[str, NDArray[Any]] = {
             name: read_array(
@@ -217,7 +246,11 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
             )
             for name, dtype, dims in BATCH_ARRAYS
         }
-    batch = Batch(**arrays)
+        of_knots = {
+            field: read_array(fields.where, f"batch-{number}/{name}", dtype, (size[0], n_knots))
+            for name, field, dtype in (KNOT_ARRAYS if n_knots else ())
+        }
+    batch = Batch(**arrays, knots=Knots(**of_knots) if of_knots else None)
     if reason := _implausible(batch, fields):
         raise FormatError("damaged", f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
     return batch
@@ -225,8 +258,10 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int]) -> Batch:
 
 def _implausible(batch: Batch, fields: Fields) -> str | None:
     n_features, n_classes = len(fields.texts("feature_names")), len(fields.labels("classes"))
-    index = batch.feature_index
-    if (np.diff(index) <= 0).any() or not _inside(index, n_features):
+    if batch.knots is not None and not (_monotone(batch.knots) and _without_unit(batch)):
+        return "its normal scores are none"
+    form = 2 * batch.feature_index + batch.scored
+    if (np.diff(form) <= 0).any() or not _inside(batch.feature_index, n_features):
         return "its features are not those of the model"
     if not _inside(batch.prototype_class, n_classes):
         return "its prototypes are of classes the model does not have"
@@ -238,6 +273,18 @@ def _implausible(batch: Batch, fields: Fields) -> str | None:
     if not all(bool((np.isfinite(values) & (values > 0)).all()) for values in positive):
         return "its weights are not positive"
     return None
+
+
+def _monotone(knots: Knots) -> bool:
+    """Whether the knots of each feature that has any ascend."""
+    pair = np.stack([knots.values, knots.scores])
+    scored = np.isfinite(pair).all(axis=(0, 2))
+    return bool(np.isnan(pair[:, ~scored]).all() and (np.diff(pair[:, scored], axis=2) >= 0).all())
+
+
+def _without_unit(batch: Batch) -> bool:
+    """Whether normal scores are taken as they are."""
+    return not batch.center[batch.scored].any() and bool((batch.scale[batch.scored] == 1).all())
 
 
 def _inside(index: NDArray[Any], size: int) -> bool:

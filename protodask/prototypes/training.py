@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from protodask.engine import Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import check_classes, draw, sampling
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.forms import Forms, learn_forms
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, Callback, IterationDone
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.likelihood import Candidates
@@ -81,6 +83,16 @@ class TrainingData:
     other_names: tuple[str, ...] = ()
     held_out_weight: float = 0.0
     """Of all rows that are held out, to tell when a round is done; 0 where none are."""
+    forms: Forms | None = None
+    """In which its features enter; None where that is not known yet."""
+
+
+def forms_of(engine: Engine, data: TrainingData, config: FitConfig) -> Forms:
+    """The forms in which features of the data enter: those they have, or those that the settings ask for."""
+    if data.forms is not None:
+        return data.forms
+    n_features = len(data.feature_names)
+    return learn_forms(engine, data.source, data.array_names, n_features, config.feature_forms, config.seed)
 
 
 class RunLog(Protocol):
@@ -182,28 +194,33 @@ class Training:
         self.engine.forget(previous)
         return scores
 
+    @cached_property
+    def _forms(self) -> Forms:
+        return forms_of(self.engine, self.data, self.config)
+
     def _standardization(self) -> Standardization:
-        summary = self.data.summary
+        summary, forms = self.data.summary, self._forms
         scale = summary.scale if self.config.standardize else np.ones(len(summary.mean))
         # Any centre will do as long as rows and candidates share it to the last bit, so it is rounded once, here.
         center = summary.mean.astype(self.config.precision).astype(np.float64)
-        return Standardization(center, scale)
+        return forms.standardization(center, scale)
 
     def _fit_round(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[tuple[Batch, ...], BatchRecord]:
         """Train the next round of `wanted` in all."""
         began = time.perf_counter()
         config, summary = self.config, self.data.summary
         number = model.n_rounds + 1 + self.draw * config.n_batches
-        standardization = self._standardization()
+        standardization, columns = self._standardization(), self._forms.columns
         drawn = self._candidates(source, model, number)
         problem = make_problem(
-            Candidates(standardization.apply(drawn.features), drawn.classes, drawn.rows),
+            Candidates(standardization.apply(drawn.features[:, columns]), drawn.classes, drawn.rows),
             drawn.weight,
             summary.class_weight,
             standardization,
             config.precision,
             batch_sizes(drawn.classes, config.feature_weights),
             self.data.held_out_weight,
+            columns,
         )
         for callback in self.callbacks:
             callback(BatchStarted(number, wanted + (config.n_draws - 1) * config.n_batches, problem.n_candidates))
@@ -219,7 +236,7 @@ class Training:
                 evaluations=state.evaluations,
                 value=state.value,
                 gradient_norm=state.gradient_norm,
-                active_features=int(np.count_nonzero(feature_weights.any(axis=0))),
+                active_features=len(np.unique(columns[feature_weights.any(axis=0)])),
                 candidates=int(np.count_nonzero(candidate_weight)),
                 seconds=time.perf_counter() - began,
                 held_out=_known(state.held_out),
@@ -239,7 +256,7 @@ class Training:
             )
         feature_weights, candidate_weight = problem.split(solution.theta)
         batches = tuple(
-            make_batch(drawn.part(places), feature_weight, candidate_weight[places], standardization)
+            make_batch(drawn.part(places), feature_weight, candidate_weight[places], standardization, columns)
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
         return batches, _record(number, solution, batches, drawn, values, time.perf_counter() - began)
@@ -339,16 +356,20 @@ class DrawnCandidates:
 
 
 def make_batch(
-    drawn: DrawnCandidates, feature_weight: Floats, candidate_weight: Floats, standardization: Standardization
+    drawn: DrawnCandidates,
+    feature_weight: Floats,
+    candidate_weight: Floats,
+    standardization: Standardization,
+    columns: Integers,
 ) -> Batch:
-    """The batch that the weights found by the solver amount to."""
+    """The batch that the weights found by the solver amount to; the features they are of are in these `columns`."""
     active = np.flatnonzero(feature_weight > 0) if candidate_weight.any() else np.zeros(0, dtype=np.int64)
     weight = feature_weight[active]
     selected = standardization.select(active)
-    raw = drawn.features[:, active].astype(np.float64)
+    raw = drawn.features[:, columns[active]].astype(np.float64)
     kept = merge_equivalent(selected.apply(raw) * weight, drawn.classes, candidate_weight, drawn.rows)
     return Batch(
-        feature_index=active,
+        feature_index=columns[active],
         feature_weight=weight,
         center=selected.center,
         scale=selected.scale,
@@ -356,6 +377,7 @@ def make_batch(
         prototype_class=drawn.classes[kept.position],
         prototype_weight=kept.weight,
         row=drawn.rows[kept.position],
+        knots=selected.knots,
     )
 
 

@@ -53,12 +53,9 @@ def _failed(ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_damage__is_refused_or_does_not_matter(stores: Path, tmp_path: Path) -> None:
-    ended = _run(stores, 0, 150, tmp_path)
+    ended = _run(stores, 0, 30, tmp_path)
     assert not _failed(ended)
-    # The damage strikes: files of every kind are refused, and much of what is done to them.
-    refused = Counter(line["kind"] for line in ended if line["outcome"] == "refused")
-    assert refused.keys() == KINDS.keys()
-    assert len({line["mutation"] for line in ended if line["outcome"] == "refused"}) > len(MUTATIONS) / 2
+    assert sum(line["outcome"] == "refused" for line in ended) > 10
 
 
 @pytest.mark.slow
@@ -66,4 +63,8 @@ def test_damage__is_refused_or_does_not_matter(stores: Path, tmp_path: Path) -> 
 def test_much_damage__is_refused_or_does_not_matter(first: int, stores: Path, tmp_path: Path) -> None:
     ended = _run(stores, first, first + 250, tmp_path)
     assert not _failed(ended)
-    assert sum(line["outcome"] == "refused" for line in ended) > 125
+    # The damage strikes: files of every kind are refused, and much of what is done to them.
+    refused = Counter(line["kind"] for line in ended if line["outcome"] == "refused")
+    assert refused.total() > 125
+    assert refused.keys() == KINDS.keys()
+    assert len({line["mutation"] for line in ended if line["outcome"] == "refused"}) > len(MUTATIONS) / 2

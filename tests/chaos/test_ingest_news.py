@@ -106,6 +106,7 @@ def check_rounds(commands: list[Command], folder: Path, rounds: int, kills: int,
     assert struck >= max(1, rounds * kills * len(commands) // 4), "too few kills struck"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commands", [DIRECT, STEPS], ids=["direct", "by way of another"])
 def test_ingest__of_new_files_killed_at_any_operation(commands: list[Command], tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -157,6 +157,7 @@ def test_ingest__killed_at_any_operation(tables: Callable[[int, int], str], tmp_
     check_what_kills_leave("dataset", dataset_commands(tables), tmp_path, repeated=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zarr", "parquet"])
 def test_predict__killed_at_any_operation(kind: str, tables: Callable[[int, int], str], tmp_path: Path) -> None:
     check_what_kills_leave(kind, prediction_commands(tables, tmp_path)[:2], tmp_path, repeated=6)

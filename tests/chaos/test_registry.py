@@ -65,6 +65,7 @@ def two(models: list[str], tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_publish__killed_at_any_operation(models: list[str], two: Path, tmp_path: Path) -> None:
     before = state_of(two)
     copies = what_kills_leave(lambda: publish(two, models[2]), two, tmp_path / "copies")

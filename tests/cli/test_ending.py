@@ -77,6 +77,7 @@ def test_interrupts():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals that are ignored")
 def test_tests__interrupt_what_they_start_whoever_started_them(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(A_TEST)

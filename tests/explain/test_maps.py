@@ -19,7 +19,7 @@ MakeModel = Callable[..., PrototypeSet]
 
 def with_batch(model: PrototypeSet, **values: Any) -> PrototypeSet:
     """The model with its first batch changed."""
-    arrays = {name: np.asarray(value) for name, value in values.items()}
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in values.items()}
     return replace(model, batches=(replace(model.batches[0], **arrays), *model.batches[1:]))
 
 

@@ -80,6 +80,7 @@ class ClockedScheduler:
         return nodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_batches", [1, 2])
 @pytest.mark.parametrize(
     "processes",

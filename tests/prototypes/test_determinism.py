@@ -36,7 +36,7 @@ Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
 KINDS: dict[str, dict[str, Any]] = {
     "float32": {"lambda_w": 1e-3, "precision": "float32"},
     "float64": {"lambda_w": 1e-3, "precision": "float64"},
-    "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class"},
+    "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class", "feature_forms": "both"},
     "draws": {"lambda_w": 1e-4, "precision": "float32", "hold_out": 0.25, "n_draws": 2},
 }
 """Settings of fits that are computed in different ways."""
@@ -77,7 +77,9 @@ def expected(dataset: Dataset) -> Expected:
     with thread_engine(1, 2**28) as engine:
         for kind in KINDS:
             run = fit(dataset, config(kind), engine=engine)
-            assert all(record.prototypes > 5 and record.iterations > 8 for record in run.history)
+            assert all(record.prototypes > 5 and record.iterations > 8 for record in run.history), [
+                (record.prototypes, record.iterations) for record in run.history
+            ]
             assert run.model.rounds == {"class": (3, 3), "draws": (2, 2)}.get(kind)
             found[kind] = run.model, run.history
     return found

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.errors import refused
+from support.models import looking_at_scores
 
 from protodask.data.checksums import hash_text
 from protodask.data.schema import Column
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, load_model
+from protodask.prototypes.kernel import Knots
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.splines import SplineCalibration
 
@@ -181,8 +183,8 @@ def test_load__of_what_is_no_model_says_so(tmp_path: Path, kind: str) -> None:
 
 
 def test_load__of_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
-    write_attributes(saved, {**attributes_of(saved), "version": 3})
-    with refused("newer-format", "version 3", "up to 2", kind=FormatError):
+    write_attributes(saved, {**attributes_of(saved), "version": 4})
+    with refused("newer-format", "version 4", "up to 3", kind=FormatError):
         load_model(saved)
 
 
@@ -203,6 +205,60 @@ def test_save__keeps_a_calibration_to_the_last_bit(
         assert one.outcome.tobytes() == other.outcome.tobytes()
     assert model_fingerprint(found) == model_fingerprint(model)
     assert attributes_of(tmp_path / "m.zarr")["version"] == 2
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_save__keeps_normal_scores_to_the_last_bit(
+    make_model: MakeModel, make_calibration: MakeCalibration, tmp_path: Path, calibrated: bool
+) -> None:
+    model = looking_at_scores(make_model(0, calibration=make_calibration(0) if calibrated else None))
+    model.save(tmp_path / "m.zarr")
+    found = load_model(tmp_path / "m.zarr")
+    assert attributes_of(tmp_path / "m.zarr")["version"] == 3, "readers that know no scores must not take it"
+    knots, kept = model.batches[0].knots, found.batches[0].knots
+    assert knots is not None
+    assert kept is not None
+    assert (kept.values.tobytes(), kept.scores.tobytes()) == (knots.values.tobytes(), knots.scores.tobytes())
+    assert found.batches[1].knots is None
+    assert model_fingerprint(found) == model_fingerprint(model)
+    assert model_fingerprint(found) != model_fingerprint(make_model(0))
+    x = np.random.default_rng(0).normal(size=(5, model.n_features))
+    assert found.scores(x, [2])[0].tobytes() == model.scores(x, [2])[0].tobytes()
+
+
+@pytest.mark.parametrize("knots", [[5], [5, -1], [5, True], "5", [10**9, 0], [0, 0], [4, 0], None])
+def test_load__refuses_knots_that_are_not_those_of_the_batches(
+    make_model: MakeModel, tmp_path: Path, knots: Any
+) -> None:
+    looking_at_scores(make_model(0)).save(tmp_path / "m.zarr")
+    write_attributes(tmp_path / "m.zarr", {**attributes_of(tmp_path / "m.zarr"), "knots": knots})
+    with refused("damaged", kind=FormatError):
+        load_model(tmp_path / "m.zarr")
+
+
+@pytest.mark.parametrize(
+    ("values", "scores"),
+    [
+        ([0.0, 2.0, 1.0], [0.0, 1.0, 2.0]),
+        ([0.0, 1.0, 2.0], [0.0, 2.0, 1.0]),
+        ([0.0, np.inf, np.inf], [0.0, 1.0, 2.0]),
+        ([0.0, np.nan, 2.0], [0.0, 1.0, 2.0]),
+        ([0.0, 1.0, 2.0], [np.nan] * 3),
+        ([np.nan] * 3, [np.nan] * 3),
+    ],
+    ids=["values fall", "scores fall", "infinite", "half known", "no scores", "the same form twice"],
+)
+def test_load__refuses_scores_that_make_no_sense(
+    make_model: MakeModel, tmp_path: Path, values: list[float], scores: list[float]
+) -> None:
+    model = looking_at_scores(make_model(0))
+    batch = model.batches[0]
+    assert batch.knots is not None
+    pair = np.stack([batch.knots.values[:, :3], batch.knots.scores[:, :3]])
+    pair[:, 1] = values, scores
+    replace(model, batches=(replace(batch, knots=Knots(*pair)), *model.batches[1:])).save(tmp_path / "m.zarr")
+    with refused("damaged", kind=FormatError):
+        load_model(tmp_path / "m.zarr")
 
 
 def test_save__of_a_model_without_calibration_is_what_older_readers_know(saved: Path) -> None:
@@ -467,17 +523,16 @@ def test_load__of_json_nested_too_deeply_says_it_is_no_model(saved: Path) -> Non
 def test_load__refuses_indices_beyond_the_features_or_classes(make_model: MakeModel, tmp_path: Path) -> None:
     # The checksums fit: such a file was made so on purpose, and must not end in an IndexError at its first use.
     model = make_model(0)
-    for position, changes in enumerate(
-        (
-            {"feature_index": np.array([0, 1, 99])},
-            {"feature_index": np.array([-1, 1, 2])},
-            {"prototype_class": np.array([0, 0, 1, 1, 77])},
-            {"prototype_class": np.array([-1, 0, 1, 1, 2])},
-            {"feature_weight": np.array([1.0, np.nan, 1.0])},
-            {"prototype_weight": np.array([1.0, 1.0, 1.0, 1.0, -2.0])},
-            {"scale": np.zeros(3)},
-        )
-    ):
+    damage: tuple[dict[str, Any], ...] = (
+        {"feature_index": np.array([0, 1, 99])},
+        {"feature_index": np.array([-1, 1, 2])},
+        {"prototype_class": np.array([0, 0, 1, 1, 77])},
+        {"prototype_class": np.array([-1, 0, 1, 1, 2])},
+        {"feature_weight": np.array([1.0, np.nan, 1.0])},
+        {"prototype_weight": np.array([1.0, 1.0, 1.0, 1.0, -2.0])},
+        {"scale": np.zeros(3)},
+    )
+    for position, changes in enumerate(damage):
         broken = replace(model, batches=(replace(model.batches[0], **changes),))
         broken.save(tmp_path / f"{position}.zarr")
         with refused("damaged", kind=FormatError):

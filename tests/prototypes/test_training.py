@@ -311,10 +311,10 @@ def test_make_batch__of_features_alone_or_prototypes_alone_has_nothing_to_look_a
     drawn = training._draw(data.source, training._empty_model(), 1)
     standardization = training._standardization()
     n_drawn = len(drawn.rows)
-    no_weights = make_batch(drawn, np.ones(3), np.zeros(n_drawn), standardization)
+    no_weights = make_batch(drawn, np.ones(3), np.zeros(n_drawn), standardization, np.arange(3))
     assert (no_weights.n_features, no_weights.n_prototypes) == (0, 0)
     # Without features every kernel is 1: one prototype for each class, and its weight.
-    no_features = make_batch(drawn, np.zeros(3), np.ones(n_drawn), standardization)
+    no_features = make_batch(drawn, np.zeros(3), np.ones(n_drawn), standardization, np.arange(3))
     assert (no_features.n_features, no_features.prototype_class.tolist()) == (0, [0, 1])
     assert no_features.prototype_weight.sum() == n_drawn
 

@@ -129,6 +129,7 @@ def test_search_cv__works_in_a_pipeline(rows: Arrays) -> None:
     assert pipeline.score(rows["features"], rows["target"]) > 0.7
 
 
+@pytest.mark.slow
 def test_search_cv__passes_the_checks_of_scikit_learn() -> None:
     from sklearn.utils.estimator_checks import check_estimator
 

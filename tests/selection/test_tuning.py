@@ -204,6 +204,7 @@ def test_tune__of_another_dataset_at_the_same_place_is_refused(
         tune(write_rows(other, tmp_path / "d.zarr"), CONFIG, SEARCH, tmp_path / "run", engine)
 
 
+@pytest.mark.slow
 def test_tune__chooses_the_same_in_step_without_a_cache_and_leaves_nothing_behind(
     dataset: Dataset, expected: TuneRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.schema import Column, Label
+from protodask.prototypes.kernel import Knots
 from protodask.prototypes.model import Batch, PrototypeSet
 
 
@@ -52,3 +53,22 @@ def make_model(
         precision="float64",
     )
     return replace(model, **others)
+
+
+def looking_at_scores(model: PrototypeSet) -> PrototypeSet:
+    """The first batch looks at its first feature in both forms."""
+    batch = model.batches[0]
+    both = np.array([0, 0, *range(1, batch.n_features)])
+    center, scale = batch.center[both], batch.scale[both]
+    center[1], scale[1] = 0.0, 1.0
+    line = np.array([-1.0, 0.25, 3.0]), np.array([-3.0, 0.5, 2.0])
+    changed = replace(
+        batch,
+        feature_index=batch.feature_index[both],
+        feature_weight=batch.feature_weight[both],
+        center=center,
+        scale=scale,
+        prototypes=batch.prototypes[:, both],
+        knots=Knots.of([None, line, *[None] * (batch.n_features - 1)], 5),
+    )
+    return replace(model, batches=(changed, *model.batches[1:]))

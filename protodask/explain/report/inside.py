@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protodask.explain.report.content import Content
 from protodask.explain.report.text import (
@@ -22,7 +23,9 @@ from protodask.explain.report.text import (
     text,
 )
 from protodask.explain.visible import visible
-from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.model import NORMAL_SCORE, Batch, PrototypeSet
+
+Integers = NDArray[np.int64]
 
 MOST_FEATURES = 1000
 MOST_VALUES = 600_000
@@ -36,19 +39,18 @@ PLAIN_FEATURES = 8
 def features(content: Content) -> Html:
     """Feature weights by batch, the largest first."""
     model, batches = content.model, content.model.batches[: content.n_batches]
-    weights = np.zeros((model.n_features, len(batches)))
+    weights = np.zeros((2 * model.n_features, len(batches)))
     for column, batch in enumerate(batches):
-        weights[batch.feature_index, column] = batch.feature_weight
+        weights[_form(batch), column] = batch.feature_weight
     strongest = weights.max(axis=1, initial=0.0)
+    names = [f"{feature}{form}" for feature in model.feature_names for form in ("", NORMAL_SCORE)]
     used = [int(index) for index in np.argsort(-strongest, kind="stable") if strongest[index] > 0]
     if not used:
         return empty("The model looks at no feature: it predicts the class shares of the training data for every row.")
     largest = float(strongest.max())
     lines = []
     for index in used[:MOST_FEATURES]:
-        cells = [
-            f'<th scope="row" data-sort="{text(model.feature_names[index])}">{name(model.feature_names[index])}</th>'
-        ]
+        cells = [f'<th scope="row" data-sort="{text(names[index])}">{name(names[index])}</th>']
         for column in range(len(batches)):
             weight = float(weights[index, column])
             shown = f"{bar(weight / largest)}<span>{number(weight, 3) if weight else '–'}</span>"
@@ -59,17 +61,27 @@ def features(content: Content) -> Html:
         "A weight of 1 makes two cases that differ by one standard deviation in this feature alone 61% similar, a "
         "weight of 2 makes them 14% similar. Where features were not standardised, it is one unit instead."
     )
+    if any(batch.knots is not None for batch in batches):
+        said += (
+            " A normal score is the place of a value among those of the training data, from -3 for the smallest to 3 "
+            "for the largest."
+        )
     left = "" if len(used) <= MOST_FEATURES else note(f"and {len(used) - MOST_FEATURES:,} features of smaller weight")
-    idle = [index for index in range(model.n_features) if strongest[index] == 0]
-    names = join(f"<li>{name(model.feature_names[index])}</li>" for index in idle[:MOST_FEATURES])
+    idle = np.flatnonzero(strongest.reshape(-1, 2).max(axis=1, initial=0.0) == 0).tolist()
+    listed = join(f"<li>{name(model.feature_names[index])}</li>" for index in idle[:MOST_FEATURES])
     more = f"<li>and {len(idle) - MOST_FEATURES:,} more</li>" if len(idle) > MOST_FEATURES else ""
     unused = (
         f"<details><summary>{len(idle):,} features are not looked at</summary>"
-        f"<ul class=names>{names}{more}</ul></details>"
+        f"<ul class=names>{listed}{more}</ul></details>"
         if idle
         else note("The model looks at every feature.")
     )
     return join([note(said), table("Feature weights", header, lines, sortable=True), left, unused])
+
+
+def _form(batch: Batch) -> Integers:
+    """Number of each of its features among all features in both forms."""
+    return 2 * batch.feature_index + batch.scored
 
 
 def _batch_name(model: PrototypeSet, position: int, batch: Batch) -> str:
@@ -98,16 +110,24 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
         "features": [visible(feature) for feature in model.feature_names],
         "batches": [
             {
-                "features": batch.feature_index.tolist(),
-                "weights": short_numbers(batch.feature_weight),
+                "features": batch.feature_index[columns].tolist(),
+                "weights": short_numbers(batch.feature_weight[columns]),
                 "class": batch.prototype_class[positions].tolist(),
                 "weight": short_numbers(batch.prototype_weight[positions]),
                 "row": batch.row[positions].tolist(),
-                "values": short_numbers(batch.prototypes[positions]),
+                "values": short_numbers(batch.prototypes[positions][:, columns]),
             }
             for batch, positions in zip(model.batches, kept, strict=False)
+            for columns in [_different(batch)]
         ],
     }
+
+
+def _different(batch: Batch) -> Integers:
+    """Columns of a batch, of two forms of a feature the heavier one: both have the same raw values."""
+    heaviest = np.lexsort((-batch.feature_weight, batch.feature_index))
+    _, first = np.unique(batch.feature_index[heaviest], return_index=True)
+    return heaviest[first]
 
 
 def prototypes(content: Content, most_values: int = MOST_VALUES) -> Html:
@@ -152,13 +172,14 @@ def _plain_cards(content: Content) -> Html:
     cards = []
     for weight, number_of, position in entries[:PLAIN_CARDS]:
         batch = batches[number_of]
-        order = np.argsort(-batch.feature_weight, kind="stable")[:PLAIN_FEATURES].tolist()
+        columns = _different(batch)
+        order = columns[np.argsort(-batch.feature_weight[columns], kind="stable")][:PLAIN_FEATURES].tolist()
         values = join(
             f"<div><dt>{name(content.model.feature_names[int(batch.feature_index[column])])}</dt>"
             f"<dd>{number(float(batch.prototypes[position, column]))}</dd></div>"
             for column in order
         )
-        left = batch.n_features - len(order)
+        left = len(columns) - len(order)
         more = f"<p class=muted>and {left:,} more</p>" if left else ""
         label = name(content.model.classes[int(batch.prototype_class[position])])
         cards.append(

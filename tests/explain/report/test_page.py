@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import models
+from support.models import looking_at_scores
 
 from protodask.engine import array_source, thread_engine
 from protodask.explain.report import Content, Rows, make_content, render
 from protodask.explain.report import page as page_module
 from protodask.explain.report.figures import Figures
-from protodask.explain.report.inside import prototype_data, prototypes, strongest_prototypes
+from protodask.explain.report.inside import features, prototype_data, prototypes, strongest_prototypes
 from protodask.explain.report.text import Html
 from protodask.explain.visible import visible
 from protodask.prototypes.model import PrototypeSet, familiarity
@@ -263,3 +265,15 @@ def test_render__says_so_where_other_data_is_called_the_training_data(
     for key, expected in ((None, False), ("def", False), ("xyz", True)):
         page = Page(render(replace(content, training_key=key)))
         assert ("is not the dataset that the model was trained on" in page.text) == expected
+
+
+def test_report__lists_both_forms_and_shows_each_value_once(content_of: MakeContent) -> None:
+    model = looking_at_scores(models.make_model(1, n_active=4))
+    content = content_of(model)
+    assert "x0 (normal score)" in features(content)
+    assert "The model looks at every feature" in features(content)
+    batch, shown = model.batches[0], prototype_data(content)["batches"][0]
+    assert shown["features"] == [0, 1, 2, 3]
+    assert shown["weights"][0] == pytest.approx(batch.feature_weight[:2].max(), rel=1e-3)
+    assert len(shown["values"][0]) == 4
+    assert prototypes(content).count("x0") == sum(batch.n_prototypes for batch in model.batches)

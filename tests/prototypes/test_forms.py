@@ -1,0 +1,243 @@
+"""Features as normal scores: the map by itself, what is learned of it, and models that look through it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from protodask import PrototypeSetClassifier
+from protodask.data.schema import Column
+from protodask.engine import Engine, array_source
+from protodask.prototypes import FitConfig, PrototypeSet
+from protodask.prototypes.config import FeatureForms, FeatureWeights
+from protodask.prototypes.forms import (
+    FARTHEST_SCORE,
+    MOST_KNOTS,
+    arranged,
+    expected_forms,
+    learn_forms,
+    normal_scores,
+    sample_rows,
+)
+from protodask.prototypes.kernel import Knots
+from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.training import Training, TrainingData
+
+Arrays = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+MakeRows = Callable[..., Arrays]
+MakeData = Callable[..., TrainingData]
+
+skewed = st.lists(st.integers(0, 30), min_size=3, max_size=25).map(lambda values: np.exp(np.array(values) / 3.0))
+
+
+def score_by_counting(values: Floats, weight: Floats, x: float) -> float:
+    """The normal score of a value of a sample, from the shares of rows below it and at it."""
+    total = below = at = 0.0
+    for value, mass in zip(values.tolist(), weight.tolist(), strict=True):
+        total += mass
+        below += mass if value < x else 0.0
+        at += mass if value == x else 0.0
+    score = NormalDist().inv_cdf((below + at / 2) / total)
+    return min(max(score, -FARTHEST_SCORE), FARTHEST_SCORE)
+
+
+@given(values=skewed, seed=st.integers(0, 10))
+def test_normal_scores__are_those_of_the_shares_of_rows(values: Floats, seed: int) -> None:
+    weight = np.random.default_rng(seed).integers(1, 4, len(values)).astype(np.float64)
+    found = normal_scores(values, weight)
+    if found is None:
+        assert len(np.unique(values)) <= 2 or nearly_linear(values, weight)
+        return
+    np.testing.assert_array_equal(found[0], np.unique(values))
+    expected = [score_by_counting(values, weight, x) for x in np.unique(values).tolist()]
+    np.testing.assert_allclose(found[1], expected, rtol=1e-9, atol=1e-9)
+
+
+def nearly_linear(values: Floats, weight: Floats) -> bool:
+    rows = np.repeat(values, weight.astype(int))
+    scores = [score_by_counting(values, weight, x) for x in rows.tolist()]
+    return bool(np.corrcoef(rows, scores)[0, 1] > 0.98)
+
+
+def test_normal_scores__of_many_values_are_linear_between_knots_and_cut_off() -> None:
+    values = np.exp(2 * np.random.default_rng(0).normal(size=20_000))
+    found = normal_scores(values, np.ones(len(values)))
+    assert found is not None
+    assert len(found[0]) <= MOST_KNOTS
+    assert (found[1][0], found[1][-1]) == (-FARTHEST_SCORE, FARTHEST_SCORE)
+    x = np.quantile(values, [0.01, 0.1, 0.5, 0.9, 0.99])
+    expected = [NormalDist().inv_cdf(share) for share in (0.01, 0.1, 0.5, 0.9, 0.99)]
+    np.testing.assert_allclose(np.interp(x, *found), expected, atol=0.06)
+    np.testing.assert_array_equal(np.interp([-1e9, 1e9], *found), [-FARTHEST_SCORE, FARTHEST_SCORE])
+
+
+def test_normal_scores__have_a_knot_at_a_lump() -> None:
+    values = np.concatenate([np.zeros(5000), np.exp(np.random.default_rng(0).normal(size=5000))])
+    found = normal_scores(values, np.ones(len(values)))
+    assert found is not None
+    assert np.interp(0.0, *found) == pytest.approx(NormalDist().inv_cdf(0.25))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros(50), np.arange(50) % 2, np.random.default_rng(0).normal(size=5000), np.array([1e300, -1e300] * 9)],
+    ids=["constant", "two values", "normal", "two large values"],
+)
+def test_normal_scores__are_none_where_they_are_no_other_feature(values: Floats) -> None:
+    assert normal_scores(values.astype(np.float64), np.ones(len(values))) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "columns", "scored"),
+    [("plain", [0, 1, 2], []), ("scores", [0, 1, 2], [0, 2]), ("both", [0, 0, 1, 2, 2], [1, 4])],
+)
+def test_arranged__puts_the_feature_as_it_is_first(wanted: FeatureForms, columns: list[int], scored: list[int]) -> None:
+    knots = np.array([0.0, 1.0]), np.array([-1.0, 2.0])
+    found = arranged([knots, None, knots], wanted)
+    assert found.columns.tolist() == columns
+    assert ([] if found.knots is None else found.knots.places) == scored
+    standardization = found.standardization(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 8.0]))
+    x = np.array([[0.5, 6.0, 1.0]])
+    by_form = {"plain": [-0.25, 1, -0.25], "scores": [0.5, 1, 2], "both": [-0.25, 0.5, 1, -0.25, 2]}
+    np.testing.assert_allclose(standardization.apply(x[:, found.columns])[0], by_form[wanted])
+
+
+def test_expected_forms__are_two_of_each_number() -> None:
+    columns = [
+        Column("a"),
+        Column("colour", "nominal", ("red", "green", "blue")),
+        Column("size", "ordinal", ("s", "l")),
+    ]
+    assert len(expected_forms(columns, "plain").columns) == 5
+    assert expected_forms(columns, "both").columns.tolist() == [0, 0, 1, 2, 3, 4]
+
+
+def lognormal(n_rows: int, seed: int = 0) -> Arrays:
+    rng = np.random.default_rng(seed)
+    x = np.exp(2 * rng.normal(size=(n_rows, 3)))
+    x[:, 1] = np.where(rng.random(n_rows) < 0.4, 0.0, x[:, 1])
+    target = (np.log(x[:, 0]) + (x[:, 1] > 0) + rng.normal(scale=0.3, size=n_rows) > 0).astype(np.int32)
+    return {"features": x, "target": target}
+
+
+def test_learn_forms__does_not_depend_on_how_rows_are_cut(engine: Engine) -> None:
+    arrays = lognormal(500)
+    found = [
+        learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), 3, "both", 5)
+        for block_rows in (32, 64, 1024)
+    ]
+    for other in found[1:]:
+        assert_same_knots(found[0].knots, other.knots)
+
+
+def test_learn_forms__of_more_rows_than_the_sample_holds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protodask.prototypes.forms.MOST_ROWS", 1500)
+    arrays = lognormal(4000)
+    found = [
+        learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), 3, "scores", 5).knots
+        for block_rows in (256, 4096)
+    ]
+    assert_same_knots(*found)
+    every = learn_forms(engine, array_source(lognormal(1500)), ("features", "target"), 3, "scores", 5).knots
+    assert found[0] is not None
+    assert every is not None
+    assert not np.array_equal(found[0].values, every.values), "another sample"
+    x = np.quantile(arrays["features"][:, 0], [0.1, 0.5, 0.9])
+    np.testing.assert_allclose(found[0].score(0, x), [NormalDist().inv_cdf(p) for p in (0.1, 0.5, 0.9)], atol=0.15)
+
+
+def test_learn_forms__counts_rows_by_their_weights(engine: Engine) -> None:
+    arrays = lognormal(300)
+    weight = np.arange(300) % 3
+    weighted = learn_forms(
+        engine, array_source({**arrays, "weight": weight * 0.5}), ("features", "target", "weight"), 3, "both", 0
+    )
+    repeated = {name: np.repeat(values, weight, axis=0) for name, values in arrays.items()}
+    plain = learn_forms(engine, array_source(repeated), ("features", "target"), 3, "both", 0)
+    assert weighted.knots is not None
+    assert plain.knots is not None
+    np.testing.assert_array_equal(weighted.columns, plain.columns)
+    np.testing.assert_array_equal(weighted.knots.values, plain.knots.values)
+    np.testing.assert_allclose(weighted.knots.scores, plain.knots.scores, rtol=1e-9)
+
+
+def assert_same_knots(one: Knots | None, other: Knots | None) -> None:
+    assert one is not None
+    assert other is not None
+    assert one.values.tobytes() == other.values.tobytes()
+    assert one.scores.tobytes() == other.scores.tobytes()
+
+
+def test_sample_rows__are_fewer_where_features_are_many() -> None:
+    assert sample_rows(10) == 20_000
+    assert sample_rows(10_000) == 1_000
+
+
+CONFIG = FitConfig(n_candidates=16, lambda_w=1e-4, tolerance=1e-4, seed=3, precision="float64")
+
+
+@pytest.mark.parametrize("forms", ["scores", "both"])
+@pytest.mark.parametrize("weights", ["shared", "class"])
+def test_training__is_that_on_the_forms_themselves(
+    engine: Engine, training_data: MakeData, forms: FeatureForms, weights: FeatureWeights
+) -> None:
+    config = replace(CONFIG, feature_forms=forms, feature_weights=weights)
+    data = training_data(lognormal(150))
+    model, history = Training(data, config, engine, MemoryScores()).run()
+    found = learn_forms(engine, data.source, data.array_names, 3, forms, config.seed)
+    standardization = found.standardization(data.summary.mean, data.summary.scale)
+
+    def transformed(arrays: Arrays) -> Arrays:
+        return {**arrays, "features": standardization.apply(arrays["features"][:, found.columns])}
+
+    plain = replace(config, feature_forms="plain", standardize=False)
+    direct, expected = Training(training_data(transformed(lognormal(150))), plain, engine, MemoryScores()).run()
+    assert [record.iterations for record in history] == [record.iterations for record in expected]
+    np.testing.assert_allclose([record.value for record in history], [record.value for record in expected], rtol=1e-7)
+    fresh = lognormal(100, seed=9)
+    (scores,) = model.scores(fresh["features"], [model.n_batches])
+    (other,) = direct.scores(transformed(fresh)["features"], [direct.n_batches])
+    np.testing.assert_allclose(scores, other, rtol=1e-4)
+    assert any(batch.scored.any() for batch in model.batches)
+    raw = lognormal(150)["features"]
+    for batch in model.batches:
+        np.testing.assert_array_equal(batch.prototypes, raw[batch.row][:, batch.feature_index])
+
+
+def test_model__does_not_mind_heavy_tails() -> None:
+    arrays = lognormal(900)
+    x, y = arrays["features"], arrays["target"]
+    losses = {}
+    for forms in ("plain", "both"):
+        model = PrototypeSetClassifier(feature_forms=forms, n_candidates=100, hold_out=0.2).fit(x[:600], y[:600])
+        losses[forms] = -np.log(model.predict_proba(x[600:])[np.arange(300), y[600:]]).mean()
+    assert losses["both"] < 0.75 * losses["plain"]
+
+
+def test_names_in__say_which_form(make_model: Callable[..., PrototypeSet]) -> None:
+    model = make_model(0, n_features=4)
+    batch = model.batches[0]
+    line = np.array([0.0, 1.0]), np.array([-1.0, 1.0])
+    scored = replace(batch, knots=Knots.of([None, line, None], 2))
+    assert model.names_in(batch) == tuple(model.feature_names[index] for index in batch.feature_index)
+    names = model.names_in(scored)
+    assert names[1] == f"{model.feature_names[batch.feature_index[1]]} (normal score)"
+    assert names[0] == model.feature_names[batch.feature_index[0]]
+
+
+def test_knots__repeat_the_last_and_say_nothing_of_others() -> None:
+    knots = Knots.of([None, (np.array([0.0, 2.0]), np.array([-1.0, 1.0]))], 5)
+    assert knots is not None
+    assert knots.places == [1]
+    np.testing.assert_allclose(knots.score(1, np.array([-5.0, 0.0, 1.0, 2.0, 7.0])), [-1, -1, 0, 1, 1])
+    assert knots.select(np.array([0])) is None
+    assert Knots.of([None, None], 5) is None
+    assert math.isnan(knots.values[0, 0])
