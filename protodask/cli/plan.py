@@ -63,7 +63,7 @@ def _show(found: Plan, data: str) -> None:
     blocks = count(shape.layout.n_blocks, "block")
     say_pairs(
         [
-            ("dataset", f"{shorten(data)}: {shape.n_rows:,} rows, {count(shape.n_features, 'feature')}, {blocks}"),
+            ("dataset", f"{shorten(data)}: {shape.n_rows:,} rows, {count(shape.row_features, 'feature')}, {blocks}"),
             (
                 "training",
                 f"{count(shape.n_batches, 'batch', 'batches')} of {count(shape.n_candidates, 'candidate')}, "

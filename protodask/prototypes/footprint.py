@@ -107,9 +107,13 @@ class Shape:
         return self.round_batches * self.n_features
 
     @property
+    def row_features(self) -> int:
+        """Features of a row as it is stored, in one form each."""
+        return self.n_features if self.stored_features is None else self.stored_features
+
+    @property
     def row_bytes(self) -> int:
-        stored = self.n_features if self.stored_features is None else self.stored_features
-        return stored * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.other_columns)
+        return self.row_features * self.feature_bytes + 4 + DOUBLE * (self.weight_columns + self.other_columns)
 
     @property
     def data_bytes(self) -> int:
@@ -193,7 +197,8 @@ def tile_bytes(shape: Shape) -> int:
     fewest, most = candidates + width, shape.most_columns + LANES + panels * width + of_others
     longest = _longest_tile(shape.block_rows, fewest)
     entries = max(longest * fewest, _longest_tile(shape.block_rows, most) * most)
-    by_feature = 6 * (features + 2)
+    # Beside the tile: standardised rows that batches share, in either precision, and normal scores.
+    by_feature = (6 + 2 * (shape.round_batches > 1) + (shape.feature_forms != "plain")) * (features + 2)
     by_class = 5 * classes + panels + 10
     return DOUBLE * int(entries + longest * (by_feature + by_class))
 

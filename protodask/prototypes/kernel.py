@@ -66,6 +66,11 @@ class Knots:
         """Features that are scored."""
         return [int(place) for place in np.flatnonzero(~np.isnan(self.values[:, 0]))]
 
+    @cached_property
+    def keys(self) -> list[bytes]:
+        """What tells the map of a feature from others."""
+        return [values.tobytes() + scores.tobytes() for values, scores in zip(self.values, self.scores, strict=True)]
+
     def score(self, place: int, values: NDArray[Any]) -> Floats:
         """Normal scores of some values of a feature."""
         scores: Floats = np.interp(values, self.values[place], self.scores[place])
@@ -75,6 +80,21 @@ class Knots:
         """Of some features; None where all of them are as they are."""
         found = Knots(self.values[index], self.scores[index])
         return found if found.places else None
+
+
+class ScoredColumns:
+    """Normal scores of some rows, found once for all batches that look at them."""
+
+    def __init__(self, features: Array) -> None:
+        self._features = features
+        self._known: dict[tuple[int, bytes], Floats] = {}
+
+    def scores(self, column: int, knots: Knots, place: int) -> Floats:
+        """Of a column of the rows, by the knots at a place."""
+        key = column, knots.keys[place]
+        if key not in self._known:
+            self._known[key] = knots.score(place, self._features[:, column])
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -117,6 +137,64 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
 
 
 @dataclass(frozen=True)
+class RowSide:
+    """What standardises the rows that meet prototypes, `active` features only."""
+
+    dtype: Precision
+    active: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    """Columns of the rows that these features are in."""
+    knots: Knots | None
+    """Of all features, active or not."""
+    center: Array
+    inverse_scale: Array
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the features are the first columns of the rows, as they come."""
+        return np.array_equal(self.columns, np.arange(len(self.columns)))
+
+    @cached_property
+    def scored(self) -> list[tuple[int, int, int]]:
+        """Normal scores among the features: place, column of the rows, and place among all features."""
+        known = set() if self.knots is None else set(self.knots.places)
+        triples = zip(range(len(self.active)), self.columns.tolist(), self.active.tolist(), strict=True)
+        return [triple for triple in triples if triple[2] in known]
+
+    def standardize(self, features: Array, out: Array, scored: ScoredColumns | None = None, first: int = 0) -> Array:
+        """Rows in standardised units (T, D), in `out`.
+
+        `scored` knows normal scores of rows of which these are those from `first` on.
+        """
+        as_they_are = self.in_order and len(self.columns) == features.shape[1]
+        selected = features if as_they_are else features[:, self.columns]
+        with np.errstate(over="ignore"):
+            np.subtract(selected, self.center, out=out, casting="same_kind")
+            np.multiply(out, self.inverse_scale, out=out)
+        # Squares must stay finite; a row that far away is far from every prototype as it is.
+        np.clip(out, -FARTHEST, FARTHEST, out=out)
+        if self.knots is not None:
+            scored = ScoredColumns(features) if scored is None else scored
+            for place, column, number in self.scored:
+                out[:, place] = scored.scores(column, self.knots, number)[first : first + len(features)]
+        return out
+
+
+def row_side(
+    active: NDArray[np.int64], standardization: Standardization, columns: NDArray[np.int64], dtype: Precision
+) -> RowSide:
+    """The rows' side for some of the features that are in these `columns`."""
+    return RowSide(
+        dtype=dtype,
+        active=active,
+        columns=columns[active],
+        knots=standardization.knots,
+        center=standardization.center[active].astype(dtype),
+        inverse_scale=(1 / standardization.scale[active]).astype(dtype),
+    )
+
+
+@dataclass(frozen=True)
 class KernelSide:
     """The prototypes' side of the kernel for given feature weights, ready to meet rows.
 
@@ -125,12 +203,8 @@ class KernelSide:
 
     dtype: Precision
     active: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    """Columns of the rows that these features are in."""
-    standardization: Standardization
-    """Of these features."""
-    center: Array
-    inverse_scale: Array
+    rows: RowSide
+    """Standardises rows for it."""
     weight: Array
     """`v sqrt(log2 e)` (D,)."""
     operand: Array
@@ -138,29 +212,15 @@ class KernelSide:
     longest: float
     """Largest `|v s|` to base 2: bounds the exponent from below without looking at it."""
 
-    @cached_property
-    def in_order(self) -> bool:
-        """Whether the features are the first columns of the rows, as they come."""
-        return np.array_equal(self.columns, np.arange(len(self.columns)))
-
     def tile(self, rows: int) -> TileBuffers:
         """This thread's memory for tiles of so many rows."""
         return kernel_tile(rows, len(self.active), self.operand.shape[1], self.dtype)
 
-    def standardize(self, features: Array, tile: TileBuffers) -> Array:
-        """Rows in standardised units, active features only (T, D)."""
-        standardized = tile.standardized[: len(features)]
-        as_they_are = self.in_order and len(self.columns) == features.shape[1]
-        selected = features if as_they_are else features[:, self.columns]
-        with np.errstate(over="ignore"):
-            np.subtract(selected, self.center, out=standardized, casting="same_kind")
-            np.multiply(standardized, self.inverse_scale, out=standardized)
-        # Squares must stay finite; a row that far away is far from every prototype as it is.
-        np.clip(standardized, -FARTHEST, FARTHEST, out=standardized)
-        if (knots := self.standardization.knots) is not None:
-            for place in knots.places:
-                standardized[:, place] = knots.score(place, selected[:, place])
-        return standardized
+    def standardize(
+        self, features: Array, tile: TileBuffers, scored: ScoredColumns | None = None, first: int = 0
+    ) -> Array:
+        """Rows in standardised units, active features only (T, D), see `RowSide`."""
+        return self.rows.standardize(features, tile.standardized[: len(features)], scored, first)
 
     def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
         """Kernel values (T, columns)."""
@@ -200,14 +260,10 @@ def kernel_side(
     # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
     rounded = operand[:-2].astype(np.float64)
     operand[-1] = -0.5 * np.einsum("dj,dj->j", rounded, rounded)
-    selected = standardization.select(active)
     return KernelSide(
         dtype=dtype,
         active=active,
-        columns=columns[active],
-        standardization=selected,
-        center=selected.center.astype(dtype),
-        inverse_scale=(1 / selected.scale).astype(dtype),
+        rows=row_side(active, standardization, columns, dtype),
         weight=weight.astype(dtype),
         operand=operand,
         longest=longest**0.5,
@@ -243,18 +299,24 @@ class ScoreKernel:
             self.feature_index,
         )
 
-    def add(self, features: Array, scores: Floats) -> None:
+    @cached_property
+    def _weight(self) -> Array:
+        panels = self._panels
+        spread = panels.spread(self.prototype_weight).astype(self._side.dtype)
+        return spread.reshape(panels.n_panels, panels.width, 1)
+
+    def add(self, features: Array, scores: Floats, scored: ScoredColumns | None = None) -> None:
         """Add the class sums of rows with all features (N, ...) to `scores` (N, K)."""
         panels, side = self._panels, self._side
         if panels.n_panels == 0:
             return
-        weight = panels.spread(self.prototype_weight).astype(side.dtype).reshape(panels.n_panels, panels.width, 1)
+        weight = self._weight
         to_class = np.eye(self.n_classes)[panels.panel_class]
         length = tile_rows(len(features), panels.n_columns)
         tile = side.tile(length)
         for first in range(0, len(features), length):
             rows = features[first : first + length]
-            standardized = side.standardize(rows, tile)
+            standardized = side.standardize(rows, tile, scored, first if scored is not None else 0)
             values = side.kernel(standardized, tile)
             columns = values.reshape(len(rows), panels.n_panels, panels.width).transpose(1, 0, 2)
             scores[first : first + length] += product(columns, weight)[:, :, 0].T @ to_class

@@ -13,7 +13,7 @@ gradients. Letters are those of `kernel`; sums over rows are float64 whatever th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.prototypes.kernel import KernelSide, Standardization, kernel_side
+from protodask.prototypes.kernel import KernelSide, RowSide, Standardization, kernel_side, row_side
 from protodask.prototypes.panels import Panels, arrange
 from protodask.prototypes.tiles import (
     Array,
@@ -94,6 +94,11 @@ class BatchKernel:
     columns: NDArray[np.int64] | None = None
     """Of the rows, that the features are in; None where they are the columns."""
 
+    @property
+    def row_columns(self) -> NDArray[np.int64]:
+        """Columns of the rows that the features are in."""
+        return np.arange(len(self.feature_weight)) if self.columns is None else self.columns
+
     @cached_property
     def classes(self) -> NDArray[np.int64]:
         """Those of its candidates, ascending (k,)."""
@@ -119,8 +124,7 @@ class BatchKernel:
         columns = np.concatenate(
             [self.active.spread(self.candidates.features), self.idle.spread(self.candidates.features)]
         )
-        rows_columns = np.arange(len(self.feature_weight)) if self.columns is None else self.columns
-        return kernel_side(columns, self.feature_weight, self.standardization, self.precision, rows_columns)
+        return kernel_side(columns, self.feature_weight, self.standardization, self.precision, self.row_columns)
 
     @cached_property
     def sum_operand(self) -> Array:
@@ -179,11 +183,14 @@ class _BatchSums:
     def classes(self) -> NDArray[np.int64]:
         return self._batch.classes
 
-    def class_sums(self, features: Array) -> Floats:
+    def class_sums(self, features: Array, shared: _SharedRows | None) -> Floats:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
         batch, active = self._batch, self._batch.active
         n_rows = len(features)
-        self._standardized = batch.side.standardize(features, self._work.tile)
+        if shared is None:
+            self._standardized = batch.side.standardize(features, self._work.tile)
+        else:
+            self._standardized = shared.select(batch.side, self._work.tile.standardized[:n_rows])
         self._values = batch.side.kernel(self._standardized, self._work.tile)
         self._panels = _by_panel(self._values[:, : active.n_columns], active)
         self._sums = self._work.sums[:, :n_rows]
@@ -234,16 +241,56 @@ def _by_panel(values: Array, panels: Panels) -> Array:
     return values.reshape(len(values), panels.n_panels, panels.width).transpose(1, 0, 2)
 
 
+class _SharedRows:
+    """Rows of a tile in standardised units, found once for all batches."""
+
+    def __init__(self, sides: Mapping[Precision, RowSide], features: Array) -> None:
+        self._active = {dtype: side.active for dtype, side in sides.items()}
+        self._rows = {
+            dtype: side.standardize(features, np.empty((len(features), len(side.active)), dtype))
+            for dtype, side in sides.items()
+        }
+
+    def select(self, side: KernelSide, out: Array) -> Array:
+        """The features that a batch looks at, in `out` unless those are all."""
+        rows, active = self._rows[side.dtype], self._active[side.dtype]
+        if len(active) == len(side.active):
+            return rows
+        # Other modes than "raise" write to `out` without a copy between.
+        return np.take(rows, np.searchsorted(active, side.active), axis=1, out=out, mode="clip")
+
+
 @dataclass(frozen=True)
 class LikelihoodKernel:
-    """Value and gradient of `- sum_n r_n log(q_y / Q)` for a round of batches, for many blocks on any threads."""
+    """Value and gradient of `- sum_n r_n log(q_y / Q)` for a round of batches, for many blocks on any threads.
+
+    All batches have the same standardisation.
+    """
 
     batches: tuple[BatchKernel, ...]
+
+    @cached_property
+    def row_sides(self) -> dict[Precision, RowSide] | None:
+        """Of all features that any batch of a precision looks at; None where there is one batch."""
+        if len(self.batches) == 1:
+            return None
+        first, sides = self.batches[0], [batch.side for batch in self.batches]
+        return {
+            dtype: row_side(
+                np.unique(np.concatenate([side.active for side in sides if side.dtype == dtype])),
+                first.standardization,
+                first.row_columns,
+                dtype,
+            )
+            for dtype in {side.dtype for side in sides}
+        }
 
     def prepare(self) -> None:
         """Derive at once what all blocks share."""
         for batch in self.batches:
             batch.prepare()
+        shared = self.row_sides
+        del shared
 
     def evaluate(
         self,
@@ -271,8 +318,9 @@ class LikelihoodKernel:
             tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
             unscaled = np.empty((previous.shape[-1], len(tile_weight)))
             unscaled[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
+            shared = None if self.row_sides is None else _SharedRows(self.row_sides, tile_features)
             for part in parts:
-                unscaled[part.classes] += part.class_sums(tile_features)
+                unscaled[part.classes] += part.class_sums(tile_features, shared)
             if held_out is not None:
                 held_out_value += likelihood_value(unscaled, tile_target, held_out[rows])
             loss, slopes = likelihood_slopes(unscaled, tile_target, tile_weight)

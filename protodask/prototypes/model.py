@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label
 from protodask.errors import InputError, some
-from protodask.prototypes.kernel import Knots, ScoreKernel, Standardization
+from protodask.prototypes.kernel import Knots, ScoredColumns, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+
+SCORED_ROWS = 2048
+"""Rows that are scored at a time by a model that looks at normal scores."""
 
 NORMAL_SCORE = " (normal score)"
 """Follows the name of a feature where a batch looks at it in that form."""
@@ -222,14 +225,20 @@ class PrototypeSet:
 
     def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:
         """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""
-        wanted = set(n_batches)
-        found: dict[int, Floats] = {}
-        running = np.tile(self.marginals, (len(features), 1))
-        for count in range(max(wanted, default=0) + 1):
-            if count:
-                self.batches[count - 1].kernel(self.n_classes, self.precision).add(features, running)
-            if count in wanted:
-                found[count] = running.copy()
+        found = {count: np.empty((len(features), self.n_classes)) for count in n_batches}
+        batches = self.batches[: max(found, default=0)]
+        kernels = [batch.kernel(self.n_classes, self.precision) for batch in batches]
+        # Batches often share their normal scores, which are found once for all of them, a slab of rows at a time.
+        step = SCORED_ROWS if any(batch.knots is not None for batch in batches) else max(len(features), 1)
+        for first in range(0, len(features), step):
+            rows = features[first : first + step]
+            running = np.tile(self.marginals, (len(rows), 1))
+            scored = ScoredColumns(rows)
+            for count, kernel in enumerate([None, *kernels]):
+                if kernel is not None:
+                    kernel.add(rows, running, scored)
+                if count in found:
+                    found[count][first : first + step] = running
         return [found[count] for count in n_batches]
 
     def shrink(self) -> PrototypeSet:

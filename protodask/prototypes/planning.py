@@ -92,7 +92,7 @@ class Plan:
             "kind": "plan",
             "fits": self.fits,
             "rows": shape.n_rows,
-            "features": shape.n_features,
+            "features": shape.row_features,
             "classes": shape.n_classes,
             "candidates": shape.n_candidates,
             "batches": shape.n_batches,

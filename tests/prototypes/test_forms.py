@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from reference.objective import Penalty, dense_objective, loss_weights
+from support.models import looking_at_scores
 
 from protodask import PrototypeSetClassifier
 from protodask.data.schema import Column
@@ -27,7 +29,10 @@ from protodask.prototypes.forms import (
     sample_rows,
 )
 from protodask.prototypes.kernel import Knots
+from protodask.prototypes.likelihood import BatchKernel, Candidates, LikelihoodKernel
+from protodask.prototypes.model import SCORED_ROWS
 from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
 Arrays = dict[str, NDArray[Any]]
@@ -241,3 +246,56 @@ def test_knots__repeat_the_last_and_say_nothing_of_others() -> None:
     assert knots.select(np.array([0])) is None
     assert Knots.of([None, None], 5) is None
     assert math.isnan(knots.values[0, 0])
+
+
+def test_scores__of_many_rows_are_those_of_each(make_model: Callable[..., PrototypeSet]) -> None:
+    model = looking_at_scores(make_model(0, n_features=4))
+    rows = np.random.default_rng(1).normal(size=(2 * SCORED_ROWS + 5, 4))
+    whole = model.scores(rows, [0, 1, 2])
+    expected = np.tile(model.marginals, (len(rows), 1))
+    for batch, found in zip(model.batches, whole[1:], strict=True):
+        places, at = (
+            batch.standardization.apply(batch.prototypes),
+            batch.standardization.apply(rows[:, batch.feature_index]),
+        )
+        for j in range(batch.n_prototypes):
+            kernel = np.exp(-0.5 * np.square((at - places[j]) * batch.feature_weight).sum(axis=1))
+            expected[:, batch.prototype_class[j]] += batch.prototype_weight[j] * kernel
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_array_equal(whole[0], np.tile(model.marginals, (len(rows), 1)))
+    assert [scores.shape for scores in model.scores(rows[:0], [1])] == [(0, model.n_classes)]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_likelihood__of_batches_that_look_at_different_forms(engine: Engine, precision: Precision) -> None:
+    arrays = lognormal(120)
+    x, y = arrays["features"], arrays["target"].astype(np.int64)
+    forms = learn_forms(engine, array_source(arrays), ("features", "target"), 3, "both", 0)
+    assert forms.columns.tolist() == [0, 0, 1, 1, 2, 2]
+    standardization = forms.standardization(x.mean(axis=0), x.std(axis=0))
+    z = standardization.apply(x[:, forms.columns])
+    rows = np.concatenate([np.flatnonzero(y == label)[:6] for label in range(2)])
+    batch = np.repeat([0, 1], 6)
+    v = np.array([[0.3, 0.0, 0.0, 0.9, 0.0, 0.2], [0.0, 1.1, 0.0, 0.0, 0.4, 0.0]])
+    w = np.random.default_rng(0).uniform(0, 30, 12) * (np.arange(12) % 4 > 0)
+    batches = tuple(
+        BatchKernel(
+            Candidates(z[rows[batch == b]], y[rows[batch == b]], rows[batch == b]),
+            v[b],
+            w[batch == b],
+            standardization,
+            precision,
+            forms.columns,
+        )
+        for b in range(2)
+    )
+    previous = np.tile([0.4, 0.6], (120, 1))
+    r = loss_weights(y, np.ones(120), rows, 2)
+    found = LikelihoodKernel(batches).evaluate(x, y, r, previous)
+    none = Penalty(0.0, 0.0, 0.0, 0.0)
+    evaluate = dense_objective(z, y, np.ones(120), rows, batch, previous, none)
+    value, by_v, by_w = evaluate(v, w)
+    tolerance = {"float32": 2e-4, "float64": 1e-9}[precision]
+    assert found.value == pytest.approx(value, rel=tolerance)
+    np.testing.assert_allclose(found.by_feature, by_v, rtol=tolerance, atol=tolerance * 10)
+    np.testing.assert_allclose(found.by_candidate, by_w, rtol=tolerance, atol=tolerance)
