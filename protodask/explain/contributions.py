@@ -214,8 +214,9 @@ class _BatchSide:
     def _near(self, row: Floats) -> Floats:
         """The features of the batch as it measures them, cut off where the kernel cuts them off."""
         reach = FARTHEST * self.batch.scale
-        near: Floats = np.clip(row[self.batch.feature_index], self.batch.center - reach, self.batch.center + reach)
-        return self.batch.measured(near)
+        measured = self.batch.measured(row[self.batch.feature_index])
+        near: Floats = np.clip(measured, self.batch.center - reach, self.batch.center + reach)
+        return near
 
     def similarities(self, row: Floats) -> Floats:
         """`K_v(x - x_j)` (J,), a tile of prototypes at a time."""

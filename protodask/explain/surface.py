@@ -151,22 +151,29 @@ def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
     low, high = float(values.min()), float(values.max())
     if high > low:
         return low - MARGIN * (high - low), high + MARGIN * (high - low)
-    reach = max(_kernel_widths(model, column, n_batches))
+    reach = max(_kernel_widths(model, column, n_batches, low))
     return low - 2 * reach, high + 2 * reach
 
 
-def _kernel_widths(model: PrototypeSet, column: int, n_batches: int) -> list[float]:
+def _kernel_widths(model: PrototypeSet, column: int, n_batches: int, value: float) -> list[float]:
     """`scale_d / v_d` in each batch that looks at a feature: the distance at which similarity is exp(-1/2), of a normal
-    score in the middle of the knots.
+    score as steep as it is at a value.
     """
     widths: list[float] = []
     for batch in model.batches[:n_batches]:
         for place in np.flatnonzero(batch.feature_index == column).tolist():
             scale = batch.scale[place]
             if batch.knots is not None and place in batch.knots.places:
-                scale = np.ptp(batch.knots.values[place]) / np.ptp(batch.knots.scores[place])
+                scale = _slope(batch.knots.values[place], batch.knots.scores[place], value)
             widths.append(float(scale / batch.feature_weight[place]))
     return widths
+
+
+def _slope(values: Floats, scores: Floats, value: float) -> float:
+    """Difference of values for a difference of scores of 1, between the knots around a value."""
+    last = int(np.searchsorted(values, values[-1]))
+    after = min(max(int(np.searchsorted(values, value)), 1), last)
+    return float((values[after] - values[after - 1]) / (scores[after] - scores[after - 1]))
 
 
 def _line(

@@ -59,7 +59,10 @@ class Fitting:
         At most so many draws advance at a time, in such a company. Rows that are held out are whole groups if they are
         `grouped`.
         """
-        data = replace(data, forms=forms_of(self.engine, data, self.config))
+        first = self._training(data, 0, self.engine, ()).first_model(start)
+        if self.config.n_batches and self.config.n_draws > 1:
+            # The same for all draws: of a value's place among all rows, those that a draw holds out as well.
+            data = replace(data, forms=forms_of(self.engine, data, self.config))
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
             return self._training(parts[0], 0, self.engine, self.callbacks).run(start)
@@ -79,7 +82,6 @@ class Fitting:
         jobs = [job(draw) for draw in range(len(parts))]
         run_together(self.engine, jobs, done, company=company, most=min(most, len(jobs)))
         models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
-        first = self._training(data, 0, self.engine, ()).first_model(start)
         return averaged(first, models), [record for history in histories for record in history]
 
     def _training(self, data: TrainingData, draw: int, engine: Engine, callbacks: Sequence[Callback]) -> Training:

@@ -20,7 +20,7 @@ from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
 from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig
-from protodask.prototypes.forms import expected_forms, sample_rows
+from protodask.prototypes.forms import MOST_KNOTS, expected_forms, sample_rows
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.tiles import MOST_ENTRIES, tile_rows
@@ -223,8 +223,9 @@ def row_array_bytes(shape: Shape) -> int:
     by_row = shape.block_rows * max(drawing, evaluating, scoring)
     slab = min(shape.block_rows, SLAB_ROWS) if shape.unweighted else 0
     summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
-    # Each block's scoring makes the operands of the batch anew.
-    return max(summarising, by_row + (operand_bytes(shape) if shape.scored else 0))
+    # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores.
+    made = 1 if shape.feature_forms == "plain" else shape.n_batches
+    return max(summarising, by_row + (made * operand_bytes(shape) if shape.scored else 0))
 
 
 def sample_bytes(shape: Shape) -> int:
@@ -262,13 +263,14 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     candidates, features = shape.most_candidates, shape.n_features
     drawn = candidates * (3 * shape.row_bytes + DOUBLE * (features + 8))
     merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
-    models = shape.n_batches * DOUBLE * (candidates * (features + 4) + 4 * shape.n_feature_weights)
+    knots = 0 if shape.feature_forms == "plain" else 2 * MOST_KNOTS
+    models = shape.n_batches * DOUBLE * (candidates * (features + 4) + (4 + knots) * shape.n_feature_weights)
     sent = 0
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
     partials = partials_bytes(shape, most_partials(processes, shape.layout.n_blocks))
     # Rows of the sample as they are stored, once more as float64 by column, and what sorts a column.
-    sampled = min(sample_rows(shape.n_features), shape.n_rows) * (3 * shape.row_bytes + 16 * DOUBLE)
+    sampled = min(sample_rows(shape.row_features), shape.n_rows) * (3 * shape.row_bytes + 16 * DOUBLE)
     return (
         Part("learning forms of features", 0 if shape.feature_forms == "plain" else sampled),
         Part("drawing and merging candidates", drawn + merging + models + sent),

@@ -62,8 +62,7 @@ def as_they_are(n_features: int) -> Forms:
 def expected_forms(columns: Sequence[Column], wanted: FeatureForms) -> Forms:
     """As many forms as there may be, before a row is seen: all that is a number has normal scores."""
     line = np.array([-FARTHEST_SCORE, FARTHEST_SCORE])
-    scores = [(line, line) if column.kind == "numeric" else None for column in columns for _ in column.feature_names]
-    return arranged(scores, wanted)
+    return arranged([(line, line) if number else None for number in _numeric(columns)], wanted)
 
 
 def sample_rows(n_features: int) -> int:
@@ -78,9 +77,19 @@ def _sample_block(block: Block, seed: int, most: int) -> Sample:
 
 
 def learn_forms(
-    engine: Engine, source: Source, array_names: Sequence[str], n_features: int, wanted: FeatureForms, seed: int
+    engine: Engine,
+    source: Source,
+    array_names: Sequence[str],
+    columns: Sequence[Column],
+    wanted: FeatureForms,
+    seed: int,
 ) -> Forms:
-    """The forms that are `wanted` of the features of a source; other than as they are, it takes two passes."""
+    """The forms that are `wanted` of the features of a source; other than as they are, it takes two passes.
+
+    Numbers alone have normal scores: categories stay as they are, ordered or not.
+    """
+    numeric = _numeric(columns)
+    n_features = len(numeric)
     if wanted == "plain":
         return as_they_are(n_features)
     most = min(sample_rows(n_features), source.layout.n_rows)
@@ -91,7 +100,16 @@ def learn_forms(
     weights = row_weights(Block(0, 0, taken))
     features = taken[FEATURES.name]
     weight = np.ones(len(features)) if weights is None else weights
-    return arranged([normal_scores(column.astype(np.float64), weight) for column in features.T], wanted)
+    scores = [
+        normal_scores(column.astype(np.float64), weight) if number else None
+        for column, number in zip(features.T, numeric, strict=True)
+    ]
+    return arranged(scores, wanted)
+
+
+def _numeric(columns: Sequence[Column]) -> list[bool]:
+    """Which features are numbers."""
+    return [column.kind == "numeric" for column in columns for _ in column.feature_names]
 
 
 def arranged(scores: Sequence[tuple[Floats, Floats] | None], wanted: FeatureForms) -> Forms:
@@ -116,15 +134,26 @@ def normal_scores(values: Floats, weight: Floats) -> tuple[Floats, Floats] | Non
     if len(distinct) <= 2:
         return None
     mass = np.bincount(place, weights=weight).astype(np.float64)
-    share = (np.cumsum(mass) - mass / 2) / mass.sum()
+    up_to = np.cumsum(mass)
+    share = np.clip((up_to - mass / 2) / up_to[-1], 0.0, 1.0)
     score = np.clip(ndtri(share), -FARTHEST_SCORE, FARTHEST_SCORE)
     if _correlation(distinct, score, mass) > NEARLY_LINEAR:
         return None
     if len(distinct) > MOST_KNOTS:
-        levels = np.linspace(score[0], score[-1], MOST_KNOTS)
-        kept = np.unique(np.minimum(np.searchsorted(score, levels), len(score) - 1))
+        kept = _chosen(score)
         distinct, score = distinct[kept], score[kept]
     return distinct, score
+
+
+def _chosen(score: Floats) -> Integers:
+    """Positions of at most `MOST_KNOTS` of ascending scores: evenly spread, and either side of every wide jump."""
+    levels, step = np.linspace(score[0], score[-1], MOST_KNOTS, retstep=True)
+    kept = np.minimum(np.searchsorted(score, levels), len(score) - 1)
+    kept[0] = np.searchsorted(score, score[0], side="right") - 1
+    inner = np.unique(kept[1:])
+    # Several levels fall into such a jump, and onto one position: there is room for the one before it.
+    before = inner[score[inner] - score[inner - 1] > 2 * step] - 1
+    return np.unique(np.concatenate([kept, before]))
 
 
 def _correlation(first: Floats, second: Floats, weight: Floats) -> float:

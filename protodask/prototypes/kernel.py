@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,8 @@ class Knots:
     @cached_property
     def keys(self) -> list[bytes]:
         """What tells the map of a feature from others."""
-        return [values.tobytes() + scores.tobytes() for values, scores in zip(self.values, self.scores, strict=True)]
+        pairs = zip(self.values, self.scores, strict=True)
+        return [blake2b(values.tobytes() + scores.tobytes(), digest_size=16).digest() for values, scores in pairs]
 
     def score(self, place: int, values: NDArray[Any]) -> Floats:
         """Normal scores of some values of a feature."""

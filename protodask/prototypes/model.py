@@ -227,14 +227,16 @@ class PrototypeSet:
         """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""
         found = {count: np.empty((len(features), self.n_classes)) for count in n_batches}
         batches = self.batches[: max(found, default=0)]
-        kernels = [batch.kernel(self.n_classes, self.precision) for batch in batches]
-        # Batches often share their normal scores, which are found once for all of them, a slab of rows at a time.
-        step = SCORED_ROWS if any(batch.knots is not None for batch in batches) else max(len(features), 1)
+        kernels: Iterable[ScoreKernel] = (batch.kernel(self.n_classes, self.precision) for batch in batches)
+        step = max(len(features), 1)
+        if any(batch.knots is not None for batch in batches):
+            # Batches often share their normal scores, which are found once for all of them, a slab of rows at a time.
+            kernels, step = list(kernels), SCORED_ROWS
         for first in range(0, len(features), step):
             rows = features[first : first + step]
             running = np.tile(self.marginals, (len(rows), 1))
             scored = ScoredColumns(rows)
-            for count, kernel in enumerate([None, *kernels]):
+            for count, kernel in enumerate(itertools.chain([None], kernels)):
                 if kernel is not None:
                     kernel.add(rows, running, scored)
                 if count in found:

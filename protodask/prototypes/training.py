@@ -91,8 +91,10 @@ def forms_of(engine: Engine, data: TrainingData, config: FitConfig) -> Forms:
     """The forms in which features of the data enter: those they have, or those that the settings ask for."""
     if data.forms is not None:
         return data.forms
-    n_features = len(data.feature_names)
-    return learn_forms(engine, data.source, data.array_names, n_features, config.feature_forms, config.seed)
+    columns: Sequence[Column] = data.columns
+    if sum(len(column.feature_names) for column in columns) != len(data.feature_names):
+        columns = [Column(name) for name in data.feature_names]
+    return learn_forms(engine, data.source, data.array_names, columns, config.feature_forms, config.seed)
 
 
 class RunLog(Protocol):

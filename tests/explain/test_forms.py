@@ -1,5 +1,7 @@
 """A model that looks at a feature in both forms: what is shown has raw values, names of the forms, and adds up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -32,6 +34,27 @@ def test_explain_rows__add_up_to_the_probability(model: PrototypeSet) -> None:
             total[found.classes.index(item.label)] += item.share
             assert np.prod([feature.similarity for feature in item.features]) == pytest.approx(item.similarity)
         np.testing.assert_allclose(total, probability, rtol=1e-12)
+
+
+def test_explain_rows__of_values_far_from_zero(model: PrototypeSet) -> None:
+    """The kernel cuts off standard deviations, not raw values."""
+    batch = model.batches[0]
+    assert batch.knots is not None
+    far = np.where(batch.feature_index == 0, 1.6e18, 0.0)
+    moved = replace(
+        batch,
+        knots=replace(batch.knots, values=batch.knots.values * 1e5 + 1.6e18),
+        prototypes=batch.prototypes * np.where(far > 0, 1e5, 1.0) + far,
+        center=np.where(batch.scored, 0.0, batch.center + far),
+        scale=np.where(batch.scored, 1.0, batch.scale * np.where(far > 0, 1e5, 1.0)),
+    )
+    changed = replace(model, batches=(moved,))
+    row = np.array([[1.6e18 + 1e5, 0.1, 0.2, 0.3]])
+    (found,) = explain_rows(changed, row, most=100)
+    total = found.marginal + found.others
+    for item in found.contributions:
+        total[found.classes.index(item.label)] += item.share
+    np.testing.assert_allclose(total, probabilities(changed.scores(row, [1])[0])[0], rtol=1e-9)
 
 
 def test_explain_rows__name_the_form_and_show_raw_values(model: PrototypeSet) -> None:

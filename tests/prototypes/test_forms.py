@@ -40,6 +40,8 @@ Floats = NDArray[np.float64]
 MakeRows = Callable[..., Arrays]
 MakeData = Callable[..., TrainingData]
 
+COLUMNS = tuple(Column(name) for name in "abc")
+
 skewed = st.lists(st.integers(0, 30), min_size=3, max_size=25).map(lambda values: np.exp(np.array(values) / 3.0))
 
 
@@ -115,6 +117,44 @@ def test_arranged__puts_the_feature_as_it_is_first(wanted: FeatureForms, columns
     np.testing.assert_allclose(standardization.apply(x[:, found.columns])[0], by_form[wanted])
 
 
+def test_normal_scores__tell_a_lump_from_what_lies_beside_it() -> None:
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(10_000) < 0.9, 0.0, rng.uniform(-1, 1, 10_000))
+    for sign in (1.0, -1.0):
+        found = normal_scores(sign * values, np.ones(len(values)))
+        assert found is not None
+        assert len(found[0]) <= MOST_KNOTS
+        np.testing.assert_allclose(np.interp([-0.02, 0.0, 0.02], *found), [-1.64, 0.0, 1.64], atol=0.12)
+
+
+def test_normal_scores__turn_with_the_feature() -> None:
+    values = np.random.default_rng(0).standard_cauchy(20_000)
+    one, other = normal_scores(values, np.ones(20_000)), normal_scores(-values, np.ones(20_000))
+    assert one is not None
+    assert other is not None
+    x = np.quantile(values, [0.0005, 0.01, 0.3, 0.9, 0.9995])
+    np.testing.assert_allclose(np.interp(x, *one), -np.interp(-x, *other), atol=0.05)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_normal_scores__of_weights_of_very_different_sizes_are_numbers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, weight = np.sort(np.exp(2 * rng.normal(size=5000))), rng.random(5000)
+    weight[-1] = 1e-14
+    found = normal_scores(values, weight)
+    assert found is not None
+    assert np.isfinite(found[1]).all()
+    assert (np.diff(found[1]) >= 0).all()
+
+
+def test_learn_forms__leaves_categories_as_they_are(engine: Engine) -> None:
+    columns = [Column("a"), Column("size", "ordinal", tuple(range(40))), Column("c")]
+    arrays = lognormal(200)
+    arrays["features"][:, 1] = np.floor(np.minimum(arrays["features"][:, 1], 39))
+    found = learn_forms(engine, array_source(arrays), ("features", "target"), columns, "both", 0)
+    assert found.columns.tolist() == expected_forms(columns, "both").columns.tolist() == [0, 0, 1, 2, 2]
+
+
 def test_expected_forms__are_two_of_each_number() -> None:
     columns = [
         Column("a"),
@@ -136,7 +176,7 @@ def lognormal(n_rows: int, seed: int = 0) -> Arrays:
 def test_learn_forms__does_not_depend_on_how_rows_are_cut(engine: Engine) -> None:
     arrays = lognormal(500)
     found = [
-        learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), 3, "both", 5)
+        learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), COLUMNS, "both", 5)
         for block_rows in (32, 64, 1024)
     ]
     for other in found[1:]:
@@ -147,11 +187,11 @@ def test_learn_forms__of_more_rows_than_the_sample_holds(engine: Engine, monkeyp
     monkeypatch.setattr("protodask.prototypes.forms.MOST_ROWS", 1500)
     arrays = lognormal(4000)
     found = [
-        learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), 3, "scores", 5).knots
+        learn_forms(engine, array_source(arrays, block_rows), ("features", "target"), COLUMNS, "scores", 5).knots
         for block_rows in (256, 4096)
     ]
     assert_same_knots(*found)
-    every = learn_forms(engine, array_source(lognormal(1500)), ("features", "target"), 3, "scores", 5).knots
+    every = learn_forms(engine, array_source(lognormal(1500)), ("features", "target"), COLUMNS, "scores", 5).knots
     assert found[0] is not None
     assert every is not None
     assert not np.array_equal(found[0].values, every.values), "another sample"
@@ -163,10 +203,10 @@ def test_learn_forms__counts_rows_by_their_weights(engine: Engine) -> None:
     arrays = lognormal(300)
     weight = np.arange(300) % 3
     weighted = learn_forms(
-        engine, array_source({**arrays, "weight": weight * 0.5}), ("features", "target", "weight"), 3, "both", 0
+        engine, array_source({**arrays, "weight": weight * 0.5}), ("features", "target", "weight"), COLUMNS, "both", 0
     )
     repeated = {name: np.repeat(values, weight, axis=0) for name, values in arrays.items()}
-    plain = learn_forms(engine, array_source(repeated), ("features", "target"), 3, "both", 0)
+    plain = learn_forms(engine, array_source(repeated), ("features", "target"), COLUMNS, "both", 0)
     assert weighted.knots is not None
     assert plain.knots is not None
     np.testing.assert_array_equal(weighted.columns, plain.columns)
@@ -197,7 +237,7 @@ def test_training__is_that_on_the_forms_themselves(
     config = replace(CONFIG, feature_forms=forms, feature_weights=weights)
     data = training_data(lognormal(150))
     model, history = Training(data, config, engine, MemoryScores()).run()
-    found = learn_forms(engine, data.source, data.array_names, 3, forms, config.seed)
+    found = learn_forms(engine, data.source, data.array_names, COLUMNS, forms, config.seed)
     standardization = found.standardization(data.summary.mean, data.summary.scale)
 
     def transformed(arrays: Arrays) -> Arrays:
@@ -270,7 +310,7 @@ def test_scores__of_many_rows_are_those_of_each(make_model: Callable[..., Protot
 def test_likelihood__of_batches_that_look_at_different_forms(engine: Engine, precision: Precision) -> None:
     arrays = lognormal(120)
     x, y = arrays["features"], arrays["target"].astype(np.int64)
-    forms = learn_forms(engine, array_source(arrays), ("features", "target"), 3, "both", 0)
+    forms = learn_forms(engine, array_source(arrays), ("features", "target"), COLUMNS, "both", 0)
     assert forms.columns.tolist() == [0, 0, 1, 1, 2, 2]
     standardization = forms.standardization(x.mean(axis=0), x.std(axis=0))
     z = standardization.apply(x[:, forms.columns])

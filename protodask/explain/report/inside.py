@@ -63,8 +63,8 @@ def features(content: Content) -> Html:
     )
     if any(batch.knots is not None for batch in batches):
         said += (
-            " A normal score is the place of a value among those of the training data, from -3 for the smallest to 3 "
-            "for the largest."
+            " A normal score is the place of a value among those of the training data: 0 in the middle, at least -3 "
+            "and at most 3."
         )
     left = "" if len(used) <= MOST_FEATURES else note(f"and {len(used) - MOST_FEATURES:,} features of smaller weight")
     idle = np.flatnonzero(strongest.reshape(-1, 2).max(axis=1, initial=0.0) == 0).tolist()
