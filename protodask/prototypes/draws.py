@@ -59,13 +59,13 @@ class Fitting:
         At most so many draws advance at a time, in such a company. Rows that are held out are whole groups if they are
         `grouped`.
         """
-        first = self._training(data, 0, self.engine, ()).first_model(start)
         if self.config.n_batches and self.config.n_draws > 1:
             # The same for all draws: of a value's place among all rows, those that a draw holds out as well.
             data = replace(data, forms=forms_of(self.engine, data, self.config))
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
             return self._training(parts[0], 0, self.engine, self.callbacks).run(start)
+        first = self._training(data, 0, self.engine, ()).first_model(start)
         callbacks = [_one_at_a_time(callback, threading.Lock()) for callback in self.callbacks]
         found: dict[int, tuple[PrototypeSet, list[BatchRecord]]] = {}
 
