@@ -32,7 +32,7 @@ from protodask.errors import Code, ProtodaskError
 FAILED, WRONG_USE, STOPPED = 1, 2, 130
 
 ROWS = 60
-QUICK = ("--candidates", 10, "--max-iterations", 5)
+QUICK = ("--recipe", "source", "--candidates", 10, "--max-iterations", 5)
 
 
 def _frame(rows: int = ROWS) -> pd.DataFrame:
@@ -361,7 +361,7 @@ def test_evaluate__with_weights_that_cannot_be(
         ("alpha-w", "-0.1", "from 0 to 1"),
         ("max-fraction", "0", "strictly between 0 and 1"),
         ("max-fraction", "1", "strictly between 0 and 1"),
-        ("candidates", "0", "at least 1"),
+        ("candidates", "-1", "at least 0"),
         ("batches", "-1", "at least 0"),
         ("tolerance", "-1", "from 0 to 1"),
         ("max-iterations", "0", "at least 1"),
@@ -495,7 +495,7 @@ def test_fit__whose_weights_all_vanish_gives_the_marginals(
 ) -> None:
     model, out = tmp_path / "model.zarr", tmp_path / "predictions.zarr"
     options = [text for name in names for text in (f"--{name}", penalty)]
-    done = run_command("fit", example.data, "--out", model, "--candidates", 10, *options)
+    done = run_command("fit", example.data, "--out", model, "--recipe", "source", "--candidates", 10, *options)
     assert "Something unexpected" not in done.output
     if done.exit_code != 0:
         # A penalty beyond all sense is refused, in plain words, and with nothing left.

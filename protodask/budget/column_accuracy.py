@@ -22,7 +22,7 @@ from protodask.data.storage import storage_errors
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, run_together
 from protodask.errors import InputError, ProtodaskError
-from protodask.prototypes.config import FitConfig, check_plain
+from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import how_together
 from protodask.prototypes.folds import check_training_parts, folded_source, make_folds
 from protodask.prototypes.footprint import DOUBLE, Shape, most_together, shape_of
@@ -69,7 +69,7 @@ def crew_for(data: Dataset, config: FitConfig, engine: Engine, folder: str, shap
     """How fits of a shape advance together; one that would not keep the memory limit is refused before it begins."""
     require_shape(shape, engine)
     processes = engine.scheduler.processes()
-    company, most = how_together(engine, shape_of(data, config), data.n_rows, config)
+    company, most = how_together(engine, shape_of(data, config), data.n_rows, len(data.classes), config)
     most = min(most, most_together(shape, processes))
     stored = most * shape.score_bytes > processes.resident_bytes
     if stored and processes.kind == "workers":
@@ -94,14 +94,14 @@ def column_expander(
     """
     if config.n_batches < 1:
         raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
-    check_plain(config)
+    config = replace(config, n_draws=1)
     # A block has two weights a row, for training and for judging.
     crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
     assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)
     check_training_parts(assignment, data.classes, config.max_fraction)
     folded = folded_source(rows.source, assignment)
     try:
-        parts = fold_parts(engine, folded, rows, assignment.n_folds, crew.company, crew.most)
+        parts = fold_parts(engine, folded, rows, assignment.n_folds, config, data.has_group, crew.company, crew.most)
         yield CrossValidation(engine, tuple(parts), features, config, crew).expand
     finally:
         engine.forget(folded)

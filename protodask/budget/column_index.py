@@ -128,7 +128,7 @@ def budgeted(
             f"There are {features.n_features} features, and the sets of {MOST_FEATURES} at most can be explored.",
             "Let columns that are computed together be one feature, or leave some out.",
         )
-    fits = FitConfig() if config is None else config
+    fits = (FitConfig() if config is None else config).for_rows(data.n_rows)
     if fits.weighted:
         warn_of_large_weights(data.summary)
     named = [[name, list(columns)] for name, columns in zip(features.names, features.columns, strict=True)]

@@ -14,10 +14,11 @@ from protodask.engine import Engine
 from protodask.engine.together import Job, run_together
 from protodask.errors import FormatError
 from protodask.prototypes.config import FitConfig
+from protodask.prototypes.draws import Fitting
 from protodask.prototypes.fitting import fit_provenance
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, save_model
-from protodask.prototypes.training import Training, TrainingData
+from protodask.prototypes.training import TrainingData
 
 MODELS = "models"
 """Folder of the models, in a run directory by set and beside an index by candidate."""
@@ -65,9 +66,9 @@ def fit_sets(
         def fit_one(own: Engine) -> tuple[int, SetFit]:
             chosen = sets[number]
             part = restricted(rows, features.columns_of(chosen))
-            training = Training(part, config, own, crew.keeper(f"{set_name(chosen)}-all"))
+            fitting = Fitting(config, own, lambda draw: crew.keeper(f"{set_name(chosen)}-all-{draw + 1}"))
             try:
-                model, history = training.run()
+                model, history = fitting.run(part, data.has_group, crew.company, 1)
             except Exception as error:
                 if not is_own(error):
                     raise

@@ -23,19 +23,47 @@ FeatureWeights = Annotated[
     Literal["shared", "class"] | None,
     _setting(
         "--feature-weights",
-        "shared",
+        "class",
         "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round.",
+    ),
+]
+Recipe = Annotated[
+    Literal["averaged", "source"] | None,
+    _setting(
+        "--recipe",
+        "averaged",
+        'What settings are that are not given. "source": one draw of 1,000 candidates that share feature weights, of '
+        "features as they are, trained on all rows.",
+    ),
+]
+AverageDraws = Annotated[
+    int | None,
+    _setting(
+        "--average-draws",
+        "5, fewer where rows are many",
+        "Draws of candidates, each trained by itself; the model is their mean.",
+    ),
+]
+HoldOut = Annotated[
+    float | None,
+    _setting(
+        "--hold-out",
+        "0.2",
+        "Share of the rows that a draw does not train on: it keeps what loses least on them. 0: all are trained on, up "
+        "to the optimum.",
     ),
 ]
 FeatureForms = Annotated[
     Literal["plain", "scores", "both"] | None,
     _setting(
         "--feature-forms",
-        "plain",
+        "both",
         "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, or in both forms.",
     ),
 ]
-Candidates = Annotated[int | None, _setting("--candidates", "1000", "Rows tried as prototypes in each round.")]
+Candidates = Annotated[
+    int | None, _setting("--candidates", "1/10 of the rows, 500 to 2,000", "Rows tried as prototypes.")
+]
 MaxFraction = Annotated[
     float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
 ]
@@ -84,19 +112,9 @@ class SettingsOptions:
     """The settings of a fit, None where nothing was said."""
 
     batches: Annotated[int | None, _setting("--batches", "1", "Rounds of batches to add.")] = None
-    average_draws: Annotated[
-        int | None,
-        _setting("--average-draws", "1", "Draws of candidates, each trained by itself; the model is their mean."),
-    ] = None
-    hold_out: Annotated[
-        float | None,
-        _setting(
-            "--hold-out",
-            "0",
-            "Share of the rows, such as 0.2, not to train on: training keeps what loses least on them. 0: all are "
-            "trained on, up to the optimum.",
-        ),
-    ] = None
+    recipe: Recipe = None
+    average_draws: AverageDraws = None
+    hold_out: HoldOut = None
     feature_weights: FeatureWeights = None
     feature_forms: FeatureForms = None
     candidates: Candidates = None

@@ -16,14 +16,17 @@ from protodask.cli.training import (
     TRAINING,
     AlphaV,
     AlphaW,
+    AverageDraws,
     Candidates,
     Config,
     Data,
     FeatureForms,
     FeatureWeights,
+    HoldOut,
     MaxFraction,
     MaxIterations,
     Precision,
+    Recipe,
     RunDir,
     Standardize,
     Weighted,
@@ -104,10 +107,13 @@ class TuningOptions:
         _option(
             SEARCH,
             "--draws",
-            "5 up to 10,000 rows, else 1",
+            "1; with the recipe source 5 up to 10,000 rows",
             "Draws of candidates to try for the final fit; those of the smallest log-loss on all rows are kept.",
         ),
     ] = None
+    recipe: Recipe = None
+    average_draws: AverageDraws = None
+    hold_out: HoldOut = None
     feature_weights: FeatureWeights = None
     feature_forms: FeatureForms = None
     candidates: Candidates = None

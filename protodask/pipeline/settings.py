@@ -66,7 +66,7 @@ def _merged(said: Mapping[str, Any], filed: FitSettings) -> FitConfig:
         value = getattr(filed, name) if own is None else own
         if value is not None:
             chosen[CONFIG_NAMES.get(name, name)] = value
-    return FitConfig(**chosen)
+    return FitConfig.of(chosen.pop("recipe", "averaged"), **chosen)
 
 
 SEARCH_NAMES = {

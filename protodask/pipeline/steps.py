@@ -29,7 +29,9 @@ Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Settings of a training; None is what was not said."""
+    """Settings of a training; None is what was not said, and is then what the recipe says."""
+
+    recipe: Literal["averaged", "source"] | None = None
 
     lambda_w: float | None = None
     alpha_v: float | None = None
@@ -44,6 +46,8 @@ class TrainingSettings:
     tolerance: float | None = None
     max_iterations: int | None = None
     seed: int | None = None
+    average_draws: int | None = None
+    hold_out: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +55,6 @@ class FitSettings(TrainingSettings):
     """All settings of a fit as files and the command line name them, also those that every search chooses."""
 
     batches: int | None = None
-    average_draws: int | None = None
-    hold_out: float | None = None
     lambda_v: float | None = None
 
 

@@ -22,6 +22,9 @@ from protodask.errors import InputError
 SCORES = "scores"
 """Name of the unscaled probabilities of the earlier rounds, (N, K), in a training block."""
 
+STANDARDIZED = "standardized"
+"""Name of the rows' features in all forms, in standard units (N, forms), in blocks that are in memory."""
+
 HELD_OUT = "held_out"
 """Name of the weights by which held-out rows are judged, 0 for those trained on, (N,) in a training block."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -18,22 +19,40 @@ LARGEST_PENALTY = 1e12
 """The likelihood is of the order of 1: a penalty of this size wins over it many times, and still squares safely."""
 
 
+FEWEST_CANDIDATES, MOST_CANDIDATES, MANY_CANDIDATES = 500, 2000, 1000
+CANDIDATE_SHARE = 0.1
+"""Of all rows, within the first two limits, that a draw has as candidates where no number is given: with 1,000 of 3,000
+rows an evaluation takes twice as long as with 500, and no table of tests/benchmarks/tables.py is learnt better."""
+
+MOST_PAIRS = 200_000_000
+"""Of a row and a candidate in an evaluation, beyond which the number of candidates falls to `MANY_CANDIDATES`."""
+
+DRAWS, DRAWN_PAIRS = 5, 50_000_000
+"""Draws where no number is given, as long as all of them together meet so many pairs of a row and a candidate:
+averaging serves most where rows are few."""
+
 FeatureWeights = Literal["shared", "class"]
 FeatureForms = Literal["plain", "scores", "both"]
+Recipe = Literal["averaged", "source"]
+"""What settings are that nobody gave: those of `FitConfig`, or those of `SOURCE_RECIPE`."""
 
 
 @dataclass(frozen=True)
 class FitConfig:
-    """How a prototype set is trained; `alpha` is the share of the l2 part of a penalty."""
+    """How a prototype set is trained; `alpha` is the share of the l2 part of a penalty.
+
+    What is 0 and can be chosen by the number of rows is chosen by `for_rows`, before anything is fitted.
+    """
 
     n_batches: int = 1
     """Rounds of batches to add."""
-    feature_weights: FeatureWeights = "shared"
+    feature_weights: FeatureWeights = "class"
     """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class."""
-    feature_forms: FeatureForms = "plain"
+    feature_forms: FeatureForms = "both"
     """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
-    n_candidates: int = 1000
-    """`M`: rows tried as prototypes in a round."""
+    n_candidates: int = 0
+    """`M`: rows tried as prototypes in a round of a draw; 0 for a tenth of the rows, from 500 to 2,000, and 1,000 where
+    rows are very many."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 1e-3
@@ -50,9 +69,10 @@ class FitConfig:
     """Iterations of the solver for a round."""
     seed: int = 0
     """Of the draw of candidates."""
-    n_draws: int = 1
-    """Independent draws of candidates, each trained by itself; the model is their mean."""
-    hold_out: float = 0.0
+    n_draws: int = 0
+    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, or fewer where rows
+    are many."""
+    hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
     round ends at its optimum."""
@@ -62,8 +82,8 @@ class FitConfig:
     def __post_init__(self) -> None:
         unwrap_numbers(self)
         check_count("n_batches", self.n_batches, 0)
-        check_count("n_candidates", self.n_candidates, 1)
-        check_count("n_draws", self.n_draws, 1, MOST_DRAWS)
+        check_count("n_candidates", self.n_candidates, 0)
+        check_count("n_draws", self.n_draws, 0, MOST_DRAWS)
         check_count("max_iterations", self.max_iterations, 1)
         check_count("seed", self.seed, 0)
         for name in ("lambda_v", "lambda_w"):
@@ -100,6 +120,23 @@ class FitConfig:
         if self.precision not in ("float32", "float64"):
             raise InputError("unknown-name", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
 
+    @classmethod
+    def of(cls, recipe: Recipe, **given: Any) -> FitConfig:
+        """The settings that were given, and those of a recipe for what was not."""
+        if recipe not in get_args(Recipe):
+            raise InputError("unknown-name", f"recipe is {recipe!r}.", "Choose 'averaged' or 'source'.")
+        return cls(**({**SOURCE_RECIPE, **given} if recipe == "source" else given))
+
+    def for_rows(self, n_rows: int) -> FitConfig:
+        """The same settings, with what is left to the number of rows: candidates and draws."""
+        candidates, draws = self.n_candidates, self.n_draws
+        if not candidates:
+            most = min(MOST_CANDIDATES, max(MANY_CANDIDATES, MOST_PAIRS // max(n_rows, 1)))
+            candidates = min(max(int(CANDIDATE_SHARE * n_rows), FEWEST_CANDIDATES), most)
+        if not draws:
+            draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), DRAWS)
+        return replace(self, n_candidates=candidates, n_draws=draws)
+
     def with_batches(self, n_batches: int) -> FitConfig:
         """The same settings for another number of batches."""
         return replace(self, n_batches=n_batches)
@@ -120,12 +157,11 @@ class FitConfig:
         return record
 
 
-def check_plain(config: FitConfig) -> None:
-    """Refuse to hold rows out, or to average draws, in fits of a cross-validation."""
-    for name, given in (("hold_out", config.hold_out > 0), ("n_draws", config.n_draws > 1)):
-        if given:
-            raise InputError(
-                "settings-conflict",
-                f"{name} is {getattr(config, name)}, which the fits of a cross-validation know nothing of.",
-                "Leave it out here, and fit with it what was chosen.",
-            )
+SOURCE_RECIPE: Mapping[str, Any] = {
+    "feature_weights": "shared",
+    "feature_forms": "plain",
+    "n_candidates": 1000,
+    "n_draws": 1,
+    "hold_out": 0.0,
+}
+"""Settings of one batch after the other, each on one draw of candidates of all classes, trained on all rows."""

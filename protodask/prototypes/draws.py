@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, choose_company, run_together
@@ -18,24 +19,29 @@ from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchRecord, Callback, FitEvent
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scores import ScoreKeeper
-from protodask.prototypes.training import RunLog, Training, TrainingData, forms_of
+from protodask.prototypes.training import RunLog, Training, TrainingData, first_model, forms_of
 
 MOST_TOGETHER = 20
 """Fits that advance together, unless memory allows fewer: with more, reading is next to nothing of a pass as it is."""
 
 SMALL_PAIRS = 500_000
-"""Rows times candidates below which a second thread would wait for the interpreter more than it helps: with 3,500 it
-made a search half as long again."""
+"""Rows times candidates of a batch below which a second thread would wait for the interpreter more than it helps: with
+3,500 it made a search half as long again, with 60,000 in each of ten batches a fit a fifth longer."""
 
 
-def how_together(engine: Engine, shape: Shape | None, n_rows: int, config: FitConfig) -> tuple[Company, int]:
+def how_together(
+    engine: Engine, shape: Shape | None, n_rows: int, n_classes: int, config: FitConfig
+) -> tuple[Company, int]:
     """The company that fits of a shape keep, and how many of them advance at a time; None where all is in memory."""
     if shape is None:
         company, most = choose_company(engine, 0), MOST_TOGETHER
     else:
         company = choose_company(engine, shape.data_bytes)
         most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
-    if company == "side by side" and n_rows * min(config.n_candidates, n_rows // 2) < SMALL_PAIRS:
+    pairs = n_rows * min(config.n_candidates, n_rows // 2)
+    if config.feature_weights == "class":
+        pairs //= n_classes
+    if company == "side by side" and pairs < SMALL_PAIRS:
         most = 1
     return company, most
 
@@ -56,36 +62,38 @@ class Fitting:
     ) -> tuple[PrototypeSet, list[BatchRecord]]:
         """Add `config.n_batches` rounds to `start`, or to the marginals alone, and say how every draw went.
 
-        At most so many draws advance at a time, in such a company. Rows that are held out are whole groups if they are
-        `grouped`.
+        At most so many draws advance at a time, in such a company; one alone does in this thread. Rows that are held
+        out are whole groups if they are `grouped`.
         """
+        first = first_model(data, self.config, start)
         if self.config.n_batches and self.config.n_draws > 1:
             # The same for all draws: of a value's place among all rows, those that a draw holds out as well.
             data = replace(data, forms=forms_of(self.engine, data, self.config))
         parts = held_out_parts(self.engine, data, self.config, grouped)
         if len(parts) == 1:
             return self._training(parts[0], 0, self.engine, self.callbacks).run(start)
-        first = self._training(data, 0, self.engine, ()).first_model(start)
-        callbacks = [_one_at_a_time(callback, threading.Lock()) for callback in self.callbacks]
         found: dict[int, tuple[PrototypeSet, list[BatchRecord]]] = {}
 
-        def job(draw: int) -> Job[int]:
-            def train(engine: Engine) -> int:
-                found[draw] = self._training(parts[draw], draw, engine, callbacks).run(start)
-                return draw
+        def train(draw: int, engine: Engine, callbacks: Sequence[Callback]) -> int:
+            found[draw] = self._training(parts[draw], draw, engine, callbacks).run(start)
+            return draw
 
-            return train
-
-        def done(draw: int) -> Iterable[Job[int]]:
-            return ()
-
-        jobs = [job(draw) for draw in range(len(parts))]
-        run_together(self.engine, jobs, done, company=company, most=min(most, len(jobs)))
+        if most == 1:
+            for draw in range(len(parts)):
+                train(draw, self.engine, self.callbacks)
+        else:
+            told = [_one_at_a_time(callback, threading.Lock()) for callback in self.callbacks]
+            jobs = [partial(train, draw, callbacks=told) for draw in range(len(parts))]
+            run_together(self.engine, jobs, _nothing_more, company=company, most=min(most, len(jobs)))
         models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
         return averaged(first, models), [record for history in histories for record in history]
 
     def _training(self, data: TrainingData, draw: int, engine: Engine, callbacks: Sequence[Callback]) -> Training:
         return Training(data, self.config, engine, self.scores(draw), self.log, callbacks, draw)
+
+
+def _nothing_more(draw: int) -> Iterable[Job[int]]:
+    return ()
 
 
 def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSet:

@@ -22,7 +22,7 @@ from protodask.data.summary import summarize
 from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
-from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig
+from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig, Recipe
 from protodask.prototypes.estimator_rows import (
     TrainingRows,
     codes_among,
@@ -63,13 +63,17 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether features enter as they are ("plain"), as their normal scores ("scores"), which heavy tails and lumps do
         not harm, or in "both" forms, so that the feature weights choose.
     hold_out
-        Share of the rows of each class, such as 0.2, that no round is trained on: of its iterates that one is kept at
-        which they lose least. 0 ends a round at its optimum.
+        Share of the rows of each class that a draw does not train on: of its iterates that one is kept at which they
+        lose least. 0 ends a round at its optimum.
     n_draws
         Independent draws of candidates, each trained by itself and each without other rows where rows are held out; the
-        model is their mean. Five with `hold_out=0.2` serve most where rows are few.
+        model is their mean.
     n_candidates
-        Rows tried as prototypes in each round.
+        Rows tried as prototypes in each round of a draw.
+    recipe
+        What these five are where they are None. "averaged": a batch for each class, both forms, a fifth of the rows
+        held out, five draws, fewer where rows are many, and a tenth of the rows as candidates, from 500 to 2,000.
+        "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.
     lambda_v, lambda_w
@@ -106,7 +110,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def __init__(
         self,
         n_batches: int = 1,
-        n_candidates: int = 1000,
+        n_candidates: int | None = None,
         max_fraction: float = 0.5,
         lambda_v: float = 1e-3,
         lambda_w: float = 1e-8,
@@ -120,10 +124,11 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         engine: EngineLike = None,
         callbacks: Sequence[Callback] = (),
         warm_start: bool = False,
-        feature_weights: FeatureWeights = "shared",
-        feature_forms: FeatureForms = "plain",
-        hold_out: float = 0.0,
-        n_draws: int = 1,
+        feature_weights: FeatureWeights | None = None,
+        feature_forms: FeatureForms | None = None,
+        hold_out: float | None = None,
+        n_draws: int | None = None,
+        recipe: Recipe = "averaged",
     ) -> None:
         self.n_batches = n_batches
         self.n_candidates = n_candidates
@@ -144,6 +149,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.feature_forms = feature_forms
         self.hold_out = hold_out
         self.n_draws = n_draws
+        self.recipe = recipe
 
     def __sklearn_clone__(self) -> PrototypeSetClassifier:
         # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
@@ -172,11 +178,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        config = FitConfig(
+        by_recipe = ("n_candidates", "feature_weights", "feature_forms", "hold_out", "n_draws")
+        given = {name: value for name in by_recipe if (value := getattr(self, name)) is not None}
+        config = FitConfig.of(
+            self.recipe,
+            **given,
             n_batches=self.n_batches,
-            feature_weights=self.feature_weights,
-            feature_forms=self.feature_forms,
-            n_candidates=self.n_candidates,
             max_fraction=self.max_fraction,
             lambda_v=self.lambda_v,
             lambda_w=self.lambda_w,
@@ -187,8 +194,6 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
             seed=int(seed),
-            hold_out=self.hold_out,
-            n_draws=self.n_draws,
         )
         if config.n_batches < rounds_before:
             raise InputError(

@@ -48,13 +48,14 @@ class TrainingRows:
         self, config: FitConfig, engine: Engine, callbacks: Sequence[Callback], start: PrototypeSet | None
     ) -> tuple[PrototypeSet, list[BatchRecord]]:
         """What a fit to the rows, begun from a model if there is one, leaves behind."""
-        n_rows = self.data.source.layout.n_rows
+        n_rows, n_classes = self.data.source.layout.n_rows, len(self.data.classes)
+        config = config.for_rows(n_rows)
         if self.dataset is None or self.folder is None:
-            company, most = how_together(engine, None, n_rows, config)
+            company, most = how_together(engine, None, n_rows, n_classes, config)
             fitting = Fitting(config, engine, lambda draw: MemoryScores(), callbacks=callbacks)
         else:
             shape = shape_of(self.dataset, config, start is not None and start.n_batches > 0)
-            company, most = how_together(engine, shape, n_rows, config)
+            company, most = how_together(engine, shape, n_rows, n_classes, config)
             stored = scores_stored(shape, engine.scheduler.processes())
             scores = partial(score_keeper, self.dataset, self.folder, stored)
             fitting = Fitting(config, engine, scores, callbacks=callbacks)

@@ -77,7 +77,7 @@ def fitted(
     If the body fails the run directory stays in any case. `rows` is what `training_data` gave for several fits of the
     same data, of whose large weights the caller has warned.
     """
-    settings = FitConfig() if config is None else config
+    settings = (FitConfig() if config is None else config).for_rows(data.n_rows)
     if rows is None and settings.weighted:
         warn_of_large_weights(data.summary)
     record = {
@@ -93,7 +93,7 @@ def fitted(
     ):
         if rows is None:
             rows = training_data(data, settings, opened, directory)
-        company, most = how_together(opened, planned.shape, data.n_rows, settings)
+        company, most = how_together(opened, planned.shape, data.n_rows, len(data.classes), settings)
         kept = min(most, settings.n_draws) * planned.shape.score_bytes
         stored = planned.scores_stored or kept > opened.scheduler.processes().resident_bytes
         fitting = Fitting(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protodask.data.keyed import keyed_draws, mix, stream_key
 from protodask.data.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label, row_weights
 from protodask.engine import ArraySource, Block, Engine, Layout, Reduction, Source, identity, zip_sources
-from protodask.engine.sources import leaves
+from protodask.engine.sources import ViewedSource, leaves
 from protodask.errors import InputError
 from protodask.prototypes.candidates import smallest_class
 
@@ -164,9 +164,11 @@ def make_folds(
     seed: int = 0,
     grouped: bool = False,
     classes: Sequence[Label] | None = None,
+    few: bool = False,
 ) -> FoldAssignment:
     """Assign the rows of a source of targets to folds, in one pass; `classes` are the names for errors.
 
+    Classes of which some fold would have no row are refused unless there may be `few`.
     With `grouped`, by the array "group" of the source: the pass holds the counts by class of at most 16,384 groups
     and 32 MiB; of more groups, those whose hashes begin alike count as one, so that they share a fold.
     """
@@ -183,11 +185,22 @@ def make_folds(
                 "Ingest them with --group and the name of the column that does, or fold by rows.",
             )
         counts = engine.reduce(source, _group_counting(n_classes), n_classes, label="groups")
-        return _deal(counts, n_folds, seed, names)
+        if not few:
+            _require_classes((counts.rows > 0).sum(axis=0), n_folds, names, "group")
+        dealt = _deal(counts, n_folds, seed)
+        if not few and len(lacking := np.argwhere(dealt.class_rows == 0)):
+            fold, code = lacking[0].tolist()
+            raise InputError(
+                "too-few",
+                f"Groups kept together, fold {fold + 1} of {n_folds} would have no row of class {names[code]!r}.",
+                "Ask for fewer folds, try another seed, or merge or drop the class.",
+            )
+        return dealt
     by_block = engine.reduce(source, _COUNT_CLASSES, n_classes, label="folds")
     ranks = np.zeros((len(by_block) + 1, n_classes), dtype=np.int64)
     np.cumsum(by_block, axis=0, out=ranks[1:])
-    _require_classes(ranks[-1], n_folds, names, "row")
+    if not few:
+        _require_classes(ranks[-1], n_folds, names, "row")
     return RowFolds(n_folds, seed, ranks)
 
 
@@ -314,7 +327,7 @@ def _group_counting(n_classes: int) -> Reduction[GroupCounts, GroupCounts]:
     return Reduction(count_groups, merge_groups, identity)
 
 
-def _deal(counts: GroupCounts, n_folds: int, seed: int, names: Sequence[Label]) -> GroupFolds:
+def _deal(counts: GroupCounts, n_folds: int, seed: int) -> GroupFolds:
     """Deal groups out to folds, those that weigh most first, each to where it keeps the classes most even.
 
     With `n_k` rows of class `k`, `g_k` of them in the group and `c_fk` in fold `f` so far, the squares of the shares
@@ -322,8 +335,7 @@ def _deal(counts: GroupCounts, n_folds: int, seed: int, names: Sequence[Label]) 
     `sum_k c_fk g_k / n_k^2`.
     """
     rows = counts.rows
-    total = rows.sum(axis=0)
-    _require_classes((rows > 0).sum(axis=0), n_folds, names, "group")
+    total = np.maximum(rows.sum(axis=0), 1)
     shares = rows / total
     draws = keyed_draws(stream_key(seed, _GROUP_STREAM), counts.groups)
     order = np.lexsort((draws, -np.square(shares).sum(axis=1)))
@@ -339,14 +351,6 @@ def _deal(counts: GroupCounts, n_folds: int, seed: int, names: Sequence[Label]) 
         fold_of_group[group] = fold
     class_rows = np.zeros((n_folds, len(total)), dtype=np.int64)
     np.add.at(class_rows, fold_of_group, rows)
-    lacking = np.argwhere(class_rows == 0)
-    if len(lacking):
-        fold, code = lacking[0].tolist()
-        raise InputError(
-            "too-few",
-            f"Groups kept together, fold {fold + 1} of {n_folds} would have no row of class {names[code]!r}.",
-            "Ask for fewer folds, try another seed, or merge or drop the class.",
-        )
     return GroupFolds(n_folds, seed, counts.bits, counts.groups, fold_of_group, class_rows)
 
 
@@ -388,15 +392,34 @@ def folded_source(source: Source, assignment: FoldAssignment) -> Source:
     """The source with the fold of each row, as the array "fold", in its blocks.
 
     What is in memory gets the folds of all rows beside it, once. Of sources that are zipped, only those with what the
-    folds are made from are read for them, and their blocks are cached with the folds in them.
+    folds are made from are read for them, and their blocks are cached with the folds in them. Of rows that are looked
+    at through a function, as those without another fold are, the folds are found in each pass.
     """
+    if isinstance(source, ViewedSource):
+        if not source.resident:
+            return ViewedSource(source, WithFolds(assignment), f"folds-{assignment.key}")
+        return zip_sources(source, _fold_array(source, assignment))
     parts = leaves(source)
     needed = (TARGET.name, WEIGHT.name, INCLUSION.name, GROUP.name)
     asked = [part for part in parts if len(parts) == 1 or any(name in part.read(0) for name in needed)]
     base = zip_sources(*asked)
     if base.resident:
-        blocks = (assignment.folds(base.read(number)) for number in range(base.layout.n_blocks))
-        arrays = {FOLD: np.concatenate(list(blocks))}
-        return zip_sources(source, ArraySource(arrays, source.layout, f"folds-{assignment.key}@{base.key}"))
+        return zip_sources(source, _fold_array(base, assignment))
     others = [part for part in parts if part not in asked]
     return zip_sources(FoldedSource(base, assignment), *others)
+
+
+def _fold_array(source: Source, assignment: FoldAssignment) -> ArraySource:
+    """The folds of all rows of a source that is in memory."""
+    blocks = [assignment.folds(source.read(number)) for number in range(source.layout.n_blocks)]
+    return ArraySource({FOLD: np.concatenate(blocks)}, source.layout, f"folds-{assignment.key}@{source.key}")
+
+
+@dataclass(frozen=True)
+class WithFolds:
+    """A block with the folds of its rows."""
+
+    assignment: FoldAssignment
+
+    def __call__(self, block: Block) -> Block:
+        return Block(block.number, block.start, {**block.arrays, FOLD: self.assignment.folds(block)})

@@ -155,6 +155,7 @@ class Shape:
 
 def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
     """The shape of a fit; `started` where it adds to a model that has batches."""
+    config = config.for_rows(data.n_rows)
     columns = data.has_weight + data.has_inclusion
     unweighted = columns > 0 and not config.weighted
     class_rows = data.summary.class_rows.copy()

@@ -10,9 +10,9 @@ from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weigh
 from protodask.data.summary import summarize
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
-from protodask.prototypes.candidates import HELD_OUT
+from protodask.prototypes.candidates import HELD_OUT, smallest_class
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.folds import FOLD, check_training_parts, folded_source, make_folds
+from protodask.prototypes.folds import FOLD, folded_source, make_folds
 from protodask.prototypes.training import TrainingData
 
 
@@ -21,41 +21,52 @@ class HoldOut:
     """What a fold's training sees of a block: the rows of the fold with weight 0."""
 
     fold: int
+    name: str = HELD_OUT
+    """Of the array with the weights that these rows have elsewhere."""
+    spared: tuple[int, ...] = ()
+    """Classes of which no row is held out."""
 
     def __call__(self, block: Block) -> Block:
         out = block[FOLD] == self.fold
+        if self.spared:
+            out &= ~np.isin(block[TARGET.name], self.spared)
         weights = row_weights(block)
         if weights is None:
             held, kept = out.astype(np.float64), (~out).astype(np.float64)
         else:
             held, kept = np.where(out, weights, 0.0), np.where(out, 0.0, weights)
         arrays = {name: array for name, array in block.arrays.items() if name not in {FOLD, INCLUSION.name}}
-        return Block(block.number, block.start, {**arrays, WEIGHT.name: kept, HELD_OUT: held})
+        return Block(block.number, block.start, {**arrays, WEIGHT.name: kept, self.name: held})
 
 
-def without_fold(folded: Source, fold: int) -> Source:
-    """A folded source as the training sees it that holds a fold out."""
-    return ViewedSource(folded, HoldOut(fold), f"without-{fold}")
+def without_fold(folded: Source, fold: int, name: str = HELD_OUT, spared: tuple[int, ...] = ()) -> Source:
+    """A folded source as the training sees it that holds a fold out, see `HoldOut`."""
+    words = [f"without-{fold}", *([] if name == HELD_OUT else [name]), *map(str, spared)]
+    return ViewedSource(folded, HoldOut(fold, name, spared), "-".join(words))
 
 
 def held_out_parts(engine: Engine, data: TrainingData, config: FitConfig, grouped: bool) -> list[TrainingData]:
     """What each of `config.n_draws` draws is trained on: all rows, or all but one of `round(1 / hold_out)` folds.
 
-    One draw after the other holds out another fold; of whole groups if the rows are `grouped`. To hold rows out takes a
-    pass to draw them, and one for the statistics of the others in each fold.
+    One draw after the other holds out another fold; of whole groups if the rows are `grouped`. A class of which too few
+    rows would be left to train on has none held out. To hold rows out takes a pass to draw them, and one for the
+    statistics of the others in each fold.
     """
     if not config.hold_out:
         return [data] * config.n_draws
     n_classes, n_folds = len(data.classes), round(1 / config.hold_out)
-    folds = make_folds(engine, data.source, n_classes, n_folds, config.seed, grouped, data.classes)
-    check_training_parts(folds, data.classes, config.max_fraction)
-    folded = folded_source(data.source, folds)
-    parts = [_without(engine, data, folded, fold) for fold in range(min(n_folds, config.n_draws))]
+    folds = make_folds(engine, data.source, n_classes, n_folds, config.seed, grouped, data.classes, few=True)
+    folded, least = folded_source(data.source, folds), smallest_class(config.max_fraction)
+    left = folds.class_rows.sum(axis=0) - folds.class_rows
+    parts = [
+        _without(engine, data, folded, fold, tuple(np.flatnonzero(left[fold] < least).tolist()))
+        for fold in range(min(n_folds, config.n_draws))
+    ]
     return [parts[draw % n_folds] for draw in range(config.n_draws)]
 
 
-def _without(engine: Engine, data: TrainingData, folded: Source, fold: int) -> TrainingData:
-    source = without_fold(folded, fold)
+def _without(engine: Engine, data: TrainingData, folded: Source, fold: int, spared: tuple[int, ...]) -> TrainingData:
+    source = without_fold(folded, fold, spared=spared)
     summary = summarize(engine, source, len(data.classes))
     return replace(
         data,

@@ -242,14 +242,11 @@ def _by_panel(values: Array, panels: Panels) -> Array:
 
 
 class _SharedRows:
-    """Rows of a tile in standardised units, found once for all batches."""
+    """Rows of a tile in standardised units, found once for all batches; those that are `known` have all features."""
 
-    def __init__(self, sides: Mapping[Precision, RowSide], features: Array) -> None:
+    def __init__(self, sides: Mapping[Precision, RowSide], features: Array, known: Array | None) -> None:
         self._active = {dtype: side.active for dtype, side in sides.items()}
-        self._rows = {
-            dtype: side.standardize(features, np.empty((len(features), len(side.active)), dtype))
-            for dtype, side in sides.items()
-        }
+        self._rows = {dtype: _standardized(side, features, known) for dtype, side in sides.items()}
 
     def select(self, side: KernelSide, out: Array) -> Array:
         """The features that a batch looks at, in `out` unless those are all."""
@@ -258,6 +255,12 @@ class _SharedRows:
             return rows
         # Other modes than "raise" write to `out` without a copy between.
         return np.take(rows, np.searchsorted(active, side.active), axis=1, out=out, mode="clip")
+
+
+def _standardized(side: RowSide, features: Array, known: Array | None) -> Array:
+    if known is None or known.dtype != side.dtype:
+        return side.standardize(features, np.empty((len(features), len(side.active)), side.dtype))
+    return known if len(side.active) == known.shape[1] else known[:, side.active]
 
 
 @dataclass(frozen=True)
@@ -270,10 +273,8 @@ class LikelihoodKernel:
     batches: tuple[BatchKernel, ...]
 
     @cached_property
-    def row_sides(self) -> dict[Precision, RowSide] | None:
-        """Of all features that any batch of a precision looks at; None where there is one batch."""
-        if len(self.batches) == 1:
-            return None
+    def row_sides(self) -> dict[Precision, RowSide]:
+        """Of all features that any batch of a precision looks at."""
         first, sides = self.batches[0], [batch.side for batch in self.batches]
         return {
             dtype: row_side(
@@ -299,9 +300,11 @@ class LikelihoodKernel:
         weight: Floats,
         previous: Floats,
         held_out: Floats | None = None,
+        standardized: Array | None = None,
     ) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n` (rows where both are 0 are left out),
-        `previous` the unscaled probabilities of the earlier rounds, (rows, K) or (K,).
+        `previous` the unscaled probabilities of the earlier rounds, (rows, K) or (K,), and `standardized` the features
+        in standard units, where they are known.
         """
         shapes = [batch.shape for batch in self.batches]
         length = likelihood_tile_rows(len(features), shapes)
@@ -318,7 +321,10 @@ class LikelihoodKernel:
             tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
             unscaled = np.empty((previous.shape[-1], len(tile_weight)))
             unscaled[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
-            shared = None if self.row_sides is None else _SharedRows(self.row_sides, tile_features)
+            shared = None
+            if standardized is not None or len(self.batches) > 1:
+                known = None if standardized is None else standardized[rows]
+                shared = _SharedRows(self.row_sides, tile_features, known)
             for part in parts:
                 unscaled[part.classes] += part.class_sums(tile_features, shared)
             if held_out is not None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
-from protodask.prototypes.candidates import HELD_OUT, SCORES
+from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED
 from protodask.prototypes.config import FeatureWeights
 from protodask.prototypes.kernel import Standardization
 from protodask.prototypes.likelihood import (
@@ -114,8 +114,10 @@ def batch_sizes(classes: NDArray[np.int64], feature_weights: FeatureWeights) -> 
 
 
 def starting_point(problem: RoundProblem) -> Floats:
-    """`v_d = 10 / D`, `w_j = 1`."""
-    feature_weights = np.full(problem.n_feature_weights, 10 / problem.n_features)
+    """`v = 10 / D`, `w_j = 1`; of `k` forms of each of `D` features `10 / (D sqrt k)`: rows are as far apart then."""
+    looked_at = problem.n_features if problem.columns is None else len(np.unique(problem.columns))
+    start = 10 / (looked_at * problem.n_features) ** 0.5
+    feature_weights = np.full(problem.n_feature_weights, start)
     return np.concatenate([feature_weights, np.ones(problem.n_candidates)])
 
 
@@ -150,7 +152,8 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
     weight[problem.candidates.rows_sorted[first:last] - block.start] = 0
     previous = block.arrays.get(SCORES, problem.marginals)
     held_out = block[HELD_OUT] if problem.held_out_weight else None
-    return kernel.evaluate(block[FEATURES.name], target, weight, previous, held_out)
+    standardized = block.arrays.get(STANDARDIZED)
+    return kernel.evaluate(block[FEATURES.name], target, weight, previous, held_out, standardized)
 
 
 LIKELIHOOD: Reduction[Likelihood, Likelihood] = Reduction(

@@ -138,7 +138,7 @@ def plan(
             f"A plan was asked for {type(data).__name__} data.",
             "Give a dataset: see `ingest` and `Dataset.open`.",
         )
-    settings = FitConfig() if config is None else config
+    settings = (FitConfig() if config is None else config).for_rows(data.n_rows)
     shape = shape_of(data, settings, _has_batches(start))
     with open_engine(engine) as opened:
         processes = opened.scheduler.processes()

@@ -46,8 +46,13 @@ START_NORM = 24.0
 
 LINE_SEARCH_STEPS = 20
 
-PATIENCE, PATIENCE_SHARE = 10, 0.25
-"""Iterations in a row that may fail to lower the loss of held-out rows: so many, and this share of those before."""
+PATIENCE, PATIENCE_SHARE, LEAST_GAIN = 5, 0.25, 1e-3
+"""Iterations in a row that may fail to lower the loss of held-out rows by so large a share of it: so many, and this
+share of those before."""
+
+FIRST_PATIENCE, LEARNT = 20, 0.05
+"""Such iterations as long as the loss of the first one was not lowered by this share: where classes interleave, as on a
+chess board, little is gained until the feature weights have grown."""
 
 Status = Literal["converged", "stationary", "held out", "iteration limit", "line search failed"]
 
@@ -111,10 +116,18 @@ class _Best:
     iteration: int
     theta: Floats
     evaluation: Evaluation
+    gained: tuple[int, float]
+    """Iteration and loss of the last one that was better by `LEAST_GAIN` than the one of which that was said before."""
+    first: float
+    """Loss after the first iteration."""
 
     def goes_on(self, iteration: int) -> bool:
-        """Whether there may be a better one, after so many iterations."""
-        return iteration - self.iteration < PATIENCE + PATIENCE_SHARE * self.iteration
+        """Whether there may be one that is much better, after so many iterations."""
+        gained = self.gained[0]
+        patience = PATIENCE + PATIENCE_SHARE * gained
+        if self.evaluation.held_out > (1 - LEARNT) * self.first:
+            patience = max(patience, FIRST_PATIENCE)
+        return iteration - gained < patience
 
 
 def solve(
@@ -144,9 +157,10 @@ def solve(
 
     iterations = 0
     best: _Best | None = None
+    ended = False
 
     def report(intermediate_result: OptimizeResult) -> None:
-        nonlocal iterations, best
+        nonlocal iterations, best, ended
         iterations += 1
         variables = intermediate_result.x
         theta = variables / scale
@@ -157,8 +171,12 @@ def solve(
         if math.isnan(known.held_out):
             return
         if best is None or known.held_out < best.evaluation.held_out:
-            best = _Best(iterations, theta, known)
+            gained = (iterations, known.held_out)
+            if best is not None and known.held_out >= (1 - LEAST_GAIN) * best.gained[1]:
+                gained = best.gained
+            best = _Best(iterations, theta, known, gained, known.held_out if best is None else best.first)
         if not best.goes_on(iterations):
+            ended = True
             raise StopIteration
 
     with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
@@ -190,7 +208,7 @@ def solve(
     )
     if best is None:
         return found
-    status = found.status if best.iteration == iterations else "held out"
+    status = "held out" if ended or best.iteration < iterations else found.status
     return replace(found, theta=best.theta, status=status, **best.evaluation._asdict())
 
 

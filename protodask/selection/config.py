@@ -68,7 +68,8 @@ class SearchConfig:
     """At which the fits of the search stop; the final model is fitted with that of its own settings."""
     n_draws: int | None = None
     """Draws of candidates to try with what was chosen: the final fit has those whose model has the smallest log-loss on
-    all rows. By default 5 for up to 10,000 rows, where much of a model's quality is the luck of its draw, else 1."""
+    all rows. By default 1 where a fit is the mean of several, as it is unless its recipe is "source"; else 5 for up to
+    10,000 rows, where much of a model's quality is the luck of its draw."""
 
     def __post_init__(self) -> None:
         unwrap_numbers(self)
@@ -99,11 +100,11 @@ class SearchConfig:
             return self.n_trials
         return JOINT_TRIALS if self.strategy == "joint" else STAGE_TRIALS
 
-    def draws(self, n_rows: int) -> int:
-        """Final fits to so many rows."""
+    def draws(self, n_rows: int, averaged: int = 1) -> int:
+        """Final fits to so many rows, each the mean of so many draws."""
         if self.n_draws is not None:
             return self.n_draws
-        return FEW_ROWS_DRAWS if n_rows <= FEW_ROWS else 1
+        return FEW_ROWS_DRAWS if n_rows <= FEW_ROWS and averaged == 1 else 1
 
     def settings(self, lambda_w: float, seed: int) -> tuple[Setting, ...]:
         """The penalties to try first; the joint strategy keeps to one `lambda_w`."""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from protodask.engine import open_engine
 from protodask.errors import InputError
-from protodask.prototypes.config import FitConfig, check_plain
+from protodask.prototypes.config import FitConfig
 from protodask.prototypes.estimator import Batches, PrototypeSetClassifier
 from protodask.prototypes.fitting import FitRun
 from protodask.prototypes.training import warn_of_large_weights
@@ -78,7 +78,6 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             )
         search = SearchConfig() if self.search is None else self.search
         config = best.fit_config()
-        check_plain(config)
         with open_engine(best.engine) as engine, best.training_rows(X, y, sample_weight, engine, groups=groups) as rows:
             warn_of_large_weights(rows.data.summary)
             stored = None

@@ -9,9 +9,10 @@ from protodask.data.schema import FEATURES, TARGET, WEIGHT
 from protodask.data.summary import Summary, summarize
 from protodask.engine import Engine, Source
 from protodask.engine.together import Company, Job, run_together
-from protodask.prototypes.held_out import without_fold
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.held_out import held_out_parts, without_fold
 from protodask.prototypes.training import TrainingData
-from protodask.selection.holdout import marginal_loss
+from protodask.selection.holdout import JUDGED, marginal_loss
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,20 @@ class FoldData:
 
 
 def fold_parts(
-    engine: Engine, folded: Source, data: TrainingData, n_folds: int, company: Company, most: int
+    engine: Engine,
+    folded: Source,
+    data: TrainingData,
+    n_folds: int,
+    config: FitConfig,
+    grouped: bool,
+    company: Company,
+    most: int,
 ) -> list[FoldData]:
-    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on."""
-    sources = [without_fold(folded, fold) for fold in range(n_folds)]
+    """The data of each fold's training: what is standardised, and how, is a matter of the rows trained on.
+
+    The settings may hold some of those out in turn, whole groups if the rows are `grouped`.
+    """
+    sources = [without_fold(folded, fold, JUDGED) for fold in range(n_folds)]
     n_classes = len(data.classes)
     summaries: dict[int, Summary] = {}
 
@@ -41,11 +52,10 @@ def fold_parts(
     run_together(engine, [job(fold) for fold in range(n_folds)], done, company=company, most=most)
     names = (FEATURES.name, TARGET.name, WEIGHT.name)
     every = data.summary.class_weight
-    return [
-        FoldData(
-            fold,
-            replace(data, source=sources[fold], array_names=names, summary=summaries[fold]),
-            marginal_loss(summaries[fold].class_weight, every - summaries[fold].class_weight),
-        )
-        for fold in range(n_folds)
-    ]
+    found: list[FoldData] = []
+    for fold in range(n_folds):
+        part = replace(data, source=sources[fold], array_names=names, summary=summaries[fold])
+        (trained,) = held_out_parts(engine, part, config, grouped)
+        judged = marginal_loss(trained.summary.class_weight, every - part.summary.class_weight)
+        found.append(FoldData(fold, trained, judged))
+    return found

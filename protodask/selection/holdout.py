@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Reduction, identity
-from protodask.prototypes.candidates import HELD_OUT, SCORES
+from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import ScoreKernel
 from protodask.prototypes.model import Batch, PrototypeSet, probabilities
 from protodask.prototypes.tiles import Precision
 
 Floats = NDArray[np.float64]
+
+JUDGED = "judged"
+"""Name of the weights (N,) by which a fold's rows are judged, in a block of the rows that its fits are trained on. They
+are other rows than those by which a training may stop."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,11 @@ def _held_out_scores(
     scores = np.tile(marginals, (len(rows), 1)) if before is None else before[rows]
     for kernel in kernels:
         kernel.add(block[FEATURES.name][rows], scores)
-    return scores, block[TARGET.name][rows], block[HELD_OUT][rows]
+    return scores, block[TARGET.name][rows], block[JUDGED][rows]
 
 
 def _loss_of_block(block: Block, kernels: Kernels, marginals: Floats) -> LossSums:
-    rows = np.flatnonzero(block[HELD_OUT])
+    rows = np.flatnonzero(block[JUDGED])
     if len(rows) == 0:
         return LossSums(0.0, 0.0)
     return _sums(*_held_out_scores(block, rows, kernels, marginals))
@@ -85,7 +89,7 @@ class RightSums:
 
 
 def _right_of_block(block: Block, kernels: Kernels, marginals: Floats) -> RightSums:
-    rows = np.flatnonzero(block[HELD_OUT])
+    rows = np.flatnonzero(block[JUDGED])
     if len(rows) == 0:
         return RightSums(0.0, 0.0)
     scores, target, weight = _held_out_scores(block, rows, kernels, marginals)

@@ -16,7 +16,7 @@ from protodask.data.storage import storage_errors
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company
 from protodask.errors import InputError
-from protodask.prototypes.config import FitConfig, check_plain
+from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import how_together
 from protodask.prototypes.fitting import FitRun, fitted, own_directory, training_data
 from protodask.prototypes.folds import FoldAssignment, check_training_parts, folded_source, make_folds
@@ -88,9 +88,8 @@ def tuned(
 
     If the body fails the run directory stays in any case.
     """
-    settings = FitConfig() if config is None else config
+    settings = (FitConfig() if config is None else config).for_rows(data.n_rows)
     wanted = SearchConfig() if search is None else search
-    check_plain(settings)
     if settings.weighted:
         warn_of_large_weights(data.summary)
     record = {"config": settings.with_batches(0).as_dict(), "search": wanted.as_dict(), "dataset": data.key}
@@ -123,6 +122,11 @@ def tuned(
         yield TuneRun(with_search(run.model, found), run.history, found)
 
 
+def single_draw(config: FitConfig) -> FitConfig:
+    """What the fits of a search are fitted with: the mean of several draws is for what is chosen."""
+    return replace(config, n_draws=1)
+
+
 def chosen_config(config: FitConfig, found: SearchResult) -> FitConfig:
     """`config` with what a search chose."""
     chosen = found.trials[found.selected]
@@ -138,7 +142,8 @@ def best_draw(
     search: SearchConfig,
 ) -> tuple[FitRun, SearchResult]:
     """The final fit, with the best of several draws of candidates; `fit_with` fits with settings, under a name."""
-    count = search.draws(source.layout.n_rows) if config.n_batches else 1
+    n_rows = source.layout.n_rows
+    count = search.draws(n_rows, config.for_rows(n_rows).n_draws) if config.n_batches else 1
     if count == 1:
         return fit_with(config, FINAL), found
     runs: dict[int, FitRun] = {}
@@ -174,7 +179,7 @@ class StoredRows:
 
 def search_shape(data: Dataset, config: FitConfig, search: SearchConfig) -> Shape:
     """The shape of a search's fits: a block has two weights a row, for training and for judging."""
-    shape = shape_of(data, config.with_batches(search.max_batches))
+    shape = shape_of(data, single_draw(config.with_batches(search.max_batches)))
     return replace(shape, weight_columns=shape.weight_columns + 2)
 
 
@@ -188,14 +193,18 @@ def search_rows(
     stored: StoredRows | None,
     listen: Listener | None = None,
 ) -> SearchResult:
-    """Cross-validate on rows in memory, or on `stored` ones."""
-    n_rows = data.source.layout.n_rows
+    """Cross-validate on rows in memory, or on `stored` ones; each fit is of one draw.
+
+    Where fits hold rows out, those are rows of its training part: no fit is stopped by the rows that it is judged by.
+    """
+    n_rows, n_classes = data.source.layout.n_rows, len(data.classes)
+    config = single_draw(config.for_rows(n_rows))
     if stored is None:
-        company, most = how_together(engine, None, n_rows, config)
+        company, most = how_together(engine, None, n_rows, n_classes, config)
         keep_stored = False
     else:
         shape = search_shape(stored.dataset, config, search)
-        company, most = how_together(engine, shape, n_rows, config)
+        company, most = how_together(engine, shape, n_rows, n_classes, config)
         processes = engine.scheduler.processes()
         # A setting holds back those of its folds that are ahead, so that a few more are begun than are at work.
         keep_stored = most * search.n_folds * shape.score_bytes > processes.resident_bytes
@@ -275,7 +284,7 @@ def find_settings(
     place = place_for(assignment)
     fast = replace(config, tolerance=search.tolerance)
     try:
-        parts = fold_parts(engine, folded, data, assignment.n_folds, company, most)
+        parts = fold_parts(engine, folded, data, assignment.n_folds, config, grouped, company, most)
 
         def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
             limits = Limits(max_batches, search.patience, search.least_gain)

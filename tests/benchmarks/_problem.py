@@ -38,7 +38,7 @@ def problem_of(arrays: Arrays, class_rows: NDArray[np.int64], n_candidates: int)
 
 def objective_of(engine: Engine, source: Source, problem: RoundProblem, precision: Precision = "float32") -> Objective:
     """The objective with the default penalties."""
-    config = FitConfig()
+    config = FitConfig.of("source")
     chosen = replace(problem, precision=precision)
     return Objective(
         engine,

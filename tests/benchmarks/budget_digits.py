@@ -57,7 +57,7 @@ Floats = NDArray[np.float64]
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-3, max_iter=500)),
     "discriminant": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.05),
-    "prototypes": lambda: PrototypeSetClassifier(n_candidates=200),
+    "prototypes": lambda: PrototypeSetClassifier(recipe="source", n_candidates=200),
 }
 
 OPTIMUM, GREEDY, ALL = "optimum", "greedy", "all features"

@@ -267,7 +267,9 @@ def log_loss(probability: NDArray[Any], target: NDArray[np.integer]) -> float:
 def fit_ours(settings: argparse.Namespace, split: datasets.Split, center: Any, scale: Any) -> Fit:
     """A fit by protodask with its defaults."""
     with thread_engine(settings.threads) as engine:
-        classifier = PrototypeSetClassifier(n_candidates=settings.candidates, standardize=False, engine=engine)
+        classifier = PrototypeSetClassifier(
+            recipe="source", n_candidates=settings.candidates, standardize=False, engine=engine
+        )
         train = ((split.train_features - center) / scale).astype(np.float32)
         seconds = common.timed(lambda: classifier.fit(train, split.train_target))
         probability = classifier.predict_proba(((split.test_features - center) / scale).astype(np.float32))

@@ -124,7 +124,7 @@ def train(settings: argparse.Namespace) -> None:
     from protodask.prototypes.training import Training
 
     dataset = Dataset.open(settings.data)
-    config = FitConfig(n_candidates=settings.candidates)
+    config = FitConfig.of("source", n_candidates=settings.candidates)
     passes: list[Timing] = []
     with open_engine(settings.mode, settings.limit) as engine:
         timed = engine.with_progress(

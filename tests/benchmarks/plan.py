@@ -98,7 +98,7 @@ def open_engine(case: Case) -> AbstractContextManager[Engine]:
 def config_of(case: Case, iterations: int) -> Any:
     from protodask.prototypes.config import FitConfig
 
-    return FitConfig(n_candidates=case.candidates, n_batches=case.batches, max_iterations=iterations)
+    return FitConfig.of("source", n_candidates=case.candidates, n_batches=case.batches, max_iterations=iterations)
 
 
 def make(case: Case, place: str) -> None:

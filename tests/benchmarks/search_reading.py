@@ -125,7 +125,7 @@ def difference(now: int | None, before: int | None) -> int | None:
 
 def settings_of(settings: argparse.Namespace) -> tuple[FitConfig, SearchConfig]:
     """What is fitted, and the search of ten fits."""
-    config = FitConfig(n_candidates=settings.candidates, max_iterations=settings.max_iterations)
+    config = FitConfig.of("source", n_candidates=settings.candidates, max_iterations=settings.max_iterations)
     search = SearchConfig(n_trials=SETTINGS, lambda_v=tuple(settings.lambda_v), max_batches=1, n_folds=FOLDS)
     return config, search
 

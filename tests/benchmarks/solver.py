@@ -273,7 +273,9 @@ def main() -> None:
         for name in settings.datasets:
             found: list[Outcome] = []
             for seed, split in splits(name, settings):
-                config = FitConfig(n_candidates=settings.candidates, precision=settings.precision, seed=seed)
+                config = FitConfig.of(
+                    "source", n_candidates=settings.candidates, precision=settings.precision, seed=seed
+                )
                 bench = Bench(name, seed, split, engine, training_data(engine, split), config)
                 found += bench.run(1 if name == DISTORTED else settings.batches, settings.scalings)
                 engine.forget(bench.data.source)

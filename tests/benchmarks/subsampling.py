@@ -103,7 +103,9 @@ Predict = Callable[[NDArray[np.float32]], Floats]
 
 def fit_ours(rows: Rows, weight: Floats | None, seed: int) -> Predict:
     """protodask with its defaults but for the penalty on features."""
-    model = PrototypeSetClassifier(lambda_v=LAMBDA_V, random_state=seed).fit(rows.features, rows.outcome, weight)
+    model = PrototypeSetClassifier(recipe="source", lambda_v=LAMBDA_V, random_state=seed).fit(
+        rows.features, rows.outcome, weight
+    )
     return lambda features: np.asarray(model.predict_proba(features))[:, 1]
 
 

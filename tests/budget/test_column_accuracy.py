@@ -37,7 +37,7 @@ from protodask.selection.holdout import HELD_OUT_RIGHT
 Arrays = dict[str, NDArray[Any]]
 
 COLUMNS = (Column("x0"), Column("kind", "nominal", ("a", "b")), Column("x1"), Column("noise"))
-CONFIG = FitConfig(n_candidates=40, tolerance=1e-2, lambda_w=1e-3, precision="float64", seed=5)
+CONFIG = FitConfig.of("source", n_candidates=40, tolerance=1e-2, lambda_w=1e-3, precision="float64", seed=5)
 COSTS = {"position": (["x0", "x1"], [3.0, 1.0]), "kind": (["kind"], [1.0]), "noise": (["noise"], [2.0])}
 FEATURES = feature_columns(COLUMNS, COSTS)
 SETS = [frozenset(one) for one in ((), (0,), (1,), (0, 1), (0, 2))]

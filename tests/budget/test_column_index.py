@@ -39,7 +39,7 @@ from protodask.prototypes.persistence import model_fingerprint
 COLUMNS = (Column("x"), Column("kind", "nominal", ("a", "b")), Column("noise"))
 COSTS = {"place": (["x"], [1.0, 0.1]), "kind": (["kind"], [2.0]), "noise": (["noise"], [0.5])}
 SIZES = (0.0, 50.0)
-CONFIG = FitConfig(n_candidates=30, tolerance=1e-2, lambda_w=1e-3, precision="float64", seed=5)
+CONFIG = FitConfig.of("source", n_candidates=30, tolerance=1e-2, lambda_w=1e-3, precision="float64", seed=5)
 SETTINGS: dict[str, Any] = {"sizes": SIZES, "config": CONFIG, "folds": 2, "monotone_error": 0.05}
 
 
@@ -177,7 +177,7 @@ def test_build_column_budget__uses_a_run_again_with_other_costs_and_settings(
     dear = {name: (columns, [2 * value for value in cost]) for name, (columns, cost) in COSTS.items()}
     events: list[BudgetEvent] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_models_module, "Training", None)  # no model is fitted a second time
+        patch.setattr(column_models_module, "Fitting", None)  # no model is fitted a second time
         second = build_column_budget(
             data, dear, engine=engine, run_dir=run_dir, alpha=0.5, listen=events.append, **{**SETTINGS, "sizes": (0, 9)}
         )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ COLUMNS = (
 )
 CLASSES = ("high", "low")
 
-TINY = FitConfig(n_batches=1, n_candidates=6, max_iterations=2)
-TWO_BATCHES = FitConfig(n_batches=2, n_candidates=8, max_iterations=4)
+TINY = FitConfig.of("source", n_batches=1, n_candidates=6, max_iterations=2)
+TWO_BATCHES = FitConfig.of("source", n_batches=2, n_candidates=8, max_iterations=4)
 
 PIPELINE = """\
 description: Try it
@@ -68,7 +68,7 @@ def make_stores(folder: Path) -> None:
         _make_dataset(place / "dataset", seed)
         data = Dataset.open(place / "dataset")
         with thread_engine(1, 2**26) as engine:
-            config = FitConfig(**{**TWO_BATCHES.as_dict(), "seed": seed})
+            config = replace(TWO_BATCHES, seed=seed)
             run = fit(data, config, run_dir=place / "finished", engine=engine)
             calibrate_model(run.model, data, np.arange(len(data.classes)), engine, n_bins=4).save(place / "model")
             predict(run.model, data, place / "predictions", engine=engine)

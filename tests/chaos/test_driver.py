@@ -23,10 +23,10 @@ from support.kills import (
 from protodask import Dataset, FitConfig, PrototypeSet, fit, load_model, sample_data, thread_engine
 from protodask.prototypes.persistence import model_fingerprint
 
-CONFIG = FitConfig(n_batches=2, n_candidates=200, tolerance=1e-7)
-OPTIONS = ["--batches", "2", "--candidates", "200", "--tolerance", "1e-7"]
-SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-4)
-SMALL_OPTIONS = ["--batches", "2", "--candidates", "30", "--tolerance", "1e-4"]
+CONFIG = FitConfig.of("source", n_batches=2, n_candidates=200, tolerance=1e-7)
+OPTIONS = ["--recipe", "source", "--batches", "2", "--candidates", "200", "--tolerance", "1e-7"]
+SMALL_CONFIG = FitConfig.of("source", n_batches=2, n_candidates=30, tolerance=1e-4)
+SMALL_OPTIONS = ["--recipe", "source", "--batches", "2", "--candidates", "30", "--tolerance", "1e-4"]
 
 
 @pytest.fixture(scope="module")

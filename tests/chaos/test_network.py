@@ -31,8 +31,8 @@ pytestmark = [
 
 PORT = 8786
 SCHEDULER = "10.77.0.1"
-CONFIG = FitConfig(n_batches=2, n_candidates=300, tolerance=1e-7)
-OPTIONS = ["--batches", "2", "--candidates", "300", "--tolerance", "1e-7"]
+CONFIG = FitConfig.of("source", n_batches=2, n_candidates=300, tolerance=1e-7)
+OPTIONS = ["--recipe", "source", "--batches", "2", "--candidates", "300", "--tolerance", "1e-7"]
 DETECTION_SECONDS = 12
 """What a cut cable takes to be noticed: the shortest that distributed allows is 11."""
 

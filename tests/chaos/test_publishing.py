@@ -144,7 +144,7 @@ def prediction_commands(tables: Callable[[int, int], str], folder: Path) -> list
     data = ingest(tables(300, 0), folder / "data.zarr", target="target", block_rows=32)
     models = [str(folder / f"model-{seed}.zarr") for seed in range(2)]
     for seed, model in enumerate(models):
-        save_model(fit(data, FitConfig(n_candidates=20, tolerance=1e-2, seed=seed)).model, model)
+        save_model(fit(data, FitConfig.of("source", n_candidates=20, tolerance=1e-2, seed=seed)).model, model)
     out = (data.path, "--out", "{place}")
     return [
         Command(("predict", models[0], *out), "refused"),

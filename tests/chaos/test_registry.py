@@ -20,7 +20,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("models")
     data = sample_data("checker", 200, folder / "data.zarr")
     for seed in range(3):
-        fit(data, FitConfig(n_candidates=10, tolerance=1e-1, seed=seed)).model.save(folder / f"m{seed}.zarr")
+        fit(data, FitConfig.of("source", n_candidates=10, tolerance=1e-1, seed=seed)).model.save(
+            folder / f"m{seed}.zarr"
+        )
     return [str(folder / f"m{seed}.zarr") for seed in range(3)]
 
 

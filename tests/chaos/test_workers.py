@@ -31,8 +31,8 @@ from protodask.pipeline.model_scores import evaluate_model
 from protodask.prototypes.history import IterationDone
 from protodask.prototypes.persistence import model_fingerprint
 
-TWO_BATCHES = FitConfig(n_batches=2, n_candidates=300, tolerance=1e-7)
-SMALL_CONFIG = FitConfig(n_batches=2, n_candidates=30, tolerance=1e-4)
+TWO_BATCHES = FitConfig.of("source", n_batches=2, n_candidates=300, tolerance=1e-7)
+SMALL_CONFIG = FitConfig.of("source", n_batches=2, n_candidates=30, tolerance=1e-4)
 
 
 @contextmanager

@@ -61,6 +61,8 @@ def example(tmp_path_factory: pytest.TempPathFactory, write_table: Callable[...,
         "--ordinal", "size=small,medium,large",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    fitted = run_command("fit", found.data, "--out", found.model, "--batches", 2, "--candidates", 40)
+    fitted = run_command(
+        "fit", found.data, "--out", found.model, "--recipe", "source", "--batches", 2, "--candidates", 40
+    )
     assert fitted.exit_code == 0, fitted.output
     return found

@@ -18,7 +18,7 @@ from protodask.errors import Code
 
 Call = Callable[..., Any]
 
-FIT = ("--candidates", "20", "--max-iterations", "5")
+FIT = ("--recipe", "source", "--candidates", "20", "--max-iterations", "5")
 
 
 @dataclass(frozen=True)

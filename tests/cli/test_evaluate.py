@@ -83,7 +83,10 @@ def test_evaluate__held_out_dataset_may_lack_classes(call: Call, tmp_path: Path)
     for table in (training, held_out, foreign):
         assert call("ingest", table, "--out", table.with_suffix(".zarr")).exit_code == 0
     model = tmp_path / "model.zarr"
-    assert call("fit", training.with_suffix(".zarr"), "--out", model, "--candidates", 20).exit_code == 0
+    assert (
+        call("fit", training.with_suffix(".zarr"), "--out", model, "--recipe", "source", "--candidates", 20).exit_code
+        == 0
+    )
     found = _evaluate(call, model, held_out.with_suffix(".zarr"))
     assert found["confusion"] == _evaluate(call, model, held_out)["confusion"]
     assert found["confusion"][0] == [0, 0, 0]

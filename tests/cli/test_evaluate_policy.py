@@ -72,7 +72,9 @@ def logged(tmp_path_factory: pytest.TempPathFactory, call: Call) -> Logged:
         }
     )
     assert call("ingest", folder / "training.csv", "--target", "did", "--out", folder / "training.zarr").exit_code == 0
-    fitted = call("fit", folder / "training.zarr", "--out", folder / "model.zarr", "--candidates", 30)
+    fitted = call(
+        "fit", folder / "training.zarr", "--out", folder / "model.zarr", "--recipe", "source", "--candidates", 30
+    )
     assert fitted.exit_code == 0, fitted.output
     return Logged(folder / "model.zarr", frame, folder)
 

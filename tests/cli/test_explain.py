@@ -170,7 +170,7 @@ def test_explain__of_labels_with_markup_and_control_characters(call: Call, tmp_p
         for one, other in rng.uniform(size=(120, 2)):
             writer.writerow([one, other, "[red]yes\n\x1b[31m" if one > 0.5 else "=no"])
     assert call("ingest", table, "--target", "what", "--out", tmp_path / "d.zarr").exit_code == 0
-    fitted = call("fit", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--candidates", 20)
+    fitted = call("fit", tmp_path / "d.zarr", "--out", tmp_path / "m.zarr", "--recipe", "source", "--candidates", 20)
     assert fitted.exit_code == 0, fitted.output
     with succeeding(call("explain", tmp_path / "m.zarr", tmp_path / "d.zarr", "--row", 0, "--row", 1)) as done:
         assert "[bold]x[/bold]" in done.stdout

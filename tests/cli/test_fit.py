@@ -17,7 +17,7 @@ from protodask.prototypes import FitConfig
 
 Call = Callable[..., Any]
 
-QUICK = ("--candidates", "20", "--max-iterations", "5")
+QUICK = ("--recipe", "source", "--candidates", "20", "--max-iterations", "5")
 
 
 def _fingerprint(call: Call, model: Path) -> str:
@@ -28,8 +28,15 @@ def _fingerprint(call: Call, model: Path) -> str:
 def test_fit__help_states_the_real_defaults() -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["fit"].params}
-    defaults = FitConfig()
+    defaults, by_rows = FitConfig(), ("candidates", "average_draws")
+    assert options["recipe"].show_default == "averaged"
+    assert [options[name].show_default for name in by_rows] == [
+        "1/10 of the rows, 500 to 2,000",
+        "5, fewer where rows are many",
+    ]
     for name in SETTINGS:
+        if name in ("recipe", *by_rows):
+            continue
         shown, real = options[name].show_default, getattr(defaults, CONFIG_NAMES.get(name, name))
         match real:
             case bool():
@@ -41,7 +48,7 @@ def test_fit__help_states_the_real_defaults() -> None:
 
 
 def test_fit__reports_each_batch_and_the_model(call: Call, example: Any, tmp_path: Path) -> None:
-    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--batches", 2, "--candidates", 20, "--json")
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--batches", 2, *QUICK, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [record["batch"] for record in found["history"]] == [1, 2]
@@ -86,7 +93,7 @@ def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: 
 
 
 def test_fit__not_converging_is_one_line(call: Call, example: Any, tmp_path: Path) -> None:
-    done = call("fit", example.data, "--out", tmp_path / "model.zarr", "--max-iterations", 2, "--candidates", 20)
+    done = call("fit", example.data, "--out", tmp_path / "model.zarr", *QUICK)
     assert done.exit_code == 0
     (line,) = (line for line in done.stderr.splitlines() if "Warning" in line)
     assert "max_iterations" in line
@@ -95,14 +102,16 @@ def test_fit__not_converging_is_one_line(call: Call, example: Any, tmp_path: Pat
 
 def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: Path) -> None:
     config = tmp_path / "settings.yaml"
-    config.write_text("candidates: 30\nmax-iterations: 3\nlambda_v: 1e-2\nn_batches: 1\nstandardize: false\n")
+    config.write_text(
+        "recipe: source\ncandidates: 30\nmax-iterations: 3\nlambda_v: 1e-2\nn_batches: 1\nstandardize: false\n"
+    )
     done = call(
         "fit", example.data, "--out", tmp_path / "model.zarr", "--run-dir", tmp_path / "run", "--config", config,
         "--max-iterations", 4, "--seed", 7,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     used = json.loads(call("info", tmp_path / "run", "--json").stdout)["config"]
-    wanted = FitConfig(n_candidates=30, max_iterations=4, lambda_v=0.01, standardize=False, seed=7)
+    wanted = FitConfig.of("source", n_candidates=30, max_iterations=4, lambda_v=0.01, standardize=False, seed=7)
     assert used == wanted.as_dict()
 
 
@@ -112,7 +121,7 @@ def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: 
         (
             "candidats: 30\n",
             "unknown-key",
-            ["'candidats'", "candidates", "batches, average-draws, hold-out"],
+            ["'candidats'", "candidates", "batches, lambda-v, recipe"],
         ),
         ("candidates: many\n", "bad-setting", ["candidates", "'many'"]),
         ("candidates: 2.5\n", "bad-setting", ["candidates", "2.5"]),

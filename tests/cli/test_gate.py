@@ -46,7 +46,9 @@ def test_gate__writes_its_answer_and_may_accept_a_no(call: Call, scores: Path, t
 
 def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, example: Any, tmp_path: Path) -> None:
     weak = tmp_path / "weak.zarr"
-    assert call("fit", example.data, "--out", weak, "--batches", 1, "--candidates", 3).exit_code == 0
+    assert (
+        call("fit", example.data, "--out", weak, "--batches", 1, "--recipe", "source", "--candidates", 3).exit_code == 0
+    )
     better = call("gate", "--model", example.model, "--champion", weak, "--data", example.data, "--json")
     assert better.exit_code == 0, better.output
     found = json.loads(better.stdout)["comparison"]
@@ -85,7 +87,7 @@ def test_gate__refuses_models_that_look_at_other_columns(call: Call, example: An
         "--ordinal", "size=small,medium,large",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    assert call("fit", data, "--out", model, "--candidates", 10).exit_code == 0
+    assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 10).exit_code == 0
     done = call("gate", "--model", model, "--champion", example.model, "--data", data)
     check_failed(done, 1, "columns-differ", "lacks colour=blue, colour=green, colour=red")
     shutil.rmtree(model)
@@ -147,7 +149,7 @@ def test_gate__compares_on_classes_that_only_the_challenger_knows(call: Call, ex
         "--ordinal", "size=small,medium,large",
     )  # fmt: skip
     assert made.exit_code == 0, made.output
-    assert call("fit", data, "--out", model, "--candidates", 40).exit_code == 0
+    assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 40).exit_code == 0
     for place in (data, table):
         done = call("gate", "--model", model, "--champion", example.model, "--data", place, "--json")
         assert done.exit_code == 0, done.output

@@ -110,7 +110,8 @@ def test_ingest__a_group_column_is_no_feature_from_ingest_to_evaluation(
     for name, extra in (("plain", ()), ("table", ("--group", "ward"))):
         data, model = tmp_path / f"{name}.zarr", tmp_path / f"{name}-model.zarr"
         assert call("ingest", tmp_path / f"{name}.csv", "--out", data, *options, *extra).exit_code == 0
-        assert call("fit", data, "--out", model, "--candidates", 30, "--max-iterations", 20).exit_code == 0
+        fitted = call("fit", data, "--out", model, "--recipe", "source", "--candidates", 30, "--max-iterations", 20)
+        assert fitted.exit_code == 0
         models.append(json.loads(call("info", model, "--json").stdout)["batches"])
     assert models[0] == models[1]
     found = call("info", tmp_path / "table.zarr")

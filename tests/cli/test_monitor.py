@@ -124,7 +124,7 @@ def test_monitor__refuses_the_reference_of_another_model(
     call: Call, example: Any, reference: Path, tmp_path: Path
 ) -> None:
     other, out = tmp_path / "other.zarr", tmp_path / "now.json"
-    assert call("fit", example.data, "--out", other, "--candidates", 5).exit_code == 0
+    assert call("fit", example.data, "--out", other, "--recipe", "source", "--candidates", 5).exit_code == 0
     done = call("monitor", other, example.data, "--reference", reference, "--out", out)
     check_failed(done, 1, "other-run", reference, "another model")
     batches = call("monitor", example.model, example.data, "--reference", reference, "--out", out, "--batches", 1)

@@ -33,8 +33,11 @@ def test_plan__shows_memory_reading_and_time(call: Call, example: Any) -> None:
     assert done.stdout.endswith("It fits.\n")
 
 
+OPTIONS = ("--recipe", "source", "--candidates", 40, "--batches", 2)
+
+
 def test_plan__as_json(call: Call, example: Any) -> None:
-    arguments = ("plan", example.data, "--candidates", 40, "--batches", 2, "--json", "--memory-limit", "1GiB")
+    arguments = ("plan", example.data, *OPTIONS, "--json", "--memory-limit", "1GiB")
     found = json.loads(call(*arguments).stdout)
     assert (found["kind"], found["fits"], found["candidates"], found["batches"]) == ("plan", True, 40, 2)
     assert found["worker_bytes"] == sum(found["worker_parts"].values()) < 2**30

@@ -30,7 +30,9 @@ def models(tmp_path_factory: pytest.TempPathFactory, write_table: Callable[..., 
         ordinal={"size": ("small", "medium", "large")},
     )
     for number in (1, 2):
-        fit(data, FitConfig(n_candidates=30, tolerance=1e-2, seed=number)).model.save(folder / f"m{number}.zarr")
+        fit(data, FitConfig.of("source", n_candidates=30, tolerance=1e-2, seed=number)).model.save(
+            folder / f"m{number}.zarr"
+        )
         scores = {"kind": "scores", "log_loss": 0.5 / number, "rows": 300}
         (folder / f"s{number}.json").write_text(json.dumps(scores))
     return folder
@@ -200,6 +202,8 @@ def test_references__work_wherever_a_model_is_read(registry: str, models: Path, 
         tmp_path / "more.zarr",
         "--start",
         champion,
+        "--recipe",
+        "source",
         "--candidates",
         "10",
         "--tolerance",

@@ -13,7 +13,7 @@ Call = Callable[..., Any]
 
 SECRET = "hush-hush-42"
 STORE = f"memory://user:{SECRET}@bucket/"
-QUICK = ("--candidates", "20", "--max-iterations", "3")
+QUICK = ("--recipe", "source", "--candidates", "20", "--max-iterations", "3")
 
 
 def _steps(folder: Path) -> list[tuple[object, ...]]:

@@ -25,7 +25,7 @@ from protodask.selection import SearchConfig, read_search
 
 Call = Callable[..., Any]
 
-QUICK = ("--candidates", 20, "--trials", 3, "--folds", 3, "--max-batches", 2, "--tolerance", 1e-5)
+QUICK = ("--recipe", "source", "--candidates", 20, "--trials", 3, "--folds", 3, "--max-batches", 2, "--tolerance", 1e-5)
 
 
 def tune(call: Call, data: Path, out: Path, *more: object) -> dict[str, Any]:
@@ -62,7 +62,9 @@ def test_tune__options_reach_the_search(call: Call, example: Any, tmp_path: Path
         patience=3, least_gain=0.5, n_folds=3, rule="best", tolerance=1e-3,
     )  # fmt: skip
     assert found["search"] == json.loads(json.dumps(search.as_dict()))
-    config = FitConfig(n_batches=0, n_candidates=20, tolerance=1e-5, seed=7, standardize=False, alpha_v=0.5)
+    config = FitConfig.of(
+        "source", n_batches=0, n_candidates=20, tolerance=1e-5, seed=7, standardize=False, alpha_v=0.5
+    )
     assert found["config"] == config.as_dict()
     assert {(entry["lambda_v"], entry["lambda_w"]) for entry in found["settings"]} == {
         (setting.lambda_v, setting.lambda_w) for setting in search.settings(1e-8, 7)
@@ -124,7 +126,8 @@ def test_tune__shows_trials_the_chosen_one_and_the_model(call: Call, example: An
 def test_tune__model_is_that_of_a_fit_with_what_was_chosen(call: Call, example: Any, tuned: Path) -> None:
     chosen = json.loads((tuned / "said.json").read_text())["chosen"]
     done = call(
-        "fit", example.data, "--out", tuned / "alone.zarr", "--candidates", 20, "--tolerance", 1e-5, "--lambda-v",
+        "fit", example.data, "--out", tuned / "alone.zarr", "--recipe", "source", "--candidates", 20, "--tolerance", 1e-5,
+        "--lambda-v",
         repr(chosen["lambda_v"]), "--batches", chosen["batches"], "--seed", chosen["seed"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output

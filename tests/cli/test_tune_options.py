@@ -24,9 +24,13 @@ Call = Callable[..., Any]
 def test_tune__help_states_the_real_defaults() -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["tune"].params}
-    search, config, by_case = SearchConfig(), FitConfig(), {"trials", "draws"}
+    search, config, by_case = SearchConfig(), FitConfig(), {"trials", "draws", "recipe", "candidates", "average_draws"}
     real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name not in by_case}
-    real |= {name: getattr(config, CONFIG_NAMES.get(name, name)) for name in SETTINGS if name in options}
+    real |= {
+        name: getattr(config, CONFIG_NAMES.get(name, name))
+        for name in SETTINGS
+        if name in options and name not in by_case
+    }
     for name, value in real.items():
         shown = options[name].show_default
         match value:
@@ -41,11 +45,12 @@ def test_tune__help_states_the_real_defaults() -> None:
     each = [SearchConfig(strategy="joint").trials, SearchConfig(strategy="two-stage").trials]
     assert [int(number) for number in re.findall("[0-9]+", options["trials"].show_default)] == each
     shown = options["draws"].show_default.replace(",", "")
-    assert [int(number) for number in re.findall("[0-9]+", shown)] == [search.draws(1), FEW_ROWS, search.draws(10**9)]
+    assert [int(number) for number in re.findall("[0-9]+", shown)] == [search.draws(1, 5), search.draws(1), FEW_ROWS]
+    assert search.draws(10**9) == search.draws(10**9, 5) == 1
 
 
-OF_FITS_ALONE = {"batches", "lambda_v", "average_draws", "hold_out"}
-"""Settings of a fit that a search chooses, or whose fits do not have them."""
+OF_FITS_ALONE = {"batches", "lambda_v"}
+"""Settings of a fit that a search chooses."""
 
 
 def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
@@ -76,7 +81,7 @@ def test_tune__settings_are_those_of_the_search_and_of_a_fit() -> None:
         (("--least-gain", "-1"), "bad-setting", ["least_gain", "-1.0"]),
         (("--search-tolerance", "nan"), "bad-setting", ["tolerance", "nan", "0 to 1"]),
         (("--draws", "0"), "bad-setting", ["n_draws", "0"]),
-        (("--candidates", "0"), "bad-setting", ["n_candidates", "0"]),
+        (("--candidates", "-1"), "bad-setting", ["n_candidates", "-1"]),
         (("--threads", "2", "--workers", "2"), "settings-conflict", ["--threads", "--workers"]),
     ],
 )

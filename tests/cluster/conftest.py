@@ -15,7 +15,7 @@ from protodask.prototypes.persistence import model_fingerprint
 def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     place = tmp_path_factory.mktemp("problem") / "data.zarr"
     sample_data("checker", 600, place)
-    run = fit(Dataset.open(place), FitConfig(n_candidates=20, n_batches=2, tolerance=1e-4))
+    run = fit(Dataset.open(place), FitConfig.of("source", n_candidates=20, n_batches=2, tolerance=1e-4))
     return Problem(place, model_fingerprint(run.model))
 
 

@@ -107,5 +107,5 @@ def test_detach__a_job_that_slurm_requeues_goes_on(slurm: Slurm, problem: Proble
     wait_until(lambda: slurm.state(told["name"]) in ENDED, "the end of the job")
     assert slurm.state(told["name"]) == "COMPLETED"
     assert "Restarts=1" in slurm.ask("scontrol", "show", "job", told["name"])
-    undisturbed = fit(Dataset.open(problem.data), FitConfig(n_candidates=60, n_batches=3)).model
+    undisturbed = fit(Dataset.open(problem.data), FitConfig.of("source", n_candidates=60, n_batches=3)).model
     assert fingerprint(model) == model_fingerprint(undisturbed)

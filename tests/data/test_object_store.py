@@ -125,7 +125,7 @@ def test_commands__work_on_an_object_store_as_on_a_disk(bucket: str, table: str,
 def test_cluster__reads_and_writes_an_object_store(
     bucket: str, table: str, own_cluster: Callable[[int], LocalCluster], tmp_path: Path
 ) -> None:
-    config = FitConfig(n_candidates=30, tolerance=1e-2)
+    config = FitConfig.of("source", n_candidates=30, tolerance=1e-2)
     with Client(own_cluster(2)) as client:
         data = ingest(table, f"{bucket}/data.zarr", target="kind", block_rows=16, engine=client)
         data = ingest(table, data.path, append=True, engine=client)

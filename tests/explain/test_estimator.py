@@ -21,7 +21,7 @@ def fitted() -> tuple[PrototypeSetClassifier, pandas.DataFrame]:
     rng = np.random.default_rng(0)
     X = pandas.DataFrame(rng.uniform(size=(300, 3)), columns=NAMES)
     y = np.where((X["one"] > 0.5) ^ (X["two"] > 0.5), "yes", "no")
-    return PrototypeSetClassifier(n_batches=2, n_candidates=60, tolerance=1e-3).fit(X, y), X
+    return PrototypeSetClassifier(recipe="source", n_batches=2, n_candidates=60, tolerance=1e-3).fit(X, y), X
 
 
 Fitted = tuple[PrototypeSetClassifier, pandas.DataFrame]
@@ -50,7 +50,7 @@ def test_explain__of_one_row_is_one_explanation_however_it_is_given(fitted: Fitt
     assert len(expected.contributions) == 3
     assert {match.name for match in expected.contributions[0].features} <= set(NAMES)
     assert the_one(classifier.explain(X.iloc[4], most=3)).contributions == expected.contributions
-    unnamed = PrototypeSetClassifier(n_candidates=60, tolerance=1e-3).fit(X.to_numpy(), X["one"] > 0.5)
+    unnamed = PrototypeSetClassifier(recipe="source", n_candidates=60, tolerance=1e-3).fit(X.to_numpy(), X["one"] > 0.5)
     row = X.to_numpy()[4]
     same = the_one(unnamed.explain(row[None, :])).contributions
     for given in (row, row.tolist()):

@@ -29,7 +29,7 @@ def engine() -> Iterator[Engine]:
 def request_for(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ExplainRequest]:
     folder = tmp_path_factory.mktemp("data")
     data = sample_data("checker", 400, folder / "d.zarr", engine=engine)
-    fit(data, FitConfig(n_candidates=40, tolerance=1e-3), engine=engine).model.save(folder / "m.zarr")
+    fit(data, FitConfig.of("source", n_candidates=40, tolerance=1e-3), engine=engine).model.save(folder / "m.zarr")
 
     def make(*rows: int, **options: Any) -> ExplainRequest:
         return ExplainRequest(str(folder / "m.zarr"), str(folder / "d.zarr"), rows, **options)

@@ -32,7 +32,7 @@ from protodask.selection import SettingDone, read_search
 def test_fit__that_finds_its_run_directory_in_use_leaves_it_alone(tmp_path: Path) -> None:
     data = sample_data("checker", 400, tmp_path / "data.zarr")
     model = tmp_path / "model.zarr"
-    settings = {"config": FitConfig().as_dict(), "dataset": data.key, "start": None}
+    settings = {"config": FitConfig.of("source").as_dict(), "dataset": data.key, "start": None}
     directory = RunDirectory.open(f"{model}.run", settings)
     assert directory.untouched, "the other process has evaluated nothing yet"
     with (
@@ -49,7 +49,7 @@ def test_fit__refused_between_another_drivers_look_and_lock_leaves_the_other_one
 ) -> None:
     data = sample_data("checker", 400, tmp_path / "data.zarr")
     run_dir = f"{tmp_path / 'model.zarr'}.run"
-    settings = {"config": FitConfig().as_dict(), "dataset": data.key, "start": None}
+    settings = {"config": FitConfig.of("source").as_dict(), "dataset": data.key, "start": None}
     plain = planning.require_fit
     with ExitStack() as first, thread_engine(1) as engine:
 

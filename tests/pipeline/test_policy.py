@@ -41,7 +41,7 @@ def _model(folder: Path) -> PrototypeSet:
     frame = _log(300)[["y", "x"]]
     frame["action"] = (frame.x > 0).astype(int)
     data = ingest(frame, folder / "training.zarr", target="action")
-    return fit(data, FitConfig(n_candidates=20)).model
+    return fit(data, FitConfig.of("source", n_candidates=20)).model
 
 
 def _perform(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:

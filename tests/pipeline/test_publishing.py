@@ -23,7 +23,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
     folder = tmp_path_factory.mktemp("models")
     data = sample_data("checker", 200, folder / "data.zarr")
     for seed in (0, 1):
-        config = FitConfig(n_candidates=10, max_fraction=0.9, tolerance=1e-1, seed=seed)
+        config = FitConfig.of("source", n_candidates=10, max_fraction=0.9, tolerance=1e-1, seed=seed)
         fit(data, config).model.save(folder / f"m{seed}.zarr")
     return lambda seed: str(folder / f"m{seed}.zarr")
 

@@ -43,5 +43,8 @@ def test_steps__are_documented_with_all_settings(name: str) -> None:
 
 
 def test_settings__are_those_of_a_fit() -> None:
-    assert {CONFIG_NAMES.get(name, name) for name in SETTINGS} == {field.name for field in fields(FitConfig)}
+    assert {CONFIG_NAMES.get(name, name) for name in SETTINGS} == {
+        "recipe",
+        *(field.name for field in fields(FitConfig)),
+    }
     assert set(SETTINGS) <= {field.name for field in fields(FitStep)}

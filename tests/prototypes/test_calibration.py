@@ -99,7 +99,7 @@ def test_plan__expects_what_passes_of_the_fit_take(
     monkeypatch.setattr(calibration, "time", clock)
     with thread_engine(2, 2**30) as engine:
         scheduler: Any = ClockedScheduler(engine.scheduler, clock, processes)
-        found = plan(data, FitConfig(n_candidates=30, n_batches=n_batches), Engine(scheduler))
+        found = plan(data, FitConfig.of("source", n_candidates=30, n_batches=n_batches), Engine(scheduler))
         assert found.seconds is not None
         shape = found.shape
         source = with_scores(Excerpt(data, tuple(range(shape.layout.n_blocks)), BLOCK_ROWS), shape, stored=False)
@@ -115,7 +115,7 @@ def test_plan__expects_what_passes_of_the_fit_take(
 
 
 def test_excerpt__has_rows_of_the_data_for_every_thread(data: Dataset) -> None:
-    shape = shape_of(data, FitConfig(n_candidates=30))
+    shape = shape_of(data, FitConfig.of("source", n_candidates=30))
     for threads in (1, 4, 60):
         part = excerpt(data, shape, Processes("threads", 1, threads, 2**30, 2**30))
         assert min(threads, 40) <= part.layout.n_blocks <= 40
@@ -129,7 +129,7 @@ def test_excerpt__has_rows_of_the_data_for_every_thread(data: Dataset) -> None:
 
 def test_excerpt__takes_the_first_rows_of_long_blocks(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "FEWEST_ROWS", 8)
-    shape = replace(shape_of(data, FitConfig(n_candidates=30)), n_features=10**8)
+    shape = replace(shape_of(data, FitConfig.of("source", n_candidates=30)), n_features=10**8)
     part = excerpt(data, shape, Processes("workers", 2, 1, 2**30, 2**30))
     assert (part.rows, part.layout) == (8, Layout(16, 8))
     np.testing.assert_array_equal(part.read(1)["features"], data.read(part.numbers[1])["features"][:8])
@@ -156,13 +156,13 @@ def test_excerpt__is_kept_by_the_caches_or_is_a_block_a_thread(data: Dataset, me
 def test_excerpt__of_one_block(make_rows: Callable[..., dict[str, NDArray[Any]]], tmp_path: Path) -> None:
     columns = tuple(Column(f"x{position}") for position in range(3))
     data = write_dataset(array_source(make_rows(50, 1), 64), tmp_path / "d.zarr", classes=(0, 1), columns=columns)
-    part = excerpt(data, shape_of(data, FitConfig()), Processes("threads", 1, 4, 2**30, 2**30))
+    part = excerpt(data, shape_of(data, FitConfig.of("source")), Processes("threads", 1, 4, 2**30, 2**30))
     assert part.layout.n_rows == part.read(0).n_rows == 50
 
 
 @pytest.mark.parametrize("stored", [False, True])
 def test_with_scores__are_where_those_of_the_fit_are(data: Dataset, stored: bool) -> None:
-    shape = shape_of(data, FitConfig(n_candidates=30, n_batches=2))
+    shape = shape_of(data, FitConfig.of("source", n_candidates=30, n_batches=2))
     part = excerpt(data, shape, Processes("threads", 1, 2, 2**30, 2**30))
     source = with_scores(part, shape, stored)
     _, scores = leaves(source)
@@ -180,7 +180,7 @@ def test_plan__counts_reading_once(data: Dataset, monkeypatch: pytest.MonkeyPatc
         result = replace(measured, reading_counted=counted)
         monkeypatch.setattr(calibration, "calibrate", lambda *_, result=result: result)
         with thread_engine(1, 1) as engine:
-            planned = planning.plan(data, FitConfig(n_candidates=30), engine)
+            planned = planning.plan(data, FitConfig.of("source", n_candidates=30), engine)
         assert planned.processes == processes
         assert planned.seconds is not None
         found[counted] = planned.seconds.evaluation

@@ -220,5 +220,5 @@ def test_training__with_a_class_too_rare_says_so_before_any_pass(
     with thread_engine(1) as engine:
         watched = engine.with_progress(lambda event: labels.append(event.label))
         with refused("too-few", "class 2 (2 rows)", "at least 3 rows"):
-            Training(data, FitConfig(n_candidates=10), watched, MemoryScores()).run()
+            Training(data, FitConfig.of("source", n_candidates=10), watched, MemoryScores()).run()
     assert labels == []

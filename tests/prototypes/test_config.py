@@ -2,19 +2,22 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.errors import refused
 
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import SOURCE_RECIPE, FitConfig
 
 BAD: list[tuple[str, Any, str]] = [
     ("n_batches", -1, "whole number of at least 0"),
     ("n_batches", 1.0, "whole number"),
     ("n_batches", True, "whole number"),
-    ("n_candidates", 0, "whole number of at least 1"),
+    ("n_candidates", -1, "whole number of at least 0"),
     ("n_candidates", "many", "whole number"),
     ("n_candidates", None, "whole number"),
     ("max_iterations", 0, "whole number of at least 1"),
@@ -47,24 +50,58 @@ def test_config__refuses_naming_the_setting_and_what_would_do(name: str, value: 
 
 
 def test_config__takes_the_ends_of_every_range() -> None:
-    FitConfig(n_batches=0, n_candidates=1, lambda_v=0.0, lambda_w=0, alpha_v=0, alpha_w=1, tolerance=0.0, seed=0)
-    FitConfig(seed=2**63, max_fraction=0.999, max_iterations=1, precision="float64")
+    FitConfig.of(
+        "source", n_batches=0, n_candidates=1, lambda_v=0.0, lambda_w=0, alpha_v=0, alpha_w=1, tolerance=0.0, seed=0
+    )
+    FitConfig.of("source", seed=2**63, max_fraction=0.999, max_iterations=1, precision="float64")
 
 
 def test_config__takes_numpy_numbers() -> None:
-    FitConfig(n_batches=np.int64(2), lambda_v=np.float64(0.1), alpha_v=np.float32(0.5))  # type: ignore[arg-type]
+    FitConfig.of("source", n_batches=np.int64(2), lambda_v=np.float64(0.1), alpha_v=np.float32(0.5))
 
 
 def test_config__as_dict_is_plain_and_complete() -> None:
-    config = FitConfig(n_batches=3, seed=9, precision="float64")
-    assert FitConfig(**json.loads(json.dumps(config.as_dict()))) == config
+    config = FitConfig.of("source", n_batches=3, seed=9, precision="float64")
+    assert FitConfig.of("source", **json.loads(json.dumps(config.as_dict()))) == config
 
 
 def test_config__of_numpy_numbers_can_go_into_a_file() -> None:
-    config = FitConfig(n_batches=np.int64(2), seed=np.int32(3))  # type: ignore[arg-type]
+    config = FitConfig.of("source", n_batches=np.int64(2), seed=np.int32(3))
     assert json.loads(json.dumps(config.as_dict()))["n_batches"] == 2
 
 
 def test_with_batches__changes_nothing_else() -> None:
-    config = FitConfig(n_batches=3, seed=9)
+    config = FitConfig.of("source", n_batches=3, seed=9)
     assert config.with_batches(1).as_dict() == {**config.as_dict(), "n_batches": 1}
+
+
+def test_recipes__differ_in_what_is_not_given() -> None:
+    assert FitConfig.of("averaged") == FitConfig()
+    source = FitConfig.of("source", lambda_v=0.5)
+    assert source == replace(FitConfig(lambda_v=0.5), **SOURCE_RECIPE)
+    assert FitConfig.of("source", hold_out=0.5, n_draws=2).hold_out == 0.5
+    with refused("unknown-name", "'best'", "averaged", "source"):
+        FitConfig.of("best")  # type: ignore[arg-type]
+
+
+@given(rows=st.integers(0, 10**12), candidates=st.integers(0, 10**5), draws=st.integers(0, 100))
+def test_for_rows__chooses_what_was_left_open_and_nothing_else(rows: int, candidates: int, draws: int) -> None:
+    config = FitConfig(n_candidates=candidates, n_draws=draws, seed=7)
+    chosen = config.for_rows(rows)
+    assert chosen.n_candidates == candidates or (candidates == 0 and 500 <= chosen.n_candidates <= 2000)
+    assert chosen.n_draws == draws or (draws == 0 and 1 <= chosen.n_draws <= 5)
+    assert replace(chosen, n_candidates=candidates, n_draws=draws) == config
+    assert chosen.for_rows(5) == chosen, "what is chosen stays"
+    # The work of an evaluation grows with the rows, and no faster than they do beyond the largest number of candidates.
+    if candidates == draws == 0 and rows >= 100_000:
+        assert chosen.n_draws == 1
+        assert chosen.n_candidates * rows <= max(2 * 10**8, 1000 * rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [(150, (500, 5)), (8000, (800, 5)), (15_000, (1500, 2)), (50_000, (2000, 1)), (10**6, (1000, 1))],
+)
+def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expected: tuple[int, int]) -> None:
+    chosen = FitConfig().for_rows(rows)
+    assert (chosen.n_candidates, chosen.n_draws) == expected

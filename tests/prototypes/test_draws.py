@@ -29,7 +29,7 @@ MakeData = Callable[..., TrainingData]
 MakeModel = Callable[..., PrototypeSet]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
-CONFIG = FitConfig(n_candidates=30, n_batches=2, lambda_w=1e-4, tolerance=1e-5, n_draws=3, seed=3)
+CONFIG = FitConfig.of("source", n_candidates=30, n_batches=2, lambda_w=1e-4, tolerance=1e-5, n_draws=3, seed=3)
 
 
 def run(
@@ -157,7 +157,7 @@ def test_fit__of_draws_goes_on_where_it_was_interrupted(
 def test_classifier__averages_draws(make_rows: MakeRows) -> None:
     arrays = make_rows(240, 4)
     X, y = arrays["features"], arrays["target"]
-    settings: dict[str, Any] = {"n_candidates": 30, "tolerance": 1e-5, "n_draws": 2}
+    settings: dict[str, Any] = {"recipe": "source", "n_candidates": 30, "tolerance": 1e-5, "n_draws": 2}
     found = PrototypeSetClassifier(**settings).fit(X, y)
     assert found.model_.rounds == (2,)
     again = PrototypeSetClassifier(**settings, warm_start=True).fit(X, y)
@@ -165,7 +165,7 @@ def test_classifier__averages_draws(make_rows: MakeRows) -> None:
     assert again.set_params(n_batches=2).fit(X, y).model_.rounds == (2, 2)
 
 
-@pytest.mark.parametrize("wrong", [0, 101, 1.5])
+@pytest.mark.parametrize("wrong", [-1, 101, 1.5])
 def test_fit_config__refuses_numbers_of_draws_that_make_no_sense(wrong: Any) -> None:
     with refused("bad-setting", "n_draws", wrong):
-        FitConfig(n_draws=wrong)
+        FitConfig.of("source", n_draws=wrong)

@@ -67,7 +67,9 @@ def test_estimator__passes_the_checks_of_scikit_learn() -> None:
 
 
 def classifier(**others: Any) -> PrototypeSetClassifier:
-    return PrototypeSetClassifier(**{"n_candidates": 30, "lambda_w": 1e-3, "tolerance": 1e-4, **others})
+    return PrototypeSetClassifier(
+        **{"recipe": "source", "n_candidates": 30, "lambda_w": 1e-3, "tolerance": 1e-4, **others}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,9 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def classifier(**others: Any) -> PrototypeSetClassifier:
-    return PrototypeSetClassifier(**{"n_candidates": 30, "lambda_w": 1e-3, "tolerance": 1e-4, **others})
+    return PrototypeSetClassifier(
+        **{"recipe": "source", "n_candidates": 30, "lambda_w": 1e-3, "tolerance": 1e-4, **others}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_batch_summary__of_a_long_fit_stays_small() -> None:
 
 def test_fit__keeps_the_training_curve_with_the_model(tmp_path: Path, engine: Engine) -> None:
     data = sample_data("checker", 200, tmp_path / "data.zarr")
-    run = fit(data, FitConfig(n_batches=2, n_candidates=20, tolerance=1e-4), engine=engine)
+    run = fit(data, FitConfig.of("source", n_batches=2, n_candidates=20, tolerance=1e-4), engine=engine)
     kept = run.model.provenance["fits"][0]["batches"]
     assert [batch["values"] for batch in kept] == [list(record.values) for record in run.history]
     for record in run.history:
@@ -51,7 +51,7 @@ def test_fit__keeps_the_training_curve_with_the_model(tmp_path: Path, engine: En
 def test_fit__says_when_it_was_finished(tmp_path: Path, engine: Engine) -> None:
     data = sample_data("checker", 200, tmp_path / "data.zarr")
     before = datetime.now(UTC).replace(microsecond=0)
-    model = fit(data, FitConfig(n_batches=0), engine=engine).model
+    model = fit(data, FitConfig.of("source", n_batches=0), engine=engine).model
     (entry,) = model.provenance["fits"]
     assert before <= datetime.fromisoformat(entry["finished"]) <= datetime.now(UTC)
     assert model_fingerprint(model) == model_fingerprint(replace(model, provenance={}))
@@ -59,7 +59,7 @@ def test_fit__says_when_it_was_finished(tmp_path: Path, engine: Engine) -> None:
 
 def test_fit__of_further_batches_keeps_what_stays_true_of_the_model(tmp_path: Path, engine: Engine) -> None:
     data = sample_data("checker", 200, tmp_path / "data.zarr")
-    config = FitConfig(n_batches=1, n_candidates=20, tolerance=1e-4)
+    config = FitConfig.of("source", n_batches=1, n_candidates=20, tolerance=1e-4)
     first = fit(data, config, engine=engine).model
     shrunk = {"model": "f" * 32, "features": 9, "kept": 2}
     start = replace(first, provenance={**first.provenance, "shrunk": shrunk, "search": {"strategy": "joint"}})
@@ -72,9 +72,11 @@ def test_fit__of_further_batches_keeps_what_stays_true_of_the_model(tmp_path: Pa
 
 def test_fit__of_further_batches_takes_a_start_whatever_it_says_of_itself(tmp_path: Path, engine: Engine) -> None:
     data = sample_data("checker", 200, tmp_path / "data.zarr")
-    start = fit(data, FitConfig(n_batches=0), engine=engine).model
+    start = fit(data, FitConfig.of("source", n_batches=0), engine=engine).model
     for said in ({"fits": None}, {"fits": "never"}, {}):
-        more = fit(data, FitConfig(n_batches=0), engine=engine, start=replace(start, provenance=said)).model
+        more = fit(
+            data, FitConfig.of("source", n_batches=0), engine=engine, start=replace(start, provenance=said)
+        ).model
         assert len(more.provenance["fits"]) == 1
 
 
@@ -84,6 +86,6 @@ def test_fit__of_further_batches_takes_tables_with_the_columns_of_either_data(tm
     table = pd.DataFrame({"x": rng.normal(size=60), "label": np.arange(60) % 2, "times": 1.0, "note": "seen"})
     first = ingest(table.drop(columns="times"), tmp_path / "first.zarr", target="label", drop=["note"], engine=engine)
     second = ingest(table.drop(columns="note"), tmp_path / "second.zarr", target="label", weight="times", engine=engine)
-    start = fit(first, FitConfig(n_batches=0), engine=engine).model
-    more = fit(second, FitConfig(n_batches=0), engine=engine, start=start).model
+    start = fit(first, FitConfig.of("source", n_batches=0), engine=engine).model
+    more = fit(second, FitConfig.of("source", n_batches=0), engine=engine, start=start).model
     assert set(more.other_names) == {"note", "times"}

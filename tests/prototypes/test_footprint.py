@@ -303,7 +303,7 @@ def test_shape_of__a_dataset_counts_all_columns_of_its_rows(tmp_path: Path) -> N
     }
     for name, column in more.items():
         data = write_dataset(array_source({**arrays, **column}), tmp_path / name, classes=("p", "q"), columns=columns)
-        shape = shape_of(data, FitConfig())
+        shape = shape_of(data, FitConfig.of("source"))
         assert shape.row_bytes == data.metadata.row_bytes
         found.append((shape.row_bytes, shape.weight_columns))
     assert found == [(12, 0), (20, 1), (20, 0)]

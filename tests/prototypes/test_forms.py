@@ -226,7 +226,7 @@ def test_sample_rows__are_fewer_where_features_are_many() -> None:
     assert sample_rows(10_000) == 1_000
 
 
-CONFIG = FitConfig(n_candidates=16, lambda_w=1e-4, tolerance=1e-4, seed=3, precision="float64")
+CONFIG = FitConfig.of("source", n_candidates=16, lambda_w=1e-4, tolerance=1e-4, seed=3, precision="float64")
 
 
 @pytest.mark.parametrize("forms", ["scores", "both"])

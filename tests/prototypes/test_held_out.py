@@ -16,17 +16,21 @@ from protodask.engine import Block, Engine, Source
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import draws as draws_module
 from protodask.prototypes.candidates import HELD_OUT
+from protodask.prototypes.fitting import dataset_for_training
+from protodask.prototypes.folds import FOLD, folded_source, make_folds
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import FitEvent, IterationDone
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
+from protodask.selection.fold_parts import fold_parts
+from protodask.selection.holdout import JUDGED
 
 Arrays = dict[str, NDArray[Any]]
 MakeRows = Callable[..., Arrays]
 MakeData = Callable[..., TrainingData]
 
-CONFIG = FitConfig(n_candidates=40, lambda_w=1e-6, hold_out=0.25, precision="float64", seed=3)
+CONFIG = FitConfig.of("source", n_candidates=40, lambda_w=1e-6, hold_out=0.25, precision="float64", seed=3)
 
 
 def all_of(source: Source, name: str) -> NDArray[Any]:
@@ -125,26 +129,56 @@ def test_classifier__holds_out_rows(make_rows: MakeRows) -> None:
 @pytest.mark.parametrize("wrong", [-0.1, 0.6, 1, 0.005, float("nan"), "some"])
 def test_fit_config__refuses_a_share_that_is_none(wrong: Any) -> None:
     with refused("bad-setting", "hold_out", "0.01 to 0.5"):
-        FitConfig(hold_out=wrong)
+        FitConfig.of("source", hold_out=wrong)
 
 
-@pytest.mark.parametrize(("name", "value"), [("hold_out", 0.25), ("n_draws", 3)])
-def test_searches__refuse_what_their_fits_do_not_do(
-    tmp_path: Path, engine: Engine, make_rows: MakeRows, name: str, value: Any
+def test_search__stops_no_fit_by_the_rows_that_it_is_judged_by(
+    tmp_path: Path, engine: Engine, make_rows: MakeRows
 ) -> None:
-    arrays, settings = make_rows(100, 3), {name: value}
+    arrays = make_rows(150, 3)
     data = ingest_arrays(arrays["features"], arrays["target"], tmp_path / "d.zarr", engine=engine)
-    with refused("settings-conflict", name, value):
-        tune(data, FitConfig(**settings), SearchConfig(n_trials=1), engine=engine)
-    with refused("settings-conflict", name, value):
-        PrototypeSetSearchCV(PrototypeSetClassifier(**settings)).fit(arrays["features"], arrays["target"])
+    source = dataset_for_training(data)
+    folds = make_folds(engine, source.source, 2, 3, CONFIG.seed)
+    folded = folded_source(source.source, folds)
+    parts = fold_parts(engine, folded, source, 3, CONFIG, False, "in step", 3)
+    for part in parts:
+        held, judged, kept = (all_of(part.data.source, name) for name in (HELD_OUT, JUDGED, "weight"))
+        np.testing.assert_array_equal(held + judged + kept, np.ones(150))
+        np.testing.assert_array_equal(judged > 0, all_of(folded, FOLD) == part.fold)
+        for label in (0, 1):  # a quarter of what each class has besides
+            rows = (arrays["target"] == label) & (judged == 0)
+            assert abs(held[rows].sum() - rows.sum() / 4) < 1
+        assert part.data.held_out_weight == held.sum()
 
 
-def test_held_out_parts__refuses_classes_that_are_too_rare(
+def test_search__of_fits_that_hold_rows_out_is_the_same_for_rows_in_memory(
+    tmp_path: Path, engine: Engine, make_rows: MakeRows
+) -> None:
+    arrays = make_rows(100, 3)
+    X, y = arrays["features"], arrays["target"]
+    data = ingest_arrays(X, y, tmp_path / "d.zarr", engine=engine)
+    search = SearchConfig(n_trials=2, n_folds=2, max_batches=1)
+    config = FitConfig(n_candidates=20, n_draws=2, lambda_w=1e-4, tolerance=1e-4)
+    stored = tune(data, config, search, engine=engine)
+    classifier = PrototypeSetClassifier(n_candidates=20, n_draws=2, lambda_w=1e-4, tolerance=1e-4, engine=engine)
+    found = PrototypeSetSearchCV(classifier, search).fit(X, y)
+    assert found.search_.trials == stored.search.trials
+    assert len(stored.history) == 2  # the draws of the final fit
+    model = found.best_estimator_.model_
+    whole = [model.n_batches]
+    assert model.scores(X, whole)[0].tobytes() == stored.model.scores(X, whole)[0].tobytes()
+
+
+def test_held_out_parts__leaves_classes_that_are_too_rare_as_they_are(
     engine: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     arrays = make_rows(60, 3)
     arrays["target"][:] = 0
     arrays["target"][:3] = 1
-    with refused("too-few", 1, 3, 4):
-        held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)
+    for part in held_out_parts(engine, training_data(arrays), replace(CONFIG, n_draws=4), grouped=False):
+        held = all_of(part.source, HELD_OUT)
+        assert not held[:3].any()
+        assert abs(held.sum() - 57 / 4) < 1
+    arrays["target"][6:] = 1
+    (part,) = held_out_parts(engine, training_data({name: rows[:6] for name, rows in arrays.items()}), CONFIG, False)
+    assert part.held_out_weight == 0

@@ -31,7 +31,7 @@ from protodask.prototypes.runs import read_run
 
 Arrays = dict[str, NDArray[Any]]
 
-WEIGHTED = FitConfig(n_batches=2, n_candidates=20, tolerance=1e-3)
+WEIGHTED = FitConfig.of("source", n_batches=2, n_candidates=20, tolerance=1e-3)
 UNWEIGHTED = replace(WEIGHTED, weighted=False)
 SEARCH = SearchConfig(n_trials=2, lambda_v=(1e-3, 1e-2), n_folds=2, max_batches=1, tolerance=1e-3, n_draws=2)
 BLOCK_ROWS = 64
@@ -190,7 +190,7 @@ def test_run__from_before_there_was_a_choice_goes_on(heavy: Dataset, plain: Data
         *("precision", "tolerance", "max_iterations", "seed"),
     ]
     assert UNWEIGHTED.as_dict() == {**WEIGHTED.as_dict(), "weighted": False}
-    assert FitConfig(**json.loads(json.dumps(UNWEIGHTED.as_dict()))) == UNWEIGHTED
+    assert FitConfig.of("source", **json.loads(json.dumps(UNWEIGHTED.as_dict()))) == UNWEIGHTED
 
 
 # What it costs.
@@ -281,7 +281,7 @@ def test_commands__leave_weights_aside(
     heavy: Dataset, plain: Dataset, call: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "settings.yaml").write_text("weighted: false\n")
-    options = ("--candidates", 20, "--tolerance", 1e-3)
+    options = ("--recipe", "source", "--candidates", 20, "--tolerance", 1e-3)
     out = tmp_path / "fit.zarr"
     call("fit", plain.path, "--out", out, *options)
     wanted = model_fingerprint(load_model(out))
@@ -298,11 +298,12 @@ def test_commands__leave_weights_aside(
 
 def test_pipeline__leaves_weights_aside(heavy: Dataset, plain: Dataset, tmp_path: Path) -> None:
     model = tmp_path / "model.zarr"
-    step = {"data": heavy.path, "out": str(model), "candidates": 20, "tolerance": 1e-3, "weighted": False}
+    step = {"data": heavy.path, "out": str(model), "recipe": "source", "candidates": 20, "tolerance": 1e-3}
+    step["weighted"] = False
     (tmp_path / "pipeline.yaml").write_text(json.dumps({"steps": [{"fit": step}]}))
     done = run_command("run", tmp_path / "pipeline.yaml")
     assert done.exit_code == 0, done.output
-    config = FitConfig(n_candidates=20, tolerance=1e-3)
+    config = FitConfig.of("source", n_candidates=20, tolerance=1e-3)
     assert model_fingerprint(load_model(model)) == model_fingerprint(fit(plain, config).model)
 
 

@@ -16,8 +16,9 @@ from reference.classifier import batch_mass
 from reference.objective import Penalty, dense_objective, finite_difference, gradient, loss_weights, objective
 
 from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes.kernel import ScoreKernel, Standardization
+from protodask.prototypes.kernel import ScoreKernel, Standardization, power_of_two
 from protodask.prototypes.likelihood import (
     BatchKernel,
     Candidates,
@@ -491,3 +492,17 @@ def peak_of(engine: Engine, source: Source, problem: RoundProblem, theta: Floats
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("by_exp", [False, True])
+def test_power_of_two__is_as_exact_as_its_exponent(by_exp: bool) -> None:
+    exponents = np.concatenate([np.linspace(-115, 1, 20_001), [0.0]]).astype(np.float32)
+    for values in (exponents.copy(), exponents.astype(np.float64)):
+        exact = np.exp2(values.astype(np.longdouble))
+        unit = np.finfo(values.dtype).eps
+        with mock.patch.object(kernel_module, "_exp_is_faster", return_value=by_exp):
+            power_of_two(values)
+        # Rounding the exponent alone makes a relative error of its size times half a unit.
+        error = np.abs(values / exact - 1)
+        assert np.all(error <= unit * (2 + np.abs(exponents)))
+        assert values[-1] == 1

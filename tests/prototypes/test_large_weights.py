@@ -28,7 +28,7 @@ Arrays = dict[str, NDArray[Any]]
 
 FIGURES = r"largest weight of a row is 1000, 142.9 times the mean of 6.99833 over 600 rows.*calibrate the model"
 
-QUICK = FitConfig(n_candidates=20, tolerance=1e-2)
+QUICK = FitConfig.of("source", n_candidates=20, tolerance=1e-2)
 SEARCH = SearchConfig(n_trials=2, max_batches=1, n_folds=3, n_draws=3)
 
 
@@ -61,7 +61,7 @@ def caught() -> Iterator[list[str]]:
 def test_fit__of_a_dataset_warns_once(tmp_path: Path) -> None:
     data = written(make_arrays(1000), tmp_path / "data")
     with pytest.warns(LargeWeightWarning, match=FIGURES) as found:
-        fit(data, FitConfig(n_batches=2, n_candidates=20, tolerance=1e-2))
+        fit(data, FitConfig.of("source", n_batches=2, n_candidates=20, tolerance=1e-2))
     assert len([one for one in found if one.category is LargeWeightWarning]) == 1
 
 

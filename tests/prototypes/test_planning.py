@@ -25,7 +25,7 @@ from protodask.prototypes.planning import ASSUMED_EVALUATIONS, Plan, applied, mi
 
 MIB = 2**20
 
-QUICK = FitConfig(n_candidates=30, max_iterations=3, tolerance=0.5)
+QUICK = FitConfig.of("source", n_candidates=30, max_iterations=3, tolerance=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_plan__of_something_else_is_refused() -> None:
 def test_fit__that_does_not_fit_is_refused_before_anything_is_read(
     wide: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = FitConfig(n_candidates=600, max_iterations=1)
+    config = FitConfig.of("source", n_candidates=600, max_iterations=1)
 
     def read(self: Dataset, number: int) -> Block:
         raise AssertionError("a row was read")

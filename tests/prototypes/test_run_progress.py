@@ -42,7 +42,7 @@ def record(directory: RunDirectory, batch: int, stage: str, values: list[float],
 
 
 def test_progress__agrees_with_the_history_of_a_finished_run(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
-    run = fit(dataset, FitConfig(n_batches=2, n_candidates=20), run_dir=tmp_path / "run", engine=engine)
+    run = fit(dataset, FitConfig.of("source", n_batches=2, n_candidates=20), run_dir=tmp_path / "run", engine=engine)
     found = read_progress(str(tmp_path / "run"))
     assert found.finished
     assert found.n_batches == 2
@@ -61,7 +61,7 @@ def test_progress__of_a_run_that_was_interrupted(dataset: Dataset, engine: Engin
         if isinstance(event, BatchDone) and event.record.batch == 2:
             raise StoppedError
 
-    config = FitConfig(n_batches=3, n_candidates=20, max_iterations=4)
+    config = FitConfig.of("source", n_batches=3, n_candidates=20, max_iterations=4)
     with pytest.warns(), pytest.raises(StoppedError):
         fit(dataset, config, run_dir=tmp_path / "run", engine=engine, callbacks=[stop])
     found = read_progress(str(tmp_path / "run"))

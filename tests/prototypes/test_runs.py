@@ -29,7 +29,7 @@ from protodask.prototypes.solver import Evaluation
 
 Floats = NDArray[np.float64]
 
-QUICK = FitConfig(n_candidates=10, tolerance=1e-3)
+QUICK = FitConfig.of("source", n_candidates=10, tolerance=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_fit__of_the_same_content_elsewhere_is_the_same_run(dataset: Dataset, en
 def test_fit__leaves_its_settings_and_history(dataset: Dataset, engine: Engine, tmp_path: Path) -> None:
     run = fit(dataset, QUICK, run_dir=tmp_path / "run", engine=engine)
     record = read_run(str(tmp_path / "run"))
-    assert FitConfig(**record["config"]) == QUICK
+    assert FitConfig.of("source", **record["config"]) == QUICK
     assert (record["dataset"], record["start"]) == (dataset.key, None)
     assert record["environment"]["numpy"] == np.__version__
     history = read_history(str(tmp_path / "run"), record)

@@ -72,7 +72,7 @@ def test_training__interrupted_while_it_first_stores_scores_leaves_none(
     data = write_small(make_rows(300, 1), tmp_path / "d.zarr")
     monkeypatch.setattr(training, "score_block", refuse_the_last_block)
     (tmp_path / "run").mkdir()
-    config = FitConfig(n_batches=2, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
     scores = StoredScores(str(tmp_path / "run"), len(data.classes))
     with pytest.raises(KeyboardInterrupt):
         Training(dataset_for_training(data), config, engine, scores).run()
@@ -108,7 +108,7 @@ def test_fit__of_more_rows_than_fit_into_memory_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dataset = write_small(make_rows(300, 1), tmp_path / "d.zarr")
-    config = FitConfig(n_batches=3, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
+    config = FitConfig.of("source", n_batches=3, n_candidates=30, lambda_w=1e-3, tolerance=1e-4)
     chosen: list[ScoreKeeper] = []
     original = fitting.score_keeper
 

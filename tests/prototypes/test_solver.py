@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protodask.engine import Engine
+from protodask.prototypes import solver as solver_module
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.prototypes.kernel import Standardization
@@ -176,6 +177,16 @@ def test_solve__of_held_out_rows_that_lose_ever_less_ends_as_it_would(objective:
     assert np.isnan(plain.held_out)
 
 
+def test_solve__does_not_go_on_for_gains_of_next_to_nothing(
+    objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[Iteration] = []
+    monkeypatch.setattr(solver_module, "FIRST_PATIENCE", 9)  # with 20 this function has no further to go
+    found = run(judged(objective, lambda step: 1 - 1e-5 * step, []), 0.0, on_iteration=states.append)
+    assert (found.status, found.iterations) == ("held out", 1 + 9)
+    assert found.theta.tobytes() == states[-1].theta.tobytes(), "the last is still the best"
+
+
 def test_projected_norm__is_zero_exactly_at_a_kkt_point() -> None:
     assert projected_norm(np.array([0.0, 2.0]), np.array([5.0, 0.0])) == 0
     assert projected_norm(np.array([0.0, 2.0]), np.array([-5.0, 0.0])) == 5
@@ -193,7 +204,7 @@ def test_solver_scale__makes_the_start_of_one_norm_whatever_the_number_of_featur
 def test_training__at_its_iteration_limit_warns_and_records_it(
     engine: Engine, make_rows: Callable[..., Any], training_data: Callable[..., Any]
 ) -> None:
-    config = FitConfig(n_candidates=40, max_iterations=2, n_batches=2)
+    config = FitConfig.of("source", n_candidates=40, max_iterations=2, n_batches=2)
     training = Training(training_data(make_rows(300), block_rows=512), config, engine, MemoryScores())
     with pytest.warns(ConvergenceWarning, match="iteration limit.*raise max_iterations or tolerance") as caught:
         model, history = training.run()
@@ -209,7 +220,7 @@ def test_training__that_converges_does_not_warn(
         warnings.simplefilter("error")
         _, history = Training(
             training_data(make_rows(300), block_rows=512),
-            FitConfig(n_candidates=40, lambda_w=1e-3),
+            FitConfig.of("source", n_candidates=40, lambda_w=1e-3),
             engine,
             MemoryScores(),
         ).run()

@@ -62,7 +62,8 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
 ) -> None:
     """Which way the solver took is its own affair: value, slope and draw are computed from the formulas at its end."""
     arrays = make_rows(160, 2, n_classes=n_classes, weights=weights)
-    config = FitConfig(
+    config = FitConfig.of(
+        "source",
         n_batches=2,
         n_candidates=30,
         lambda_v=1e-3,
@@ -135,7 +136,7 @@ def test_training__goes_on_in_float64_where_float32_finds_no_descent_and_counts_
 
     monkeypatch.setattr(training_module, "solve", failing)
     data = training_data(make_rows(300, 2), 512)
-    config = FitConfig(n_candidates=40, **QUICK)
+    config = FitConfig.of("source", n_candidates=40, **QUICK)
     _, (record,) = Training(data, config, serial, MemoryScores(), callbacks=[events.append]).run()
     single, double = solutions
     assert record.status == double.status
@@ -151,8 +152,8 @@ def test_training__of_another_block_size_draws_the_same_candidates_and_agrees_wi
     serial: Engine, make_rows: MakeRows, training_data: MakeData, precision: str
 ) -> None:
     arrays = make_rows(300, 2)
-    config = FitConfig(
-        n_batches=2, n_candidates=40, precision="float32" if precision == "float32" else "float64", **QUICK
+    config = FitConfig.of(
+        "source", n_batches=2, n_candidates=40, precision="float32" if precision == "float32" else "float64", **QUICK
     )
     fresh = make_rows(50, 9)["features"]
     found = {}
@@ -169,7 +170,7 @@ def test_training__of_float32_is_near_that_of_float64(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     data = training_data(make_rows(300, 2), 512)
-    config = FitConfig(n_candidates=40, **QUICK)
+    config = FitConfig.of("source", n_candidates=40, **QUICK)
     (_, (single,)), (_, (double,)) = (train(serial, data, replace(config, precision=p)) for p in ("float32", "float64"))
     assert single.candidates.tolist() == double.candidates.tolist()
     assert single.value == pytest.approx(double.value, rel=1e-3)
@@ -179,7 +180,7 @@ def test_training__does_not_see_an_offset_of_the_features(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     arrays, fresh = make_rows(200, 3), make_rows(40, 4)["features"]
-    config = FitConfig(n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_candidates=30, **QUICK)
     plain, _ = train(serial, training_data(arrays, 256), config)
     moved, _ = train(serial, training_data({**arrays, "features": arrays["features"] + 2.0**20}, 256), config)
     np.testing.assert_allclose(
@@ -195,7 +196,7 @@ def test_training__without_regard_to_rows_of_no_weight(
     other = {name: values.copy() for name, values in arrays.items()}
     other["features"][idle] = 77.0
     other["target"][idle] = 1 - other["target"][idle]
-    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
     model, history = train(serial, training_data(arrays), config)
     assert_same_bits(train(serial, training_data(other), config)[0], model)
     assert not idle[np.concatenate([record.candidates for record in history])].any()
@@ -207,7 +208,7 @@ def test_training__an_inclusion_probability_is_a_divisor_of_the_weight(
     arrays = make_rows(200, 3, weights="weight inclusion")
     joined = {name: arrays[name] for name in ("features", "target")}
     joined["weight"] = arrays["weight"] / arrays["inclusion"]
-    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
     assert_same_bits(train(serial, training_data(arrays), config)[0], train(serial, training_data(joined), config)[0])
 
 
@@ -225,7 +226,7 @@ class CountingScheduler(ThreadScheduler):
 
 def test_training__submits_once_for_each_evaluation(make_rows: MakeRows, training_data: MakeData) -> None:
     scheduler = CountingScheduler()
-    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
     with Engine(scheduler) as counting:
         _, history = train(counting, training_data(make_rows(200)), config)
     evaluations = sum(record.evaluations for record in history)
@@ -239,8 +240,8 @@ def test_training__of_further_batches_gives_the_bits_of_all_at_once(
     serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits, precision: str
 ) -> None:
     data = training_data(make_rows(150, weights="weight"))
-    config = FitConfig(
-        n_batches=3, n_candidates=30, precision="float32" if precision == "float32" else "float64", **QUICK
+    config = FitConfig.of(
+        "source", n_batches=3, n_candidates=30, precision="float32" if precision == "float32" else "float64", **QUICK
     )
     whole, history = train(serial, data, config)
     first, history_1 = train(serial, data, config.with_batches(1))
@@ -257,7 +258,7 @@ def test_training__of_further_batches_gives_the_bits_of_all_at_once(
 
 def test_training__of_no_batch_is_the_marginals(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
     arrays = make_rows(100, weights="weight")
-    model, history = train(serial, training_data(arrays), FitConfig(n_batches=0))
+    model, history = train(serial, training_data(arrays), FitConfig.of("source", n_batches=0))
     assert history == []
     expected = np.bincount(arrays["target"], weights=arrays["weight"]) / arrays["weight"].sum()
     np.testing.assert_allclose(model.scores(arrays["features"][:2], [0])[0], [expected] * 2, rtol=1e-14)
@@ -267,7 +268,7 @@ def test_training__a_batch_that_ends_empty_keeps_its_place(
     serial: Engine, make_rows: MakeRows, training_data: MakeData, assert_same_bits: SameBits
 ) -> None:
     data = training_data(make_rows(200))
-    heavy = FitConfig(n_batches=2, n_candidates=30, lambda_w=100.0, alpha_w=0.0)
+    heavy = FitConfig.of("source", n_batches=2, n_candidates=30, lambda_w=100.0, alpha_w=0.0)
     model, history = train(serial, data, heavy)
     assert model.n_batches == 2
     for number, (batch, record) in enumerate(zip(model.batches, history, strict=True), start=1):
@@ -279,7 +280,7 @@ def test_training__a_batch_that_ends_empty_keeps_its_place(
     for scores in model.scores(np.zeros((1, 3)), [0, 1, 2]):
         np.testing.assert_array_equal(scores[0], model.marginals)
     # The next batch is the third, as its draw shows.
-    config = FitConfig(n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_candidates=30, **QUICK)
     third, (record,) = train(serial, data, config, model)
     assert (record.batch, third.n_batches) == (3, 3)
     assert third.batches[2].n_prototypes > 0
@@ -292,7 +293,7 @@ def test_training__merges_candidates_that_are_copies(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     arrays = {name: np.tile(values, (4, *[1] * (values.ndim - 1))) for name, values in make_rows(60).items()}
-    model, (record,) = train(serial, training_data(arrays), FitConfig(n_candidates=100, **QUICK))
+    model, (record,) = train(serial, training_data(arrays), FitConfig.of("source", n_candidates=100, **QUICK))
     batch = model.batches[0]
     copies = set((record.candidates % 60).tolist())
     assert len(copies) < len(record.candidates), "else there is nothing to merge"
@@ -307,8 +308,8 @@ def test_make_batch__of_features_alone_or_prototypes_alone_has_nothing_to_look_a
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     data = training_data(make_rows(100))
-    training = Training(data, FitConfig(n_candidates=10), serial, MemoryScores())
-    drawn = training._draw(data.source, training._empty_model(), 1)
+    training = Training(data, FitConfig.of("source", n_candidates=10), serial, MemoryScores())
+    drawn = training._draw(data.source, training.first_model(), 1)
     standardization = training._standardization()
     n_drawn = len(drawn.rows)
     no_weights = make_batch(drawn, np.ones(3), np.zeros(n_drawn), standardization, np.arange(3))
@@ -321,7 +322,7 @@ def test_make_batch__of_features_alone_or_prototypes_alone_has_nothing_to_look_a
 
 def test_training__tells_what_it_does(serial: Engine, make_rows: MakeRows, training_data: MakeData) -> None:
     events: list[FitEvent] = []
-    config = FitConfig(n_batches=2, n_candidates=30, **QUICK)
+    config = FitConfig.of("source", n_batches=2, n_candidates=30, **QUICK)
     _, history = Training(
         training_data(make_rows(200)), config, serial, MemoryScores(), callbacks=(events.append,)
     ).run()
@@ -345,15 +346,15 @@ def test_training__refuses_a_model_of_other_classes_or_features(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     data = training_data(make_rows(100))
-    model, _ = train(serial, data, FitConfig(n_batches=0))
+    model, _ = train(serial, data, FitConfig.of("source", n_batches=0))
     with refused("columns-differ", ["a", "b"], [0, 1]):
-        train(serial, data, FitConfig(), replace(model, classes=("a", "b")))
+        train(serial, data, FitConfig.of("source"), replace(model, classes=("a", "b")))
     with refused("columns-differ", "3 features"):
-        train(serial, data, FitConfig(), replace(model, feature_names=("x1", "x0", "x2")))
+        train(serial, data, FitConfig.of("source"), replace(model, feature_names=("x1", "x0", "x2")))
 
 
 def test_training__with_too_few_candidates_wanted_says_so(
     serial: Engine, make_rows: MakeRows, training_data: MakeData
 ) -> None:
     with refused("bad-setting", "3 classes", "n_candidates is 1"):
-        train(serial, training_data(make_rows(100, n_classes=3), n_classes=3), FitConfig(n_candidates=1))
+        train(serial, training_data(make_rows(100, n_classes=3), n_classes=3), FitConfig.of("source", n_candidates=1))

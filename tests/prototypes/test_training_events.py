@@ -11,7 +11,9 @@ def test_fit__tells_the_number_of_batches_from_the_first_on() -> None:
     rng = np.random.default_rng(5)
     X = rng.uniform(size=(120, 2))
     y = X[:, 0] > X[:, 1]
-    classifier = PrototypeSetClassifier(n_batches=1, n_candidates=20, warm_start=True, callbacks=[events.append])
+    classifier = PrototypeSetClassifier(
+        n_batches=1, n_candidates=20, recipe="source", warm_start=True, callbacks=[events.append]
+    )
     classifier.fit(X, y)
     classifier.set_params(n_batches=3).fit(X, y)
     assert [(event.batch, event.n_batches) for event in events if isinstance(event, BatchStarted)] == [

@@ -14,7 +14,7 @@ def test_readme__explanations_on_the_command_line(tmp_path: Path) -> None:
     frame["species"] = load_iris().target_names[frame.pop("target")]
     frame.to_csv(tmp_path / "iris.csv", index=False)
     dataset = ingest(frame, tmp_path / "iris.zarr", target="species")
-    fit(dataset, FitConfig(n_batches=2)).model.save(tmp_path / "iris-model.zarr")
+    fit(dataset, FitConfig.of("source", n_batches=2)).model.save(tmp_path / "iris-model.zarr")
     said = run_commands(example("why"), tmp_path)
     assert "In the training data" in said
     assert "p-value" in said

@@ -5,11 +5,10 @@ import pytest
 from numpy.typing import NDArray
 
 from protodask.engine import Block, Engine, Source, array_source, zip_sources
-from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.folds import folded_source, make_folds
 from protodask.prototypes.held_out import HoldOut, without_fold
 from protodask.prototypes.model import Batch
-from protodask.selection.holdout import HELD_OUT_LOSS, HELD_OUT_RIGHT, marginal_loss
+from protodask.selection.holdout import HELD_OUT_LOSS, HELD_OUT_RIGHT, JUDGED, marginal_loss
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,18 +32,18 @@ def test_hold_out__splits_the_weight_of_every_row() -> None:
         "inclusion": np.array([0.5, 1.0, 0.25]),
         "fold": np.array([0, 1, 1], dtype=np.int8),
     }
-    seen = HoldOut(1)(Block(2, 6, arrays))
+    seen = HoldOut(1, JUDGED)(Block(2, 6, arrays))
     assert (seen.number, seen.start) == (2, 6)
     assert seen["weight"].tolist() == [4.0, 0.0, 0.0]
-    assert seen[HELD_OUT].tolist() == [0.0, 3.0, 20.0]
-    assert set(seen.arrays) == {"target", "weight", HELD_OUT}
+    assert seen[JUDGED].tolist() == [0.0, 3.0, 20.0]
+    assert set(seen.arrays) == {"target", "weight", JUDGED}
 
 
 def test_hold_out__counts_rows_where_there_are_no_weights() -> None:
     arrays: Arrays = {"target": np.zeros(3, dtype=np.int32), "fold": np.array([0, 1, 2], dtype=np.int8)}
-    seen = HoldOut(0)(Block(0, 0, arrays))
+    seen = HoldOut(0, JUDGED)(Block(0, 0, arrays))
     assert seen["weight"].tolist() == [0.0, 1.0, 1.0]
-    assert seen[HELD_OUT].tolist() == [1.0, 0.0, 0.0]
+    assert seen[JUDGED].tolist() == [1.0, 0.0, 0.0]
 
 
 def hold_out(engine: Engine, rows: Arrays, scored: bool) -> tuple[Source, NDArray[np.float64], NDArray[np.int64]]:
@@ -52,7 +51,7 @@ def hold_out(engine: Engine, rows: Arrays, scored: bool) -> tuple[Source, NDArra
     source = array_source(rows, 64)
     folds = make_folds(engine, source, 3, 4, seed=1)
     fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])
-    held = without_fold(folded_source(source, folds), 2)
+    held = without_fold(folded_source(source, folds), 2, JUDGED)
     before = np.tile(MARGINALS, (len(fold_of), 1))
     if scored:
         before = np.random.default_rng(0).uniform(size=(len(fold_of), 3))
@@ -105,7 +104,7 @@ def test_held_out_right__weighs_the_rows_of_the_fold_whose_most_probable_class_i
 
 
 def test_held_out_right__of_equally_probable_classes_takes_the_first(engine: Engine) -> None:
-    arrays: Arrays = {"target": np.array([0, 1, 1], dtype=np.int32), "held_out": np.array([1.0, 2.0, 0.0])}
+    arrays: Arrays = {"target": np.array([0, 1, 1], dtype=np.int32), JUDGED: np.array([1.0, 2.0, 0.0])}
     found = engine.reduce(array_source(arrays, 2), HELD_OUT_RIGHT, (), np.array([0.5, 0.5]), "float32")
     assert (found.right, found.weight) == (1.0, 3.0)
 

@@ -18,7 +18,7 @@ from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
 from protodask.selection.fold_parts import FoldData
-from protodask.selection.holdout import marginal_loss
+from protodask.selection.holdout import JUDGED, marginal_loss
 from protodask.selection.search import (
     FoldStep,
     Limits,
@@ -34,7 +34,7 @@ from protodask.selection.space import Setting
 Arrays = dict[str, NDArray[Any]]
 Losses = list[list[tuple[float, ...]]]
 
-CONFIG = FitConfig(n_candidates=16, tolerance=1e-4, lambda_w=1e-3, precision="float64", seed=5)
+CONFIG = FitConfig.of("source", n_candidates=16, tolerance=1e-4, lambda_w=1e-3, precision="float64", seed=5)
 SETTINGS = [Setting(1e-4, 1e-3), Setting(3e-2, 1e-3), Setting(1e3, 1e-3)]
 PLACE = Place(lambda name: MemoryScores(), lambda name, setting, fold: None)
 N_FOLDS = 3
@@ -57,7 +57,7 @@ def held_out(rows: Arrays, block_rows: int, engine: Engine) -> tuple[list[FoldDa
     every = summarize(engine, source, 3).class_weight
     parts = []
     for fold in range(N_FOLDS):
-        data = training_data(engine, without_fold(folded, fold), ("features", "target", "weight"))
+        data = training_data(engine, without_fold(folded, fold, JUDGED), ("features", "target", "weight"))
         own = data.summary.class_weight
         parts.append(FoldData(fold, data, marginal_loss(own, every - own)))
     fold_of = np.concatenate([folds.folds(source.read(number)) for number in range(source.layout.n_blocks)])

@@ -26,7 +26,7 @@ from protodask.selection.tuning import TuneRun, draw_seeds, require_reach, tune
 Arrays = dict[str, NDArray[Any]]
 StartCluster = Callable[[int], Any]
 
-CONFIG = FitConfig(n_candidates=20, tolerance=1e-4, lambda_w=1e-3, seed=5)
+CONFIG = FitConfig.of("source", n_candidates=20, tolerance=1e-4, lambda_w=1e-3, seed=5)
 SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=2, max_batches=2, tolerance=1e-5, n_draws=1)
 
 
