@@ -83,6 +83,8 @@ class Shape:
     """Columns that training does not look at, but that a block has as it is read: a group, or weights to be ignored."""
     unweighted: bool = False
     """Whether there are weights to be ignored: statistics of the rows without them take a pass of their own."""
+    held_out: bool = False
+    """Whether rows are held out, which end a round."""
     feature_weights: FeatureWeights = "shared"
     feature_forms: FeatureForms = "plain"
     stored_features: int | None = None
@@ -178,6 +180,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         max_iterations=config.max_iterations,
         other_columns=data.has_group + (columns if unweighted else 0),
         unweighted=unweighted,
+        held_out=config.hold_out > 0,
         feature_weights=config.feature_weights,
         feature_forms=config.feature_forms,
         stored_features=data.n_features,

@@ -271,12 +271,12 @@ def kernel_side(
     precision: Precision,
     columns: NDArray[np.int64],
 ) -> KernelSide:
-    """The prototypes' side for standardised `prototypes` (columns, all features) and weights `v` (all features), which
-    are in these `columns` of the rows.
+    """The prototypes' side for standardised `prototypes` (columns, features of positive weight) and weights `v` of all
+    features, which are in these `columns` of the rows.
     """
     active = np.flatnonzero(feature_weight > 0)
     weight = feature_weight[active] * ROOT_LOG2_E
-    scaled = prototypes[:, active] * weight
+    scaled = prototypes * weight
     longest = float(np.einsum("jd,jd->j", scaled, scaled).max(initial=0.0))
     dtype: Precision = "float64" if longest > FLOAT32_REACH else precision
     operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
@@ -317,7 +317,7 @@ class ScoreKernel:
     @cached_property
     def _side(self) -> KernelSide:
         return kernel_side(
-            self._panels.spread(self.prototypes),
+            self._panels.spread(self.prototypes[:, self.feature_weight > 0]),
             self.feature_weight,
             self.standardization,
             self.precision,

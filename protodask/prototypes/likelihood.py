@@ -119,28 +119,33 @@ class BatchKernel:
         return arrange(np.flatnonzero(chosen), places, self.candidates.features.shape[1])
 
     @cached_property
+    def _looked_at(self) -> Floats:
+        """The candidates' features of positive weight (J, D)."""
+        features: Floats = self.candidates.features[:, self.feature_weight > 0]
+        return features
+
+    @cached_property
     def side(self) -> KernelSide:
         """The candidates' side of the kernel, the active ones first."""
-        columns = np.concatenate(
-            [self.active.spread(self.candidates.features), self.idle.spread(self.candidates.features)]
-        )
+        features = self._looked_at
+        columns = np.concatenate([self.active.spread(features), self.idle.spread(features)])
         return kernel_side(columns, self.feature_weight, self.standardization, self.precision, self.row_columns)
 
     @cached_property
     def sum_operand(self) -> Array:
         """`[w s | w]`, filled up with zeros to a multiple of `LANES` columns (C, width, W)."""
-        features, panels = self.side.active, self.active
-        weight = panels.spread(self.candidate_weight)
-        width = -(-(len(features) + 1) // LANES) * LANES
+        features, panels = self._looked_at, self.active
+        n_features, weight = features.shape[1], panels.spread(self.candidate_weight)
+        width = -(-(n_features + 1) // LANES) * LANES
         operand = np.zeros((panels.n_columns, width), dtype=self.side.dtype)
-        operand[:, : len(features)] = panels.spread(self.candidates.features)[:, features] * weight[:, None]
-        operand[:, len(features)] = weight
+        operand[:, :n_features] = panels.spread(features) * weight[:, None]
+        operand[:, n_features] = weight
         return operand.reshape(panels.n_panels, panels.width, width)
 
     @cached_property
     def squared_features(self) -> Floats:
         """`s^2` (J, D)."""
-        squared: Floats = np.square(self.candidates.features[:, self.side.active])
+        squared: Floats = np.square(self._looked_at)
         return squared
 
     @cached_property

@@ -52,6 +52,9 @@ class Panels:
 MOST_REMEMBERED = 4096
 """Prototypes up to which arrangements are kept: there they take a tenth of an evaluation, and little memory."""
 
+MOST_ARRANGEMENTS = 128
+"""Of several fits that advance side by side, each with two for every batch of a round."""
+
 
 def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: int) -> Panels:
     """Panels for the prototypes `members`, of which `classes` gives every prototype's class; ascending by class."""
@@ -60,7 +63,7 @@ def arrange(members: NDArray[np.int64], classes: NDArray[np.int64], n_features: 
     return _remembered(members.tobytes(), classes.tobytes(), n_features)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=MOST_ARRANGEMENTS)
 def _remembered(members: bytes, classes: bytes, n_features: int) -> Panels:
     # From one evaluation to the next the prototypes with weight seldom change.
     return _arrange(np.frombuffer(members, dtype=np.int64), np.frombuffer(classes, dtype=np.int64), n_features)

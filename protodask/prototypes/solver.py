@@ -137,6 +137,7 @@ def solve(
     tolerance: float,
     max_iterations: int,
     on_iteration: Callable[[Iteration], None] | None = None,
+    gradient_tolerance: float = GRADIENT_TOLERANCE,
 ) -> Solution:
     """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`.
 
@@ -190,7 +191,7 @@ def solve(
             options={
                 "maxcor": MEMORY,
                 "ftol": tolerance,
-                "gtol": GRADIENT_TOLERANCE,
+                "gtol": gradient_tolerance,
                 "maxiter": max_iterations,
                 # A line search may take several evaluations; the limit that users set is the one on iterations.
                 "maxfun": (LINE_SEARCH_STEPS + 1) * max_iterations,

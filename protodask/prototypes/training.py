@@ -38,7 +38,7 @@ from protodask.prototypes.objective import (
 )
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
-from protodask.prototypes.solver import Function, Iteration, Solution, solve, solver_scale
+from protodask.prototypes.solver import GRADIENT_TOLERANCE, Function, Iteration, Solution, solve, solver_scale
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -271,7 +271,10 @@ class Training:
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
         tolerance, most = self.config.tolerance, self.config.max_iterations
         objective = self._objective(source, problem, number)
-        solution = solve(objective, starting_point(problem), scale, tolerance, most, report)
+        # Rows that are held out say when it is enough; the gradient shrinks with the number of candidates, and by an
+        # absolute measure is small too soon.
+        gradient = 0.0 if problem.held_out_weight else GRADIENT_TOLERANCE
+        solution = solve(objective, starting_point(problem), scale, tolerance, most, report, gradient)
         if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
             # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
             exact = self._objective(source, replace(problem, precision="float64"), number)
@@ -280,7 +283,7 @@ class Training:
             def after(state: Iteration) -> None:
                 report(state.after(single.iterations, single.evaluations))
 
-            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after)
+            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, gradient)
             solution = replace(
                 single if single.held_out < double.held_out else double,
                 iterations=single.iterations + double.iterations,

@@ -51,7 +51,7 @@ def fitted(estimator: Any, labels: Any = None, **settings: Any) -> BudgetedClass
 
 def prototype_sets() -> PrototypeSetClassifier:
     """Of few steps: what they predict is not the point."""
-    return PrototypeSetClassifier(n_candidates=20, tolerance=1e-4)
+    return PrototypeSetClassifier(recipe="source", n_candidates=20, tolerance=1e-4)
 
 
 @pytest.fixture(scope="module")

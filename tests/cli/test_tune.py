@@ -126,8 +126,8 @@ def test_tune__shows_trials_the_chosen_one_and_the_model(call: Call, example: An
 def test_tune__model_is_that_of_a_fit_with_what_was_chosen(call: Call, example: Any, tuned: Path) -> None:
     chosen = json.loads((tuned / "said.json").read_text())["chosen"]
     done = call(
-        "fit", example.data, "--out", tuned / "alone.zarr", "--recipe", "source", "--candidates", 20, "--tolerance", 1e-5,
-        "--lambda-v",
+        "fit", example.data, "--out", tuned / "alone.zarr", "--recipe", "source", "--candidates", 20,
+        "--tolerance", 1e-5, "--lambda-v",
         repr(chosen["lambda_v"]), "--batches", chosen["batches"], "--seed", chosen["seed"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output

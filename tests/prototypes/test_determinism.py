@@ -77,7 +77,7 @@ def expected(dataset: Dataset) -> Expected:
     with thread_engine(1, 2**28) as engine:
         for kind in KINDS:
             run = fit(dataset, config(kind), engine=engine)
-            assert all(record.prototypes > 5 and record.iterations > 7 for record in run.history), [
+            assert all(record.prototypes > 4 and record.iterations > 7 for record in run.history), [
                 (record.prototypes, record.iterations) for record in run.history
             ]
             assert run.model.rounds == {"class": (3, 3), "draws": (2, 2)}.get(kind)

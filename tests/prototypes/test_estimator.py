@@ -47,9 +47,10 @@ EXPECTED_SKIPS = {
 }
 
 
-def test_estimator__passes_the_checks_of_scikit_learn() -> None:
+@pytest.mark.parametrize("n_draws", [1, pytest.param(None, marks=pytest.mark.slow)])
+def test_estimator__passes_the_checks_of_scikit_learn(n_draws: int | None) -> None:
     results = check_estimator(
-        PrototypeSetClassifier(), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None
+        PrototypeSetClassifier(n_draws=n_draws), expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None
     )
     status = {result["check_name"]: (result["status"], repr(result["exception"])) for result in results}
     unexpected = {

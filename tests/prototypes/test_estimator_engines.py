@@ -33,7 +33,7 @@ def test_clone__shares_the_engine() -> None:
 
 
 def test_pickle__leaves_a_connection_behind() -> None:
-    fitted = PrototypeSetClassifier(n_candidates=20).fit(ROWS, LABELS)
+    fitted = PrototypeSetClassifier(recipe="source", n_candidates=20).fit(ROWS, LABELS)
     expected = fitted.predict_proba(ROWS)
     fitted.set_params(engine=Connection())
     restored = pickle.loads(pickle.dumps(fitted))
@@ -45,7 +45,10 @@ def test_search__in_other_processes_takes_a_thread_engine_along() -> None:
     with thread_engine(1) as engine:
         assert isinstance(pickle.loads(pickle.dumps(engine)), Engine)
         search = GridSearchCV(
-            PrototypeSetClassifier(n_candidates=20, engine=engine), {"lambda_v": [1e-3, 1e-1]}, cv=2, n_jobs=1
+            PrototypeSetClassifier(recipe="source", n_candidates=20, engine=engine),
+            {"lambda_v": [1e-3, 1e-1]},
+            cv=2,
+            n_jobs=1,
         )
         search.fit(ROWS, LABELS)
     assert search.best_params_["lambda_v"] in (1e-3, 1e-1)
@@ -53,7 +56,7 @@ def test_search__in_other_processes_takes_a_thread_engine_along() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_predict__refuses_missing_values_in_lazy_and_stored_input(bad: float) -> None:
-    fitted = PrototypeSetClassifier(n_candidates=20).fit(ROWS, LABELS)
+    fitted = PrototypeSetClassifier(recipe="source", n_candidates=20).fit(ROWS, LABELS)
     rows = ROWS.copy()
     rows[70, 1] = bad
     with refused("bad-value", "'x1'", "row 20 of a chunk"):
@@ -64,7 +67,7 @@ def test_predict__refuses_missing_values_in_lazy_and_stored_input(bad: float) ->
 
 @pytest.mark.parametrize("far", [1e20, 1e38, 1e39, 1e200, -1e300])
 def test_predict__falls_back_to_the_marginals_however_far_a_row_is(far: float) -> None:
-    fitted = PrototypeSetClassifier(n_candidates=20).fit(ROWS, LABELS)
+    fitted = PrototypeSetClassifier(recipe="source", n_candidates=20).fit(ROWS, LABELS)
     probability = fitted.predict_proba(np.array([[far, 0.5], [far, -far]]))
     np.testing.assert_allclose(probability, np.tile(fitted.model_.marginals, (2, 1)))
     np.testing.assert_allclose(fitted.familiarity(np.array([[far, 0.5]])), 0, atol=1e-12)
@@ -73,11 +76,11 @@ def test_predict__falls_back_to_the_marginals_however_far_a_row_is(far: float) -
 def test_fit__of_rows_with_an_outlier_stays_finite() -> None:
     rows = ROWS.copy()
     rows[3, 0] = 1e30
-    fitted = PrototypeSetClassifier(n_candidates=20).fit(rows, LABELS)
+    fitted = PrototypeSetClassifier(recipe="source", n_candidates=20).fit(rows, LABELS)
     assert np.isfinite(fitted.predict_proba(rows)).all()
 
 
 def test_warm_start__refuses_fewer_batches_than_there_are() -> None:
-    fitted = PrototypeSetClassifier(n_batches=2, n_candidates=20, warm_start=True).fit(ROWS, LABELS)
+    fitted = PrototypeSetClassifier(n_batches=2, recipe="source", n_candidates=20, warm_start=True).fit(ROWS, LABELS)
     with refused("settings-conflict", "n_batches is 1", 2, "warm_start"):
         fitted.set_params(n_batches=1).fit(ROWS, LABELS)

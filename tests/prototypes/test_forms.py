@@ -18,6 +18,7 @@ from protodask import PrototypeSetClassifier
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
+from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.forms import (
     FARTHEST_SCORE,
@@ -28,9 +29,10 @@ from protodask.prototypes.forms import (
     normal_scores,
     sample_rows,
 )
-from protodask.prototypes.kernel import Knots
+from protodask.prototypes.kernel import Knots, Standardization
 from protodask.prototypes.likelihood import BatchKernel, Candidates, LikelihoodKernel
 from protodask.prototypes.model import SCORED_ROWS
+from protodask.prototypes.objective import make_problem, starting_point
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
@@ -232,8 +234,14 @@ CONFIG = FitConfig.of("source", n_candidates=16, lambda_w=1e-4, tolerance=1e-4, 
 @pytest.mark.parametrize("forms", ["scores", "both"])
 @pytest.mark.parametrize("weights", ["shared", "class"])
 def test_training__is_that_on_the_forms_themselves(
-    engine: Engine, training_data: MakeData, forms: FeatureForms, weights: FeatureWeights
+    engine: Engine,
+    training_data: MakeData,
+    monkeypatch: pytest.MonkeyPatch,
+    forms: FeatureForms,
+    weights: FeatureWeights,
 ) -> None:
+    # That features are forms of fewer others is what the starting point alone knows of.
+    monkeypatch.setattr(training_module, "starting_point", lambda one: starting_point(replace(one, columns=None)))
     config = replace(CONFIG, feature_forms=forms, feature_weights=weights)
     data = training_data(lognormal(150))
     model, history = Training(data, config, engine, MemoryScores()).run()
@@ -339,3 +347,21 @@ def test_likelihood__of_batches_that_look_at_different_forms(engine: Engine, pre
     assert found.value == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(found.by_feature, by_v, rtol=tolerance, atol=tolerance * 10)
     np.testing.assert_allclose(found.by_candidate, by_w, rtol=tolerance, atol=tolerance)
+
+
+def test_starting_point__leaves_rows_as_far_apart_however_many_forms_there_are() -> None:
+    standardized = np.random.default_rng(0).normal(size=(3, 3))
+    every, of_class = np.ones(3), np.array([4.0, 2.0])
+
+    def start(forms: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        columns = np.repeat(np.arange(3), forms)
+        candidates = Candidates(standardized[:, columns], np.array([0, 0, 1]), np.arange(3))
+        unit = Standardization(np.zeros(len(columns)), np.ones(len(columns)))
+        problem = make_problem(candidates, every, of_class, unit, "float64", columns=columns)
+        weight = problem.split(starting_point(problem))[0][0]
+        features = candidates.features * weight
+        return weight, np.square(features[:, None] - features).sum(axis=2)
+
+    (weight, alone), (_, both) = start(1), start(2)
+    np.testing.assert_allclose(weight, 10 / 3, rtol=1e-15)
+    np.testing.assert_allclose(both, alone, rtol=1e-12)

@@ -21,7 +21,7 @@ from protodask.engine.reduction import Node
 from protodask.engine.scheduling import Processes
 from protodask.prototypes import FitConfig, fit, planning
 from protodask.prototypes.footprint import Shape, fits
-from protodask.prototypes.planning import ASSUMED_EVALUATIONS, Plan, applied, misfit, plan_shape
+from protodask.prototypes.planning import HELD_OUT_EVALUATIONS, Plan, applied, misfit, plan_shape
 
 MIB = 2**20
 
@@ -95,7 +95,8 @@ def test_plan__describes_itself_in_plain_values(small: Dataset) -> None:
     assert described["worker_bytes"] == sum(described["worker_parts"].values()) == described["driver_bytes"]
     assert (described["rows"], described["blocks"], described["candidates"]) == (500, 8, 500)
     assert (described["fits"], described["remedies"], described["seconds"]) == (True, [], None)
-    assert described["assumed_evaluations"] == ASSUMED_EVALUATIONS
+    assert described["assumed_evaluations"] == HELD_OUT_EVALUATIONS
+    assert described["batches"] == 5, "a round of each of five draws"
 
 
 def check_seconds(found: Plan) -> None:

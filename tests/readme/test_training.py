@@ -22,7 +22,7 @@ def test_readme__dask(tmp_path: Path) -> None:
 
 def test_readme__dataset(tmp_path: Path) -> None:
     assert run_python(example("dataset"), tmp_path).startswith("held out")
-    assert {path.name for path in tmp_path.iterdir()} == {"checker.zarr", "runs", "model.zarr", "predictions.zarr"}
+    assert {path.name for path in tmp_path.iterdir()} == {"blobs.zarr", "runs", "model.zarr", "predictions.zarr"}
 
 
 def test_readme__search(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from protodask.selection.search import SearchEvent
 
 Arrays = dict[str, NDArray[Any]]
 CLASSIFIER = PrototypeSetClassifier(
-    n_candidates=30, lambda_w=1e-3, tolerance=1e-4, random_state=1, engine=thread_engine(1)
+    recipe="source", n_candidates=30, lambda_w=1e-3, tolerance=1e-4, random_state=1, engine=thread_engine(1)
 )
 SEARCH = SearchConfig(n_trials=3, lambda_v=(1e-4, 1e-1), n_folds=3, max_batches=2, n_draws=2, tolerance=1e-3)
 
