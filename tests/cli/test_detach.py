@@ -42,7 +42,7 @@ def wait_for(process: psutil.Process) -> None:
 def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
     call: Call, example: Any, tmp_path: Path
 ) -> None:
-    options = ("--batches", 2, "--candidates", 40)
+    options = ("--recipe", "source", "--batches", 2, "--candidates", 40)
     told = command(tmp_path, "fit", example.data, "--out", "m.zarr", *options, "--detach", "local")
     assert told["stop"] == f"kill {told['name']}"
     wait_until((tmp_path / "m.zarr").exists, says=(tmp_path / "m.zarr.run" / ".driver.log").read_text)
@@ -59,7 +59,7 @@ def test_fit__detached_outlives_the_command_and_ends_with_the_same_model(
 
 @pytest.mark.slow
 def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path: Path) -> None:
-    arguments = ("fit", example.data, "--out", "m.zarr", "--candidates", 100, "--batches", 30)
+    arguments = ("fit", example.data, "--out", "m.zarr", "--recipe", "source", "--candidates", 100, "--batches", 30)
     told = command(tmp_path, *arguments, "--detach", "local")
     process = psutil.Process(int(told["name"]))
     try:
