@@ -314,7 +314,10 @@ class BudgetedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _estimator(self) -> Any:
-        return PrototypeSetClassifier(n_candidates=DEFAULT_CANDIDATES) if self.estimator is None else self.estimator
+        if self.estimator is not None:
+            return self.estimator
+        # Fits are many, and predictions are what the budget is for: models have few prototypes.
+        return PrototypeSetClassifier(recipe="source", n_candidates=DEFAULT_CANDIDATES)
 
     def _measured(
         self, names: tuple[str, ...], sizes: Floats, extracted: Extracted

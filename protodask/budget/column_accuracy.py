@@ -95,7 +95,7 @@ def column_expander(
     if config.n_batches < 1:
         raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
     config = replace(config, n_draws=1)
-    # A block has two weights a row, for training and for judging.
+    # A block has two further weights a row, for training and for judging.
     crew = crew_for(data, config, engine, folder, fit_shape(data, config, weight_columns=2))
     assignment = make_folds(engine, rows.source, len(data.classes), n_folds, config.seed, data.has_group, data.classes)
     check_training_parts(assignment, data.classes, config.max_fraction)

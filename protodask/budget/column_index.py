@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from protodask.budget.column_accuracy import column_expander
+from protodask.budget.column_accuracy import column_expander, fit_shape
 from protodask.budget.column_models import ModelsProgress, fit_sets
 from protodask.budget.expansions import Expand, Expansion, FeatureSet, warn_of_failures
 from protodask.budget.feature_columns import Costed, FeatureColumns, feature_columns
@@ -24,6 +24,7 @@ from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import own_directory, training_data
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.own_folder import temporary_folder
+from protodask.prototypes.planning import require_shape
 from protodask.prototypes.training import TrainingData, warn_of_large_weights
 
 EXPANSIONS = "expansions.log"
@@ -139,6 +140,7 @@ def budgeted(
     }
     with (
         open_engine(engine) as opened,
+        nullcontext(require_shape(fit_shape(data, fits), opened)),
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):

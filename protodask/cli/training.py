@@ -40,7 +40,7 @@ AverageDraws = Annotated[
     int | None,
     _setting(
         "--average-draws",
-        "5, fewer where rows are many",
+        "5; 1 from 16,000 rows on",
         "Draws of candidates, each trained by itself; the model is their mean.",
     ),
 ]

@@ -82,14 +82,14 @@ class Block:
         return sum(array.nbytes for array in self.arrays.values())
 
 
-def choose_block_rows(n_rows: int, row_bytes: int) -> int:
-    """Rows of a block: a power of two, about 32 MiB, fewer where that would leave too few blocks.
+def choose_block_rows(n_rows: int, row_bytes: int, fewest: int = SMALLEST_BLOCK_ROWS) -> int:
+    """Rows of a block: a power of two, about 32 MiB, less where that would leave too few blocks of `fewest` rows.
 
     It depends on the data alone, never on the machine, so that the same data is cut alike everywhere.
     """
     largest = _power_of_two_below(TARGET_BLOCK_BYTES // max(row_bytes, 1))
     fair = _power_of_two_below(n_rows // WANTED_BLOCKS)
-    return max(1, min(largest, max(fair, SMALLEST_BLOCK_ROWS)))
+    return max(1, min(largest, max(fair, fewest)))
 
 
 def _power_of_two_below(value: int) -> int:

@@ -62,7 +62,7 @@ def array_source(arrays: Arrays, block_rows: int | None = None) -> ArraySource:
     n_rows = next(iter(lengths.values()))
     if block_rows is None:
         row_bytes = sum(array.nbytes for array in arrays.values()) // max(n_rows, 1)
-        block_rows = max(choose_block_rows(n_rows, row_bytes), ROWS_AT_HAND)
+        block_rows = choose_block_rows(n_rows, row_bytes, ROWS_AT_HAND)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return ArraySource(contiguous, Layout(n_rows, block_rows))
 

@@ -66,7 +66,9 @@ class Fitting:
         out are whole groups if they are `grouped`.
         """
         first = first_model(data, self.config, start)
-        if self.config.n_batches and self.config.n_draws > 1:
+        if not self.config.n_batches:
+            return first, []
+        if self.config.n_draws > 1:
             # The same for all draws: of a value's place among all rows, those that a draw holds out as well.
             data = replace(data, forms=forms_of(self.engine, data, self.config))
         parts = held_out_parts(self.engine, data, self.config, grouped)

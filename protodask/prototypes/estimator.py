@@ -72,7 +72,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Rows tried as prototypes in each round of a draw.
     recipe
         What these five are where they are None. "averaged": a batch for each class, both forms, a fifth of the rows
-        held out, five draws, fewer where rows are many, and a tenth of the rows as candidates, from 500 to 2,000.
+        held out, five draws, fewer from 10,000 rows on and one from 16,000, and a tenth of the rows as candidates, from
+        500 to 2,000, and 1,000 of very many rows.
         "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.

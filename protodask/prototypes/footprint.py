@@ -31,9 +31,8 @@ DOUBLE = 8
 LONGER_TILE = 1.5
 """Tiles are cut to equal length, which makes the only tile of a short block this much longer at most."""
 
-PREPARING_BYTES = {"float32": 32, "float64": 40}
-"""For each candidate and feature while the kernel's operands are made: three float64 arrays and two operands, or both
-operands, the squares and two float64 arrays."""
+PREPARING_BYTES = {"float32": 36, "float64": 40}
+"""For each candidate and feature while the kernel's operands are made: four float64 arrays and an operand."""
 
 DRAWING_BYTES = 128
 """For each row of a block while candidates are drawn, beside the scores: bins, priorities, row numbers and their order,
@@ -83,6 +82,7 @@ class Shape:
     """Columns that training does not look at, but that a block has as it is read: a group, or weights to be ignored."""
     unweighted: bool = False
     """Whether there are weights to be ignored: statistics of the rows without them take a pass of their own."""
+    n_draws: int = 1
     held_out: bool = False
     """Whether rows are held out, which end a round."""
     feature_weights: FeatureWeights = "shared"
@@ -180,6 +180,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         max_iterations=config.max_iterations,
         other_columns=data.has_group + (columns if unweighted else 0),
         unweighted=unweighted,
+        n_draws=config.n_draws,
         held_out=config.hold_out > 0,
         feature_weights=config.feature_weights,
         feature_forms=config.feature_forms,
@@ -228,7 +229,8 @@ def row_array_bytes(shape: Shape) -> int:
     slab = min(shape.block_rows, SLAB_ROWS) if shape.unweighted else 0
     summarising = DOUBLE * SUMMARY_ARRAYS * slab * shape.n_features
     # Each block's scoring makes the operands of its batch anew, or of all batches where those share normal scores.
-    made = 1 if shape.feature_forms == "plain" else shape.n_batches
+    # Each draw scores with its own.
+    made = 1 if shape.feature_forms == "plain" else -(-shape.n_batches // shape.n_draws)
     return max(summarising, by_row + (made * operand_bytes(shape) if shape.scored else 0))
 
 

@@ -265,7 +265,8 @@ class _SharedRows:
 def _standardized(side: RowSide, features: Array, known: Array | None) -> Array:
     if known is None or known.dtype != side.dtype:
         return side.standardize(features, np.empty((len(features), len(side.active)), side.dtype))
-    return known if len(side.active) == known.shape[1] else known[:, side.active]
+    # `take` keeps rows together in memory, as indexing would not.
+    return known if len(side.active) == known.shape[1] else np.take(known, side.active, axis=1)
 
 
 @dataclass(frozen=True)

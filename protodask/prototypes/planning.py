@@ -309,6 +309,8 @@ def _driver_need(shape: Shape, processes: Processes) -> int:
 
 def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Remedy]]:
     """Changes to try, setting by setting, small ones first."""
+    # Where the number of draws is left open, there might be more of them of fewer candidates.
+    draws = f" --average-draws {shape.n_draws}" if shape.held_out else ""
     if processes.kind == "threads":
         yield (
             Remedy("threads", threads, f"fewer threads (--threads {threads})")
@@ -326,7 +328,7 @@ def _candidates_for(shape: Shape, processes: Processes) -> Iterator[Iterator[Rem
             for threads in range(processes.threads - 1, 0, -1)
         )
     yield (
-        Remedy("candidates", candidates, f"fewer candidates (--candidates {candidates})")
+        Remedy("candidates", candidates, f"fewer candidates (--candidates {candidates}{draws})")
         for candidates in _fewer(shape.n_candidates)
     )
     yield (

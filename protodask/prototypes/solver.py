@@ -1,9 +1,10 @@
 """Minimisation under bounds: L-BFGS-B, with its verdict kept.
 
 The solver sees `2.4 sqrt(D) v` in place of `v`: at the start `v = 10 / D`, so the feature weights together begin with
-the norm 24 whatever `D`, beside the norm `sqrt(J)` of the candidates' weights. Seen as they are, the feature weights
-shrink with `D`, and where there are many the first steps throw features onto their bound, from which they never return
-because the likelihood's gradient vanishes there. tests/benchmarks/solver.py has the figures.
+the norm 24 whatever `D` (where features enter in several forms, times the root of their number), beside the norm
+`sqrt(J)` of the candidates' weights. Seen as they are, the feature weights shrink with `D`, and where there are many
+the first steps throw features onto their bound, from which they never return because the likelihood's gradient vanishes
+there. tests/benchmarks/solver.py has the figures.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ START_NORM = 24.0
 LINE_SEARCH_STEPS = 20
 
 PATIENCE, PATIENCE_SHARE, LEAST_GAIN = 5, 0.25, 1e-3
-"""Iterations in a row that may fail to lower the loss of held-out rows by so large a share of it: so many, and this
-share of those before."""
+"""Iterations in a row, so many and such a share of those before, that may fail to lower the loss of held-out rows by
+`LEAST_GAIN` of it."""
 
 FIRST_PATIENCE, LEARNT = 20, 0.05
 """Such iterations as long as the loss of the first one was not lowered by this share: where classes interleave, as on a
@@ -78,8 +79,8 @@ class Solution:
     """Where the solver ended and why.
 
     `converged`: the last iteration lowered the value by less than the tolerance; `stationary`: the projected gradient
-    is below `GRADIENT_TOLERANCE`; `held out`: this iterate has the least loss on the rows that are held out, and those
-    after it lowered the value alone; otherwise it stopped early.
+    is below `GRADIENT_TOLERANCE` (0 where rows are held out); `held out`: this iterate has the least loss on the rows
+    that are held out, which was not, or hardly, lowered any more; otherwise it stopped early.
     """
 
     theta: Floats

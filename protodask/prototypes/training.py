@@ -68,8 +68,9 @@ def warn_of_large_weights(summary: Summary) -> None:
         )
 
 
-MOST_STANDARDIZED_BYTES = 2**28
-"""Of rows in standard units beside those in memory: to find normal scores anew takes a sixth of an evaluation."""
+STANDARDIZED_SHARE = 16
+"""Of what a process may keep, that part may be rows in standard units beside those in memory, of one of several fits at
+work: to find normal scores anew takes a sixth of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +191,9 @@ class Training:
         """The features in standard units, where all rows are in memory and these may be as well."""
         source, columns, dtype = self.data.source, self._forms.columns, self.config.precision
         size = source.layout.n_rows * len(columns) * np.dtype(dtype).itemsize
-        here = self.engine.scheduler.processes().kind == "threads"
-        if not (source.resident and here and size <= MOST_STANDARDIZED_BYTES):
+        processes = self.engine.scheduler.processes()
+        here = processes.kind == "threads" and STANDARDIZED_SHARE * size <= processes.resident_bytes
+        if not (source.resident and here):
             return None
         side = row_side(np.arange(len(columns)), self._standardization(), columns, dtype)
         rows = np.empty((source.layout.n_rows, len(columns)), dtype)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from protodask.data.schema import FEATURES, TARGET, WEIGHT
-from protodask.data.summary import Summary, summarize
+from protodask.data.summary import summarize
 from protodask.engine import Engine, Source
 from protodask.engine.together import Company, Job, run_together
 from protodask.prototypes.config import FitConfig
@@ -40,22 +41,18 @@ def fold_parts(
     """
     sources = [without_fold(folded, fold, JUDGED) for fold in range(n_folds)]
     n_classes = len(data.classes)
-    summaries: dict[int, Summary] = {}
+    names, every = (FEATURES.name, TARGET.name, WEIGHT.name), data.summary.class_weight
+    found: dict[int, FoldData] = {}
 
-    def job(fold: int) -> Job[tuple[int, Summary]]:
-        return lambda own: (fold, summarize(own, sources[fold], n_classes))
+    def part(fold: int, own: Engine) -> FoldData:
+        summary = summarize(own, sources[fold], n_classes)
+        kept = replace(data, source=sources[fold], array_names=names, summary=summary)
+        (trained,) = held_out_parts(own, kept, config, grouped)
+        return FoldData(fold, trained, marginal_loss(trained.summary.class_weight, every - summary.class_weight))
 
-    def done(result: tuple[int, Summary]) -> Iterable[Job[tuple[int, Summary]]]:
-        summaries[result[0]] = result[1]
+    def done(result: FoldData) -> Iterable[Job[FoldData]]:
+        found[result.fold] = result
         return ()
 
-    run_together(engine, [job(fold) for fold in range(n_folds)], done, company=company, most=most)
-    names = (FEATURES.name, TARGET.name, WEIGHT.name)
-    every = data.summary.class_weight
-    found: list[FoldData] = []
-    for fold in range(n_folds):
-        part = replace(data, source=sources[fold], array_names=names, summary=summaries[fold])
-        (trained,) = held_out_parts(engine, part, config, grouped)
-        judged = marginal_loss(trained.summary.class_weight, every - part.summary.class_weight)
-        found.append(FoldData(fold, trained, judged))
-    return found
+    run_together(engine, [partial(part, fold) for fold in range(n_folds)], done, company=company, most=most)
+    return [found[fold] for fold in range(n_folds)]

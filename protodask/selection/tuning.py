@@ -27,7 +27,7 @@ from protodask.prototypes.own_folder import temporary_folder
 from protodask.prototypes.planning import require_shape
 from protodask.prototypes.runs import RunDirectory
 from protodask.prototypes.scores import MemoryScores, ScoreKeeper, StoredScores
-from protodask.prototypes.training import TrainingData, warn_of_large_weights
+from protodask.prototypes.training import TrainingData, forms_of, warn_of_large_weights
 from protodask.selection.choice import best_trial, choose
 from protodask.selection.config import SearchConfig
 from protodask.selection.fold_parts import fold_parts
@@ -96,6 +96,7 @@ def tuned(
     with (
         open_engine(engine) as opened,
         nullcontext(require_shape(search_shape(data, settings, wanted), opened)),
+        nullcontext(require_shape(shape_of(data, settings.with_batches(wanted.max_batches)), opened)),
         nullcontext() if run_dir is None else own_directory(run_dir, record, keep) as directory,
         temporary_folder() if directory is None else nullcontext(directory.path) as folder,
     ):
@@ -178,7 +179,7 @@ class StoredRows:
 
 
 def search_shape(data: Dataset, config: FitConfig, search: SearchConfig) -> Shape:
-    """The shape of a search's fits: a block has two weights a row, for training and for judging."""
+    """The shape of a search's fits: a block has two further weights a row, for training and for judging."""
     shape = shape_of(data, single_draw(config.with_batches(search.max_batches)))
     return replace(shape, weight_columns=shape.weight_columns + 2)
 
@@ -285,6 +286,8 @@ def find_settings(
     fast = replace(config, tolerance=search.tolerance)
     try:
         parts = fold_parts(engine, folded, data, assignment.n_folds, config, grouped, company, most)
+        # All fits of a fold look at the same rows.
+        parts = [replace(part, data=replace(part.data, forms=forms_of(engine, part.data, config))) for part in parts]
 
         def tried(stage: int, settings: Sequence[Setting], max_batches: int) -> list[Trial]:
             limits = Limits(max_batches, search.patience, search.least_gain)

@@ -471,7 +471,7 @@ def test_fit__every_kind_of_estimator(world: World, item: Item, estimator: Any, 
         assert found.probabilities.sum() == pytest.approx(1)
         columns = {"weak": [0], "pair": [1, 2], "strong": [3]}
         used = [column for name in found.names for column in columns[name]]
-        model = clone(estimator) if estimator is not None else PrototypeSetClassifier(n_candidates=200)
+        model = clone(estimator) if estimator is not None else PrototypeSetClassifier(recipe="source", n_candidates=200)
         model.fit(rows[:, used], labels)
         expected = model.predict_proba(rows_of([item], found.names))[0]
         np.testing.assert_allclose(found.probabilities, expected, atol=1e-12)

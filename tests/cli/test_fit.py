@@ -32,7 +32,7 @@ def test_fit__help_states_the_real_defaults() -> None:
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
         "1/10 of the rows, 500 to 2,000",
-        "5, fewer where rows are many",
+        "5; 1 from 16,000 rows on",
     ]
     for name in SETTINGS:
         if name in ("recipe", *by_rows):

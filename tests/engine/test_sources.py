@@ -28,6 +28,7 @@ def test_array_source__makes_no_copy_of_what_is_contiguous() -> None:
 
 def test_array_source__chooses_blocks_by_the_data() -> None:
     assert array_source({"x": np.zeros((100_000, 4))}).layout == Layout(100_000, 4096)
+    assert array_source({"x": np.zeros((5000, 4000))}).layout == Layout(5000, 1024)
     assert array_source({"x": np.zeros((10**6, 1))}).layout == Layout(10**6, 8192)
 
 

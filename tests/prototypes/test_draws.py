@@ -169,3 +169,13 @@ def test_classifier__averages_draws(make_rows: MakeRows) -> None:
 def test_fit_config__refuses_numbers_of_draws_that_make_no_sense(wrong: Any) -> None:
     with refused("bad-setting", "n_draws", wrong):
         FitConfig.of("source", n_draws=wrong)
+
+
+@pytest.mark.parametrize("n_draws", [1, 3])
+def test_fitting__of_no_rounds_is_the_shares_of_all_rows(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData, n_draws: int
+) -> None:
+    data = training_data(make_rows(90, 4))
+    found, history = run(engine, data, replace(CONFIG, n_batches=0, hold_out=0.3, n_draws=n_draws))
+    assert (found.n_rounds, history) == (0, [])
+    np.testing.assert_array_equal(found.marginals, data.summary.class_weight / data.summary.class_weight.sum())

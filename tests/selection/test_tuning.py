@@ -9,15 +9,17 @@ import pytest
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask import load_model
+from protodask import load_model, sample_data
 from protodask.data import Dataset
 from protodask.engine import Engine, open_engine, thread_engine
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import StorageError
+from protodask.errors import InputError, StorageError
 from protodask.evaluation import log_loss
 from protodask.prototypes import FitConfig, fit
+from protodask.prototypes.footprint import Shape
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.runs import read_log
+from protodask.selection import tuning as tuning_module
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import as_rows, read_search
 from protodask.selection.search import FoldStep, SearchEvent
@@ -307,3 +309,20 @@ def test_draw_seeds__begin_with_the_one_asked_for_and_can_be_more() -> None:
 def test_search_config__draws_several_times_where_rows_are_few() -> None:
     assert [SearchConfig().draws(rows) for rows in (100, 10_000, 10_001)] == [5, 5, 1]
     assert SearchConfig(n_draws=2).draws(10**9) == 2
+
+
+def test_tune__that_could_not_fit_what_it_chooses_is_refused_before_it_searches(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = sample_data("blobs", 300, tmp_path / "d.zarr")
+    asked: list[Shape] = []
+
+    def refuse_the_last(shape: Shape, _: Engine) -> None:
+        asked.append(shape)
+        if shape.n_batches > 4:
+            raise InputError("over-memory", "Too much.", "Take less.")
+
+    monkeypatch.setattr(tuning_module, "require_shape", refuse_the_last)
+    with refused("over-memory"):
+        tune(data, FitConfig(n_candidates=20, n_draws=3), SearchConfig(max_batches=4), engine=engine)
+    assert [(shape.n_batches, shape.n_draws) for shape in asked] == [(4, 1), (12, 3)]
