@@ -12,11 +12,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
+from protodask.prototypes.config import Recipe
 from protodask.prototypes.estimator import PrototypeSetClassifier
 
 if TYPE_CHECKING:
@@ -49,6 +51,10 @@ class Fitted:
     evaluations: float | None = None
 
 
+SOURCE = "recipe source"
+"""protodask with the settings of its source."""
+
+
 @dataclass(frozen=True)
 class Predicted:
     """What a method says of the test rows, and how large its model is."""
@@ -59,13 +65,13 @@ class Predicted:
     evaluations: int | None = None
 
 
-def fit_ours(split: datasets.Split, seed: int) -> tuple[float, Predicted]:
-    """protodask with its defaults."""
-    classifier = PrototypeSetClassifier(random_state=seed)
+def fit_ours(split: datasets.Split, seed: int, recipe: Recipe = "averaged") -> tuple[float, Predicted]:
+    """protodask with the defaults of a recipe."""
+    classifier = PrototypeSetClassifier(random_state=seed, recipe=recipe)
     seconds = common.timed(lambda: classifier.fit(split.train_features, split.train_target))
-    record = classifier.history_[0]
-    probability = classifier.predict_proba(split.test_features)
-    return seconds, Predicted(probability, record.active_features, record.prototypes, record.evaluations)
+    model, probability = classifier.model_, classifier.predict_proba(split.test_features)
+    evaluations = sum(record.evaluations for record in classifier.history_)
+    return seconds, Predicted(probability, len(model.active_features), model.n_prototypes, evaluations)
 
 
 def fit_proset(split: datasets.Split, seed: int) -> tuple[float, Predicted]:
@@ -86,6 +92,7 @@ def fit_xgboost(split: datasets.Split, seed: int) -> tuple[float, Predicted]:
 
 METHODS: dict[str, Callable[[datasets.Split, int], tuple[float, Predicted]]] = {
     OURS: fit_ours,
+    SOURCE: partial(fit_ours, recipe="source"),
     PROSET: fit_proset,
     XGBOOST: fit_xgboost,
 }
