@@ -111,8 +111,17 @@ def partials_held(n_blocks: int, n_tasks: int, n_threads: int) -> int:
     """
     groups = split_blocks(range(n_blocks), n_tasks)
     returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in groups)
-    at_work = min(n_threads, len(groups)) * (max(map(len, groups)).bit_length() + 2)
+    at_work = min(n_threads, len(groups)) * max(_most_at_work(blocks[0], blocks[-1]) for blocks in groups)
     return returned + max(returned // 2, at_work) + 1
+
+
+def _most_at_work(first: int, last: int) -> int:
+    """Partials that a task has at the same time while it goes through its blocks: whole subtrees, and a block's own.
+
+    There are most of them before a block that completes a subtree, or at the end.
+    """
+    ends = {last, *((last >> height << height) - 1 for height in range(last.bit_length() + 1))}
+    return 1 + max(_n_subtrees(first, end) for end in ends if end >= first)
 
 
 def _n_subtrees(first: int, last: int) -> int:

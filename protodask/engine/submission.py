@@ -116,6 +116,9 @@ class _Submission:
                     raise error.with_traceback(traceback)
                 self.submit([task], [[]])
                 continue
+            # Let go of at once: if its worker dies the scheduler would make it anew, and a pass could end while what it
+            # writes is being written again.
+            self._futures.pop(future.key).release()
             yield task, result
 
     def look_for_stuck(self, workers: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.errors import refused
 from support.passes import add, refuse_block, sum_looked_up, sum_products, sum_values
@@ -152,6 +152,7 @@ def test_run_group__that_fails_waits_for_the_block_it_reads_ahead(executor: Exec
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 8))
+@example(98, 2, 1)  # blocks 49 .. 94: subtrees of 1, 2, 4, 8, 16, 8, 4, 2 and 1
 def test_partials_held__is_no_fewer_than_tasks_return_and_work_with(n_blocks: int, n_tasks: int, threads: int) -> None:
     returned, at_work = 0, 0
     for group in split_blocks(range(n_blocks), n_tasks):
