@@ -247,15 +247,15 @@ class KernelSide:
         """Rows in standardised units, active features only (T, D), see `RowSide`."""
         return self.rows.standardize(features, tile.standardized[: len(features)], scored, first)
 
-    def kernel(self, standardized: Array, tile: TileBuffers) -> Array:
-        """Kernel values (T, columns)."""
+    def kernel(self, standardized: Array, tile: TileBuffers, columns: int | None = None) -> Array:
+        """Kernel values (T, columns), of the first so many prototypes where not of all."""
         rows, width = standardized.shape
-        left, values = tile.left[:rows], tile.values[:rows]
+        left, values = tile.left[:rows], tile.values[:rows, :columns]
         scaled = left[:, :width]
         np.multiply(standardized, self.weight, out=scaled)
         left[:, width + 1] = 1
         squared = np.einsum("nd,nd->n", scaled, scaled, out=left[:, width])
-        product(left, self.operand, out=values)
+        product(left, self.operand[:, :columns], out=values)
         floor = EXPONENT_FLOOR[self.dtype]
         if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < floor:
             # Three times as fast as `maximum` with a number; no exponent is above 0 by more than rounding.

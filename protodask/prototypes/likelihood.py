@@ -13,7 +13,7 @@ gradients. Letters are those of `kernel`; sums over rows are float64 whatever th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.prototypes.kernel import KernelSide, RowSide, Standardization, kernel_side, row_side
+from protodask.prototypes.kernel import KernelSide, RowSide, Standardization, kernel_side, product, row_side
 from protodask.prototypes.panels import Panels, arrange
 from protodask.prototypes.tiles import (
     Array,
@@ -93,6 +93,8 @@ class BatchKernel:
     """At least this one: see `FLOAT32_REACH`."""
     columns: NDArray[np.int64] | None = None
     """Of the rows, that the features are in; None where they are the columns."""
+    asleep: NDArray[np.bool_] | None = None
+    """Candidates of weight zero whose gradient nobody asks for (J,): it is said to be 0."""
 
     @property
     def row_columns(self) -> NDArray[np.int64]:
@@ -112,7 +114,8 @@ class BatchKernel:
     @cached_property
     def idle(self) -> Panels:
         """Candidates of weight zero: they need their gradient alone."""
-        return self._arrange(self.candidate_weight == 0)
+        idle = self.candidate_weight == 0
+        return self._arrange(idle if self.asleep is None else idle & ~self.asleep)
 
     def _arrange(self, chosen: NDArray[np.bool_]) -> Panels:
         places = np.searchsorted(self.classes, self.candidates.classes)
@@ -143,6 +146,12 @@ class BatchKernel:
         return operand.reshape(panels.n_panels, panels.width, width)
 
     @cached_property
+    def weights(self) -> Array:
+        """`w` (C, width, 1)."""
+        column = self._looked_at.shape[1]
+        return np.ascontiguousarray(self.sum_operand[:, :, column : column + 1])
+
+    @cached_property
     def squared_features(self) -> Floats:
         """`s^2` (J, D)."""
         squared: Floats = np.square(self._looked_at)
@@ -166,7 +175,7 @@ class BatchKernel:
 
     def prepare(self) -> None:
         """Derive at once what all blocks share, rather than in each of several threads at the first block."""
-        for shared in (self.side, self.sum_operand, self.squared_features, self.class_of_panel):
+        for shared in (self.side, self.sum_operand, self.weights, self.squared_features, self.class_of_panel):
             del shared
 
 
@@ -189,13 +198,10 @@ class _BatchSums:
         return self._batch.classes
 
     def class_sums(self, features: Array, shared: _SharedRows | None) -> Floats:
-        """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
+        """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
         batch, active = self._batch, self._batch.active
         n_rows = len(features)
-        if shared is None:
-            self._standardized = batch.side.standardize(features, self._work.tile)
-        else:
-            self._standardized = shared.select(batch.side, self._work.tile.standardized[:n_rows])
+        self._standardized = self._in_standard_units(features, shared)
         self._values = batch.side.kernel(self._standardized, self._work.tile)
         self._panels = _by_panel(self._values[:, : active.n_columns], active)
         self._sums = self._work.sums[:, :n_rows]
@@ -203,6 +209,20 @@ class _BatchSums:
             np.matmul(self._panels[:, strip], batch.sum_operand, out=self._sums[:, strip])
         self._mass: Floats = batch.class_of_panel @ self._sums[:, :, len(batch.side.active)]
         return self._mass
+
+    def class_sums_alone(self, features: Array, shared: _SharedRows | None) -> Floats:
+        """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
+        batch, active = self._batch, self._batch.active
+        standardized = self._in_standard_units(features, shared)
+        values = batch.side.kernel(standardized, self._work.tile, active.n_columns)
+        mass: Floats = batch.class_of_panel @ product(_by_panel(values, active), batch.weights)[:, :, 0]
+        return mass
+
+    def _in_standard_units(self, features: Array, shared: _SharedRows | None) -> Array:
+        side, tile = self._batch.side, self._work.tile
+        if shared is None:
+            return side.standardize(features, tile)
+        return shared.select(side, tile.standardized[: len(features)])
 
     def add_gradients(self, slopes: Floats) -> None:
         """Add a tile's part of the gradients, given the slopes `c` of all classes (K, T)."""
@@ -308,38 +328,48 @@ class LikelihoodKernel:
         held_out: Floats | None = None,
         standardized: Array | None = None,
     ) -> Likelihood:
-        """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n` (rows where both are 0 are left out),
-        `previous` the unscaled probabilities of the earlier rounds, (rows, K) or (K,), and `standardized` the features
-        in standard units, where they are known.
+        """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n`, `previous` the unscaled probabilities
+        of the earlier rounds, (rows, K) or (K,), and `standardized` the features in standard units, where they are
+        known.
+
+        Rows where `r_n` is 0 have no part in the gradient and are left out; of those that are held out the class sums
+        are taken alone, by candidates with positive weight.
         """
         shapes = [batch.shape for batch in self.batches]
-        length = likelihood_tile_rows(len(features), shapes)
+        counted = max(int(np.count_nonzero(rows)) for rows in (weight, held_out) if rows is not None)
+        length = likelihood_tile_rows(counted, shapes)
         works = likelihood_workspaces(length, shapes)
         parts = [_BatchSums(batch, length, work) for batch, work in zip(self.batches, works, strict=True)]
-        value, held_out_value = 0.0, 0.0
-        counted = weight if held_out is None else weight + held_out
-        for first in range(0, len(features), length):
-            rows: Any = slice(first, first + length)
-            if not counted[rows].all():
-                rows = first + np.flatnonzero(counted[rows])
-                if len(rows) == 0:
-                    continue
-            tile_features, tile_target, tile_weight = features[rows], target[rows], weight[rows]
-            unscaled = np.empty((previous.shape[-1], len(tile_weight)))
-            unscaled[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
-            shared = None
-            if standardized is not None or len(self.batches) > 1:
-                known = None if standardized is None else standardized[rows]
-                shared = _SharedRows(self.row_sides, tile_features, known)
+
+        def unscaled(rows: Any, class_sums: Callable[[_BatchSums, Array, _SharedRows | None], Floats]) -> Floats:
+            found = np.empty((previous.shape[-1], len(target[rows])))
+            found[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
+            tile, shared = features[rows], None
+            if standardized is not None or len(parts) > 1:
+                shared = _SharedRows(self.row_sides, tile, None if standardized is None else standardized[rows])
             for part in parts:
-                unscaled[part.classes] += part.class_sums(tile_features, shared)
-            if held_out is not None:
-                held_out_value += likelihood_value(unscaled, tile_target, held_out[rows])
-            loss, slopes = likelihood_slopes(unscaled, tile_target, tile_weight)
+                found[part.classes] += class_sums(part, tile, shared)
+            return found
+
+        value, held_out_value = 0.0, 0.0
+        for rows in _tiles(weight, length):
+            loss, slopes = likelihood_slopes(unscaled(rows, _BatchSums.class_sums), target[rows], weight[rows])
             value += loss
             for part in parts:
                 part.add_gradients(slopes)
+        if held_out is not None:
+            for rows in _tiles(held_out, length):
+                sums = unscaled(rows, _BatchSums.class_sums_alone)
+                held_out_value += likelihood_value(sums, target[rows], held_out[rows])
         return Likelihood(value, *_gradients(parts), held_out_value)
+
+
+def _tiles(weight: Floats, length: int) -> Iterator[Any]:
+    """Indices of the rows that have a weight, at most so many at a time."""
+    rows = np.flatnonzero(weight)
+    everywhere = len(rows) == len(weight)
+    for first in range(0, len(rows), length):
+        yield slice(first, first + length) if everywhere else rows[first : first + length]
 
 
 def _gradients(parts: Sequence[_BatchSums]) -> tuple[Floats, Floats]:

@@ -121,8 +121,10 @@ def starting_point(problem: RoundProblem) -> Floats:
     return np.concatenate([feature_weights, np.ones(problem.n_candidates)])
 
 
-def prepare_kernel(problem: RoundProblem, theta: Floats) -> tuple[RoundProblem, LikelihoodKernel]:
-    """What all blocks of a task share."""
+def prepare_kernel(
+    problem: RoundProblem, theta: Floats, asleep: NDArray[np.bool_] | None = None
+) -> tuple[RoundProblem, LikelihoodKernel]:
+    """What all blocks of a task share; the gradient of candidates that are `asleep` is not computed."""
     feature_weights, candidate_weight = problem.split(theta)
     kernel = LikelihoodKernel(
         tuple(
@@ -133,6 +135,7 @@ def prepare_kernel(problem: RoundProblem, theta: Floats) -> tuple[RoundProblem, 
                 problem.standardization,
                 problem.precision,
                 problem.columns,
+                None if asleep is None else asleep[places],
             )
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
@@ -186,8 +189,9 @@ class Objective:
     feature_penalty: Penalty
     candidate_penalty: Penalty
 
-    def __call__(self, theta: Floats) -> Evaluation:
-        likelihood = self.engine.reduce(self.source, LIKELIHOOD, self.shared_problem, theta, label="evaluate")
+    def __call__(self, theta: Floats, asleep: NDArray[np.bool_] | None = None) -> Evaluation:
+        """Value and gradient, without the likelihood's part of it for candidates of weight 0 that are `asleep`."""
+        likelihood = self.engine.reduce(self.source, LIKELIHOOD, self.shared_problem, theta, asleep, label="evaluate")
         n_feature_weights = self.problem.n_feature_weights
         feature_weight, candidate_weight = theta[:n_feature_weights], theta[n_feature_weights:]
         value = (

@@ -39,6 +39,7 @@ from protodask.prototypes.objective import (
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.solver import GRADIENT_TOLERANCE, Function, Iteration, Solution, solve, solver_scale
+from protodask.prototypes.working_set import WorkingSet
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -303,9 +304,12 @@ class Training:
             Penalty(config.lambda_v, config.alpha_v),
             Penalty(config.lambda_w, config.alpha_w),
         )
-        if self.log is None:
-            return objective
-        return self.log.recorded(number, problem.precision, objective)
+        log = self.log
+
+        def recorded(function: Function) -> Function:
+            return function if log is None else log.recorded(number, problem.precision, function)
+
+        return WorkingSet(objective, recorded) if problem.held_out_weight else recorded(objective)
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         if self.log is None:

@@ -247,6 +247,49 @@ def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@settings(max_examples=60)
+@given(case=cases(), longest=st.sampled_from([3, 16, 2048]), seed=st.integers(0, 2**20))
+def test_evaluate__of_rows_held_out_takes_their_loss_alone(
+    precision: Precision, case: Case, longest: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    held_out = np.where(rng.random(len(case.target)) < rng.choice([0.3, 1.0]), rng.uniform(0.1, 2, len(case.target)), 0)
+    trained = np.where(held_out > 0, 0.0, case.row_weight)
+    arguments = case.raw.astype(precision), case.target, trained, case.previous
+    with mock.patch.object(tiles_module, "LONGEST_TILE", longest):
+        plain = case.kernel(precision).evaluate(*arguments)
+        found = case.kernel(precision).evaluate(*arguments, held_out=held_out)
+    squares = (case.standardized[:, None, :] - case.standardized[case.rows][None, :, :]) ** 2
+    values = np.exp(-0.5 * (squares * case.v[case.batch] ** 2).sum(axis=2))
+    q = case.data[-1] + (values * case.w) @ np.eye(case.n_classes)[case.target[case.rows]]
+    expected = -held_out @ np.log(q[np.arange(len(q)), case.target] / q.sum(axis=1))
+    assert found.held_out == pytest.approx(expected, rel=TOLERANCE[precision])
+    assert found.value == pytest.approx(plain.value, rel=1e-6)
+    tolerance = TOLERANCE[precision]
+    assert distance(found.by_feature, plain.by_feature) <= tolerance * max(case.term_norms()[0], 1e-300)
+    assert distance(found.by_candidate, plain.by_candidate) <= tolerance * max(case.term_norms()[1], 1e-300)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@settings(max_examples=60)
+@given(case=cases(), seed=st.integers(0, 2**20))
+def test_evaluate__of_candidates_asleep_leaves_out_their_gradient_alone(
+    precision: Precision, case: Case, seed: int
+) -> None:
+    kernel = case.kernel(precision)
+    arguments = case.raw.astype(precision), case.target, case.row_weight, case.previous
+    plain = kernel.evaluate(*arguments)
+    asleep = (case.w == 0) & (np.random.default_rng(seed).random(len(case.w)) < 0.7)
+    batches = [replace(batch, asleep=asleep[case.batch == number]) for number, batch in enumerate(kernel.batches)]
+    found = LikelihoodKernel(tuple(batches)).evaluate(*arguments)
+    assert found.value == pytest.approx(plain.value, rel=TOLERANCE[precision])
+    assert distance(found.by_feature, plain.by_feature) <= TOLERANCE[precision] * max(case.term_norms()[0], 1e-300)
+    assert (found.by_candidate[asleep] == 0).all()
+    expected = np.where(asleep, 0, plain.by_candidate)
+    assert distance(found.by_candidate, expected) <= TOLERANCE[precision] * max(case.term_norms()[1], 1e-300)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("n_rows", "longest"), [(1, 4), (4, 4), (5, 4), (63, 8), (257, 16)])
 def test_evaluate__of_several_tiles_is_that_of_one(precision: Precision, n_rows: int, longest: int) -> None:
     case = make_case(5, 300, 4, 3, 20)
