@@ -77,8 +77,8 @@ Standardize = Annotated[
     bool | None, _setting("--standardize/--raw-units", "standardize", "What the feature weights refer to.")
 ]
 Precision = Annotated[
-    Literal["float32", "float64"] | None,
-    _setting("--precision", "float32", "Of the kernel; sums are float64 in any case."),
+    Literal["auto", "float32", "float64"] | None,
+    _setting("--precision", "float64 up to 500 rows, float32 beyond", "Of the kernel; sums are float64 in any case."),
 ]
 Weighted = Annotated[
     bool | None,

@@ -31,6 +31,10 @@ DRAWS, DRAWN_PAIRS = 5, 50_000_000
 """Draws where no number is given, as long as all of them together meet so many pairs of a row and a candidate:
 averaging serves most where rows are few."""
 
+FEW_ROWS = 500
+"""Rows up to which the kernel is float64: there it takes no longer, and a row alone and among others has the same
+probabilities to 1e-12, where float32 rounds by 1e-6."""
+
 FeatureWeights = Literal["shared", "class"]
 FeatureForms = Literal["plain", "scores", "both"]
 Recipe = Literal["averaged", "source"]
@@ -61,8 +65,8 @@ class FitConfig:
     alpha_w: float = 0.95
     standardize: bool = True
     """Feature weights refer to features of mean 0 and standard deviation 1; else to the raw units."""
-    precision: Precision = "float32"
-    """Of the kernel; sums over rows are float64 in any case."""
+    precision: Precision | Literal["auto"] = "auto"
+    """Of the kernel; sums over rows are float64 in any case. "auto" is float64 up to `FEW_ROWS`, float32 beyond."""
     tolerance: float = 1e7 * float(np.finfo(np.float64).eps)
     """Stop when an iteration lowers the objective by less than this, relative to its size."""
     max_iterations: int = 5000
@@ -117,8 +121,10 @@ class FitConfig:
             raise InputError(
                 "unknown-name", f"feature_forms is {self.feature_forms!r}.", "Choose 'plain', 'scores' or 'both'."
             )
-        if self.precision not in ("float32", "float64"):
-            raise InputError("unknown-name", f"precision is {self.precision!r}.", "Choose 'float32' or 'float64'.")
+        if self.precision not in ("auto", *get_args(Precision)):
+            raise InputError(
+                "unknown-name", f"precision is {self.precision!r}.", "Choose 'auto', 'float32' or 'float64'."
+            )
 
     @classmethod
     def of(cls, recipe: Recipe, **given: Any) -> FitConfig:
@@ -128,14 +134,21 @@ class FitConfig:
         return cls(**({**SOURCE_RECIPE, **given} if recipe == "source" else given))
 
     def for_rows(self, n_rows: int) -> FitConfig:
-        """The same settings, with what is left to the number of rows: candidates and draws."""
-        candidates, draws = self.n_candidates, self.n_draws
+        """The same settings, with what is left to the number of rows: candidates, draws and precision."""
+        candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
         if not candidates:
             most = min(MOST_CANDIDATES, max(MANY_CANDIDATES, MOST_PAIRS // max(n_rows, 1)))
             candidates = min(max(int(CANDIDATE_SHARE * n_rows), FEWEST_CANDIDATES), most)
         if not draws:
             draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), DRAWS)
-        return replace(self, n_candidates=candidates, n_draws=draws)
+        if precision == "auto":
+            precision = "float64" if n_rows <= FEW_ROWS else "float32"
+        return replace(self, n_candidates=candidates, n_draws=draws, precision=precision)
+
+    @property
+    def kernel_precision(self) -> Precision:
+        """The precision of the kernel, once `for_rows` has chosen it."""
+        return "float64" if self.precision == "float64" else "float32"
 
     def with_batches(self, n_batches: int) -> FitConfig:
         """The same settings for another number of batches."""
@@ -163,5 +176,6 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "n_candidates": 1000,
     "n_draws": 1,
     "hold_out": 0.0,
+    "precision": "float32",
 }
 """Settings of one batch after the other, each on one draw of candidates of all classes, trained on all rows."""

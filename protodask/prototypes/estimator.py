@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +71,10 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_candidates
         Rows tried as prototypes in each round of a draw.
     recipe
-        What these five are where they are None. "averaged": a batch for each class, both forms, a fifth of the rows
-        held out, five draws, fewer from 10,000 rows on and one from 16,000, and a tenth of the rows as candidates, from
-        500 to 2,000, and 1,000 of very many rows.
-        "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates.
+        What these and the precision are where they are None. "averaged": a batch for each class, both forms, a fifth of
+        the rows held out, five draws, fewer from 10,000 rows on and one from 16,000, and a tenth of the rows as
+        candidates, from 500 to 2,000, and 1,000 of very many rows.
+        "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates, float32.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.
     lambda_v, lambda_w
@@ -84,7 +84,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     standardize
         Whether feature weights refer to features of mean 0 and standard deviation 1.
     precision
-        Of the kernel, "float32" or "float64"; sums over rows are float64 in any case.
+        Of the kernel, "float32", "float64", or "auto": float64 up to 500 rows, float32 beyond; sums over rows are
+        float64 in any case.
     tolerance
         Relative decrease of the objective at which a batch is done.
     max_iterations
@@ -118,7 +119,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         alpha_v: float = 0.95,
         alpha_w: float = 0.95,
         standardize: bool = True,
-        precision: Precision = "float32",
+        precision: Precision | Literal["auto"] | None = None,
         tolerance: float = FitConfig.tolerance,
         max_iterations: int = FitConfig.max_iterations,
         random_state: Any = 0,
@@ -179,7 +180,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        by_recipe = ("n_candidates", "feature_weights", "feature_forms", "hold_out", "n_draws")
+        by_recipe = ("n_candidates", "feature_weights", "feature_forms", "hold_out", "n_draws", "precision")
         given = {name: value for name in by_recipe if (value := getattr(self, name)) is not None}
         config = FitConfig.of(
             self.recipe,
@@ -191,7 +192,6 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             alpha_v=self.alpha_v,
             alpha_w=self.alpha_w,
             standardize=self.standardize,
-            precision=self.precision,
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
             seed=int(seed),

@@ -175,7 +175,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         # Where rows are held out a block has two weights a row, for training and for judging.
         weight_columns=(0 if unweighted else columns) + (2 if config.hold_out else 0),
         max_fraction=config.max_fraction,
-        precision=config.precision,
+        precision=config.kernel_precision,
         scored=config.n_batches > 1 or (started and config.n_batches > 0),
         max_iterations=config.max_iterations,
         other_columns=data.has_group + (columns if unweighted else 0),

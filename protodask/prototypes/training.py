@@ -190,7 +190,7 @@ class Training:
     @cached_property
     def _rows(self) -> Source | None:
         """The features in standard units, where all rows are in memory and these may be as well."""
-        source, columns, dtype = self.data.source, self._forms.columns, self.config.precision
+        source, columns, dtype = self.data.source, self._forms.columns, self.config.kernel_precision
         size = source.layout.n_rows * len(columns) * np.dtype(dtype).itemsize
         processes = self.engine.scheduler.processes()
         here = processes.kind == "threads" and STANDARDIZED_SHARE * size <= processes.resident_bytes
@@ -207,7 +207,7 @@ class Training:
         summary, forms = self.data.summary, self._forms
         scale = summary.scale if self.config.standardize else np.ones(len(summary.mean))
         # Any centre will do as long as rows and candidates share it to the last bit, so it is rounded once, here.
-        center = summary.mean.astype(self.config.precision).astype(np.float64)
+        center = summary.mean.astype(self.config.kernel_precision).astype(np.float64)
         return forms.standardization(center, scale)
 
     def _fit_round(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[tuple[Batch, ...], BatchRecord]:
@@ -224,7 +224,7 @@ class Training:
             drawn.weight,
             summary.class_weight,
             standardization,
-            config.precision,
+            config.kernel_precision,
             batch_sizes(drawn.classes, config.feature_weights),
             self.data.held_out_weight,
             columns,
@@ -358,7 +358,7 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
         columns=data.columns,
         target_name=data.target_name,
         other_names=data.other_names,
-        precision=config.precision,
+        precision=config.kernel_precision,
     )
 
 

@@ -28,11 +28,12 @@ def _fingerprint(call: Call, model: Path) -> str:
 def test_fit__help_states_the_real_defaults() -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["fit"].params}
-    defaults, by_rows = FitConfig(), ("candidates", "average_draws")
+    defaults, by_rows = FitConfig(), ("candidates", "average_draws", "precision")
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
         "1/10 of the rows, 500 to 2,000",
         "5; 1 from 16,000 rows on",
+        "float64 up to 500 rows, float32 beyond",
     ]
     for name in SETTINGS:
         if name in ("recipe", *by_rows):

@@ -84,14 +84,24 @@ def test_recipes__differ_in_what_is_not_given() -> None:
         FitConfig.of("best")  # type: ignore[arg-type]
 
 
-@given(rows=st.integers(0, 10**12), candidates=st.integers(0, 10**5), draws=st.integers(0, 100))
-def test_for_rows__chooses_what_was_left_open_and_nothing_else(rows: int, candidates: int, draws: int) -> None:
-    config = FitConfig(n_candidates=candidates, n_draws=draws, seed=7)
+@given(
+    rows=st.integers(0, 10**12) | st.integers(490, 510),
+    candidates=st.integers(0, 10**5),
+    draws=st.integers(0, 100),
+    precision=st.sampled_from(["auto", "float32", "float64"]),
+)
+def test_for_rows__chooses_what_was_left_open_and_nothing_else(
+    rows: int, candidates: int, draws: int, precision: Any
+) -> None:
+    config = FitConfig(n_candidates=candidates, n_draws=draws, precision=precision, seed=7)
     chosen = config.for_rows(rows)
     assert chosen.n_candidates == candidates or (candidates == 0 and 500 <= chosen.n_candidates <= 2000)
     assert chosen.n_draws == draws or (draws == 0 and 1 <= chosen.n_draws <= 5)
-    assert replace(chosen, n_candidates=candidates, n_draws=draws) == config
-    assert chosen.for_rows(5) == chosen, "what is chosen stays"
+    if precision == "auto":
+        assert chosen.precision == ("float64" if rows <= 500 else "float32")
+    assert chosen.precision == chosen.kernel_precision
+    assert replace(chosen, n_candidates=candidates, n_draws=draws, precision=precision) == config
+    assert chosen.for_rows(5) == chosen.for_rows(10**9) == chosen, "what is chosen stays"
     # The work of an evaluation grows with the rows, and no faster than they do beyond the largest number of candidates.
     if candidates == draws == 0 and rows >= 100_000:
         assert chosen.n_draws == 1
