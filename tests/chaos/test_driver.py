@@ -135,6 +135,7 @@ def test_fit__whose_driver_is_killed_at_any_operation(small: Dataset, fingerprin
         work(copy)
 
 
+@pytest.mark.slow
 def test_fit__whose_process_is_killed_and_then_stopped(small: Dataset, fingerprint: str, tmp_path: Path) -> None:
     arguments = fitting(small, tmp_path, SMALL_OPTIONS)
     assert run_command_process(arguments, Strike(20)).killed

@@ -52,6 +52,7 @@ def _failed(ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in ended if line["outcome"] not in ("same", "other", "refused")]
 
 
+@pytest.mark.slow
 def test_damage__is_refused_or_does_not_matter(stores: Path, tmp_path: Path) -> None:
     ended = _run(stores, 0, 30, tmp_path)
     assert not _failed(ended)

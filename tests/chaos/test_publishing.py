@@ -163,6 +163,7 @@ def test_predict__killed_at_any_operation(kind: str, tables: Callable[[int, int]
     check_what_kills_leave(kind, prediction_commands(tables, tmp_path)[:2], tmp_path, repeated=6)
 
 
+@pytest.mark.slow
 def test_ingest__whose_process_is_killed_while_another_one_reads(
     tables: Callable[[int, int], str], tmp_path: Path
 ) -> None:

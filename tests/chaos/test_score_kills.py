@@ -200,6 +200,7 @@ def check_kills(
     return struck
 
 
+@pytest.mark.slow
 def test_score__killed_at_any_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -254,7 +254,9 @@ def under_fire(work: Work, folder: Path, expected: Any, seed: int, kills: int) -
 NAMES = ["ingest", "predict", "evaluate"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "ingest" else name for name in NAMES]
+)
 def test_passes__whose_worker_is_killed(
     small_works: dict[str, Work], name: str, cluster: LocalCluster, tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_build__says_what_was_explored_and_what_it_answers(built: Any) -> None:
             assert any(line.split() == words for line in done.stdout.splitlines()), words
 
 
+@pytest.mark.slow
 def test_build__as_json_has_failures_guarantee_and_answers(
     call: Call, example: Any, costs: Path, tmp_path: Path
 ) -> None:
@@ -268,6 +269,7 @@ def test_build__does_not_draw_into_what_it_reads_or_writes(
     assert not plot.exists()
 
 
+@pytest.mark.slow
 def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
     call: Call, example: Any, costs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +297,7 @@ def test_build__killed_after_its_last_step_is_done_when_it_is_repeated(
     assert sorted(os.listdir(tmp_path)) == ["index", "plot.png"]
 
 
+@pytest.mark.slow
 def test_build__does_not_take_another_budget_for_its_own(call: Call, example: Any, costs: Path, tmp_path: Path) -> None:
     run = ("--run-dir", tmp_path / "run")
     build = ("budget", "build", example.data, "--out", tmp_path / "index", *FAST, *run)

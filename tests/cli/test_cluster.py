@@ -54,6 +54,7 @@ def _fingerprint(call: Call, model: Path) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_fit__over_tls_gives_the_same_model(secure: Secure, call: Call, example: Any, tmp_path: Path) -> None:
     here = call("fit", example.data, "--out", tmp_path / "here.zarr", *FIT)
     options = ("--scheduler", secure.address, *secure.options)

@@ -66,6 +66,7 @@ for line in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_whole_way__without_a_terminal_has_no_control_characters(tmp_path: Path) -> None:
     done = run_python(
         "-c",

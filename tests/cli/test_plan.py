@@ -47,6 +47,7 @@ def test_plan__as_json(call: Call, example: Any) -> None:
     assert quick["worker_bytes"] == found["worker_bytes"]
 
 
+@pytest.mark.slow
 def test_plan__that_does_not_fit_says_what_would(call: Call, wide: Path) -> None:
     arguments = ("plan", wide, "--candidates", 400, "--threads", 1)
     done = call(*arguments, "--memory-limit", "300MiB")

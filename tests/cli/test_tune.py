@@ -187,6 +187,7 @@ def test_tune__stopped_goes_on_to_the_same_model(
     assert not run.exists()
 
 
+@pytest.mark.slow
 def test_tune__killed_goes_on_to_the_same_model(call: Call, example: Any, tuned: Path, tmp_path: Path) -> None:
     out, run = tmp_path / "m.zarr", tmp_path / "run"
     with start_command("tune", example.data, "--out", out, *QUICK, "--run-dir", run, "--threads", 1) as process:

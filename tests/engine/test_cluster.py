@@ -186,6 +186,7 @@ except ClusterError as error:
     assert finished.stderr == ""
 
 
+@pytest.mark.slow
 def test_reduce__that_kills_its_worker_says_so_after_a_few_tries(own_cluster: StartCluster, tmp_path: Path) -> None:
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
         small = own_cluster(1)

@@ -70,6 +70,7 @@ def test_reduce__without_a_worker_ends_after_the_stated_time(start_cluster: Star
         engine.reduce(SOURCE, SUM, "noise")
 
 
+@pytest.mark.slow
 def test_reduce__whose_workers_leave_in_mid_pass_ends_after_the_stated_time(
     own_cluster: StartCluster, source: NoiseSource
 ) -> None:
@@ -168,6 +169,7 @@ def test_lost_scheduler__is_told_in_one_line() -> None:
     )
 
 
+@pytest.mark.slow
 def test_reduce__after_the_scheduler_died_between_two_passes_says_so(tmp_path: Path) -> None:
     with scheduler_process(tmp_path) as (scheduler, engine):
         shared = engine.share(np.arange(3.0))

@@ -161,6 +161,7 @@ def test_original_rows__of_a_model_with_batches_of_several_datasets(
         assert {row.batch for row in found if not row.complete} == {1, 2, 3} - own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"feature_weights": "class"}, {"n_draws": 2}])
 def test_original_rows__of_a_model_whose_rounds_have_several_batches(
     trained: Trained, frame: pandas.DataFrame, engine: Engine, settings: dict[str, Any]

@@ -12,12 +12,14 @@ def test_readme__decisions(tmp_path: Path) -> None:
     assert said.count("selecting probabilities of at least 0.5 would cost") == 3
 
 
+@pytest.mark.slow
 def test_readme__decisions_on_stored_predictions(tmp_path: Path) -> None:
     said = run_commands(example("decide"), tmp_path)
     assert said.count("selecting probabilities of at least 0.5 would cost") == 2
     assert (tmp_path / "selected.parquet").is_dir()
 
 
+@pytest.mark.slow
 def test_readme__budgets(tmp_path: Path) -> None:
     said = run_python(example("budget"), tmp_path)
     assert "Choice(features=frozenset({1, 2}), accuracy=0.88, cost=5.0)" in said

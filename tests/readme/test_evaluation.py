@@ -3,15 +3,18 @@
 import re
 from pathlib import Path
 
+import pytest
 from readme._examples import example, run_commands, run_python
 
 
+@pytest.mark.slow
 def test_readme__subsamples(tmp_path: Path) -> None:
     said = run_commands(example("subsample"), tmp_path)
     assert said.count("which stand for") == 2
     assert "log-loss" in said
 
 
+@pytest.mark.slow
 def test_readme__models_are_calibrated(tmp_path: Path) -> None:
     said = run_commands(example("calibrate"), tmp_path)
     assert re.search(r"has a calibration of \d+ batches, fitted to 5,526 rows", said)
@@ -20,6 +23,7 @@ def test_readme__models_are_calibrated(tmp_path: Path) -> None:
     assert float(loss) < 0.65, "half of the rows are of either class; without the calibration it is 1.07"
 
 
+@pytest.mark.slow
 def test_readme__a_subsample_is_undone(tmp_path: Path) -> None:
     said = run_python(example("calibrator"), tmp_path)
     share, raw, calibrated = (float(number) for number in said.replace("[", "").split()[:3])

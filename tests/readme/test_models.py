@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from readme._examples import example, run_commands, run_python
 from sklearn.datasets import load_iris
 
@@ -26,17 +27,20 @@ def test_readme__explanations(tmp_path: Path) -> None:
     assert (tmp_path / "weights.csv").is_file()
 
 
+@pytest.mark.slow
 def test_readme__pictures(tmp_path: Path) -> None:
     run_python(example("plots"), tmp_path)
     drawn = ("surface", "map", "importance", "calibration", "training")
     assert all((tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in drawn)
 
 
+@pytest.mark.slow
 def test_readme__reports(tmp_path: Path) -> None:
     run_commands(example("report"), tmp_path)
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_readme__streams_are_watched(tmp_path: Path) -> None:
     said = run_commands(example("watch"), tmp_path)
     assert "Nothing changed in 1,000 rows" in said
@@ -44,6 +48,7 @@ def test_readme__streams_are_watched(tmp_path: Path) -> None:
     assert "above the margin of 0.01" in said
 
 
+@pytest.mark.slow
 def test_readme__versions_of_models_on_the_command_line(tmp_path: Path) -> None:
     said = run_commands(example("registry"), tmp_path)
     assert "Version 2 of the registry models is new. It is champion, in place of version 1." in said
@@ -53,6 +58,7 @@ def test_readme__versions_of_models_on_the_command_line(tmp_path: Path) -> None:
     assert losses[2] == losses[0] != losses[1], "the champion is the first model again"
 
 
+@pytest.mark.slow
 def test_readme__versions_of_models(tmp_path: Path) -> None:
     said = run_python(example("registrypython"), tmp_path)
     assert "2 1 {'champion': 2, 'previous': 1}" in said

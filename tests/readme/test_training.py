@@ -25,11 +25,13 @@ def test_readme__dataset(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"blobs.zarr", "runs", "model.zarr", "predictions.zarr"}
 
 
+@pytest.mark.slow
 def test_readme__search(tmp_path: Path) -> None:
     assert "half a standard error" in run_python(example("search"), tmp_path)
     assert (tmp_path / "searched.zarr").is_dir()
 
 
+@pytest.mark.slow
 def test_readme__estimator_of_a_search(tmp_path: Path) -> None:
     best, accuracy, *_ = run_python(example("estimatorsearch"), tmp_path).splitlines()
     assert "lambda_v" in best
@@ -52,6 +54,7 @@ def test_readme__searches_on_the_command_line(tmp_path: Path) -> None:
     assert {"tuned.zarr", "pair.zarr", "trials.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_readme__plans(tmp_path: Path) -> None:
     sample_data("checker", 2000, tmp_path / "checker.zarr")
     said = run_commands(example("plan"), tmp_path)

@@ -82,7 +82,7 @@ def expected(parts: list[FoldData]) -> Losses:
         return search_with(engine, parts, EVERY, "side by side", 1)
 
 
-@pytest.mark.parametrize("feature_weights", ["shared", "class"])
+@pytest.mark.parametrize("feature_weights", ["shared", pytest.param("class", marks=pytest.mark.slow)])
 def test_run_search__scores_each_fit_as_if_it_were_made_by_itself(
     rows: Arrays, feature_weights: FeatureWeights
 ) -> None:
@@ -105,7 +105,8 @@ def test_run_search__scores_each_fit_as_if_it_were_made_by_itself(
 
 
 @pytest.mark.parametrize(
-    ("company", "most"), [("in step", 4), ("in step", 20), ("side by side", 1), ("side by side", 4)]
+    ("company", "most"),
+    [pytest.param("in step", 4, marks=pytest.mark.slow), ("in step", 20), ("side by side", 1), ("side by side", 4)],
 )
 def test_run_search__gives_the_same_bits_in_any_company(
     parts: list[FoldData], engine: Engine, expected: Losses, company: Company, most: int

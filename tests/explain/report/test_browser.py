@@ -100,7 +100,7 @@ def shown(browser: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.slow) for width in WIDTHS[1:])])
 def test_page__opens_from_disk_without_errors_and_requests_and_fits_its_width(
     width: int, browser: Any, page: Path
 ) -> None:
