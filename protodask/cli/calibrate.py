@@ -26,7 +26,12 @@ def calibrate(
         bool, typer.Option("--monotone", help="Let no spline fall: higher raw probabilities keep their order.")
     ] = False,
     batches: Annotated[
-        int | None, typer.Option("--batches", min=0, help="Calibrate so many batches of the model; by default, all.")
+        int | None,
+        typer.Option(
+            "--batches",
+            min=0,
+            help="Calibrate so many batches of the model, those trained together counted as one; by default, all.",
+        ),
     ] = None,
     target: Target = None,
     weight: Weight = None,

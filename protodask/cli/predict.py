@@ -16,7 +16,12 @@ Rows = Annotated[
     str, typer.Argument(metavar="DATA", help="A dataset, or raw tables or arrays: files, a glob or a folder.")
 ]
 Batches = Annotated[
-    int | None, typer.Option("--batches", min=0, help="Use so many batches of the model; by default, all.")
+    int | None,
+    typer.Option(
+        "--batches",
+        min=0,
+        help="Use so many batches of the model, those trained together counted as one; by default, all.",
+    ),
 ]
 Calibrated = Annotated[
     bool, typer.Option("--calibrated", help="Calibrated probabilities, of a model made by `protodask calibrate`.")

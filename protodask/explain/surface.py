@@ -79,7 +79,7 @@ def surface(
     if n_points not in range(2, MOST_POINTS + 1):
         raise InputError("bad-setting", f"n_points is {n_points!r}.", f"Give a whole number from 2 to {MOST_POINTS}.")
     (count,) = model.batch_counts(n_batches)
-    point = typical_point(model, count) if at is None else _checked_point(model, at)
+    point = typical_point(model, n_batches) if at is None else _checked_point(model, at)
     values = [
         np.linspace(*(_range(model, column, count) if limits is None else _checked_limits(limits[axis])), int(n_points))
         for axis, column in enumerate(columns)

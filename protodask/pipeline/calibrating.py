@@ -26,7 +26,7 @@ SEEN_BEFORE = (
 def calibrate(step: CalibrateStep, engine: Engine) -> ModelCalibrated:
     """Write the model with its calibration."""
     model = load_model(step.model)
-    (count,) = model.batch_counts(step.batches)
+    model.batch_counts(step.batches)
     where = locate(step.out)
     for read in (step.model, step.data):
         check_outside(where, read)
@@ -34,7 +34,7 @@ def calibrate(step: CalibrateStep, engine: Engine) -> ModelCalibrated:
     source, codes = rows_of_step(model, step, engine)
     notes = (SEEN_BEFORE,) if _was_trained_on(model, source) else ()
     calibration = fit_calibration(
-        model, source, codes, engine, n_batches=count, n_bins=step.bins, monotone=step.monotone
+        model, source, codes, engine, n_batches=step.batches, n_bins=step.bins, monotone=step.monotone
     )
     provenance = {**model.provenance, CALIBRATION: _entry(source)}
     save_model(replace(model, calibration=calibration, provenance=provenance), where, overwrite=step.overwrite)

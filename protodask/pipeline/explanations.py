@@ -155,8 +155,8 @@ def explain_data(request: ExplainRequest, engine: Engine) -> RowsExplained:
     features, actual = _take(source_at(request.data), request.data, rows, engine)
     held_out = None
     if request.reference is not None:
-        held_out = reference(model, source_at(request.reference), engine, n_batches=count)
-    explanations = explain_rows(model, features, n_batches=count, most=request.most)
+        held_out = reference(model, source_at(request.reference), engine, n_batches=request.batches)
+    explanations = explain_rows(model, features, n_batches=request.batches, most=request.most)
     explained = tuple(
         Explained(
             row=row,

@@ -228,7 +228,13 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesSco
     check_free(where, step.overwrite, PREDICTIONS)
     source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop, keep=step.keep)
     rows = predict(
-        model, source, where, n_batches=count, calibrated=step.calibrated, engine=engine, overwrite=step.overwrite
+        model,
+        source,
+        where,
+        n_batches=step.batches,
+        calibrated=step.calibrated,
+        engine=engine,
+        overwrite=step.overwrite,
     )
     return PredictionsWritten(where, rows, count, step.calibrated)
 
@@ -248,12 +254,12 @@ def _evaluate(step: EvaluateStep, engine: Engine) -> ModelEvaluated | PolicyEval
     if step.policy or step.model is None:
         return evaluate_policy(step, engine)
     model = load_model(step.model)
-    count = model.scored_batches(step.batches, step.calibrated)
+    model.scored_batches(step.batches, step.calibrated)
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     source, codes = rows_of_step(model, step, engine)
     scores = evaluate_model(
-        model, source, codes, engine, n_batches=count, roc_auc=step.roc_auc, calibrated=step.calibrated
+        model, source, codes, engine, n_batches=step.batches, roc_auc=step.roc_auc, calibrated=step.calibrated
     )
     result = ModelEvaluated(step.model, step.data, scores, step.out)
     if step.out is not None:

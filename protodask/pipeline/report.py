@@ -50,7 +50,7 @@ def write_report(step: ReportStep, engine: Engine) -> ReportWritten:
         _rows(source, step.data),
         codes,
         engine,
-        n_batches=count,
+        n_batches=step.batches,
         training=training,
         other=other,
         title=step.title,

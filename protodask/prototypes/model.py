@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label
-from protodask.errors import InputError, some
+from protodask.errors import InputError
 from protodask.prototypes.kernel import Knots, ScoredColumns, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
@@ -181,28 +181,26 @@ class PrototypeSet:
         return replace(self, batches=(*self.batches, *batches), rounds=rounds, calibration=None)
 
     def batch_counts(self, n_batches: int | Sequence[int] | None) -> tuple[int, ...]:
-        """The numbers of batches asked for, checked: they end a round each; None means all."""
+        """How many batches the first rounds have, for each number of rounds asked for; None means all.
+
+        Batches that were trained together count as one, as in the settings of a fit.
+        """
         if n_batches is None:
             return (self.n_batches,)
         counts: tuple[Any, ...] = tuple(n_batches) if isinstance(n_batches, Iterable) else (n_batches,)
         for count in counts:
             whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
-            if not whole or not 0 <= count <= self.n_batches:
+            if not whole or not 0 <= count <= self.n_rounds:
+                together = "" if self.rounds is None else ", those that were trained together counted as one"
                 raise InputError(
                     "bad-setting",
                     f"n_batches is {count!r}.",
-                    f"The model has {self.n_batches} batches: give a number from 0 to that.",
+                    f"The model has {self.n_rounds} batches{together}: give a number from 0 to that.",
                 )
-            if count not in self.round_ends:
-                raise InputError(
-                    "bad-setting",
-                    f"n_batches is {count}, which does not end a round of batches that were trained together.",
-                    f"Give one of {some(self.round_ends)}.",
-                )
-        return tuple(int(count) for count in counts)
+        return tuple(self.round_ends[count] for count in counts)
 
     def calibrated_batches(self, n_batches: int | Sequence[int] | None = None) -> int:
-        """The number of batches that the calibration is of, refused where there is none or another is asked for."""
+        """How many batches the calibration is of, refused where there is none or other rounds are asked for."""
         if self.calibration is None:
             raise InputError(
                 "not-fitted",
@@ -210,17 +208,17 @@ class PrototypeSet:
                 "Add one with `protodask calibrate`, or ask for raw probabilities.",
             )
         own = self.calibration.n_batches
-        asked = (own,) if n_batches is None else self.batch_counts(n_batches)
-        if asked != (own,):
+        if n_batches is not None and self.batch_counts(n_batches) != (own,):
+            rounds = self.round_ends.index(own)
             raise InputError(
                 "bad-setting",
-                f"The model has a calibration of {own} of its batches, and {', '.join(map(str, asked))} are asked for.",
-                f"Ask for {own} or leave the number out, or calibrate the model with the number you want.",
+                f"The model has a calibration of {rounds} of its batches, and {n_batches} are asked for.",
+                f"Ask for {rounds} or leave the number out, or calibrate the model with the number you want.",
             )
         return own
 
     def scored_batches(self, n_batches: int | None = None, calibrated: bool = False) -> int:
-        """The number of batches whose probabilities are asked for, raw or calibrated, checked."""
+        """How many batches give the probabilities that are asked for, raw or calibrated, see `batch_counts`."""
         return self.calibrated_batches(n_batches) if calibrated else self.batch_counts(n_batches)[0]
 
     def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:

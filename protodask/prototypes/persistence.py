@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from dataclasses import replace
@@ -139,6 +140,11 @@ def _parse(fields: Fields) -> PrototypeSet:
         fields.damaged("the marginals are no probabilities")
     if len(table.feature_names) != len(feature_names):
         fields.damaged("the columns do not make the features")
+    rounds = _parse_rounds(fields)
+    calibration = _parse_calibration(fields, len(table.classes))
+    ends = None if rounds is None else itertools.accumulate(rounds, initial=0)
+    if calibration is not None and ends is not None and calibration.n_batches not in ends:
+        fields.damaged("the calibration does not end with a round")
     return PrototypeSet(
         marginals=marginals,
         classes=table.classes,
@@ -150,10 +156,10 @@ def _parse(fields: Fields) -> PrototypeSet:
             _read_batch(fields, number, size, n_knots)
             for number, (size, n_knots) in enumerate(zip(_sizes(fields), _knots(fields), strict=True), start=1)
         ),
-        rounds=_parse_rounds(fields),
+        rounds=rounds,
         precision=table.precision,
         provenance=table.provenance,
-        calibration=_parse_calibration(fields, len(table.classes)),
+        calibration=calibration,
     )
 
 

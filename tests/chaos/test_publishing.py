@@ -153,6 +153,7 @@ def prediction_commands(tables: Callable[[int, int], str], folder: Path) -> list
     ]
 
 
+@pytest.mark.slow
 def test_ingest__killed_at_any_operation(tables: Callable[[int, int], str], tmp_path: Path) -> None:
     check_what_kills_leave("dataset", dataset_commands(tables), tmp_path, repeated=6)
 

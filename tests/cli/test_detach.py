@@ -98,6 +98,7 @@ def test_fit__wrong_use_is_refused_before_anything_is_handed_over(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_run__detached(example: Any, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("steps:\n  - sample-data: {kind: checker, rows: 100, out: made.zarr}\n")
     told = command(tmp_path, "run", "p.yaml", "--detach", "local")

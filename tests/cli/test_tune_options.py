@@ -24,7 +24,11 @@ Call = Callable[..., Any]
 def test_tune__help_states_the_real_defaults() -> None:
     command: Any = typer.main.get_command(app)
     options = {option.name: option for option in command.commands["tune"].params}
-    search, config, by_case = SearchConfig(), FitConfig(), {"trials", "draws", "recipe", "candidates", "average_draws"}
+    search, config, by_case = (
+        SearchConfig(),
+        FitConfig(),
+        {"trials", "draws", "recipe", "candidates", "average_draws", "precision"},
+    )
     real = {name: getattr(search, SEARCH_NAMES.get(name, name)) for name in SEARCH_SETTINGS if name not in by_case}
     real |= {
         name: getattr(config, CONFIG_NAMES.get(name, name))

@@ -321,6 +321,7 @@ def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: M
     assert dataset.read(3).n_rows == 2, "who opened it before sees the rows of then"
 
 
+@pytest.mark.slow
 def test_open__of_a_server_that_cannot_be_reached(
     bucket: str, make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

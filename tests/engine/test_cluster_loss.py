@@ -101,6 +101,7 @@ def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(
         assert engine.reduce(source, SLOW_SUM, "noise", 0.05) == expected
 
 
+@pytest.mark.slow
 def test_check_workers__counts_those_that_are_paused_as_gone(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

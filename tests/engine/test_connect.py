@@ -218,6 +218,7 @@ def _sum_on(engine: Any) -> float:
     return float(engine.reduce(array_source({"x": np.arange(100.0)}, 16), SUM, "x"))
 
 
+@pytest.mark.slow
 def test_cluster_engine__computes_over_tls(scheduler: str, ours: Path) -> None:
     assert scheduler.startswith("tls://")
     with cluster_engine(scheduler, tls_files(ours)) as engine:

@@ -256,6 +256,7 @@ def test_draw__at_a_higher_rate_keeps_what_a_lower_one_keeps(low: float, high: f
     assert is_kept(block, np.array([1.0]), seed).all()
 
 
+@pytest.mark.slow
 def test_subsample__does_not_depend_on_blocks_and_threads(tmp_path: Path) -> None:
     arrays = make_arrays(2000, inclusion=True)
     keys = set()

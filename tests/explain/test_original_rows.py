@@ -91,6 +91,7 @@ def trained(frame: pandas.DataFrame, engine: Engine, tmp_path_factory: pytest.Te
     return data, fit(data, FitConfig.of("source", n_candidates=40, n_batches=2), engine=engine).model
 
 
+@pytest.mark.slow
 def test_original_rows__are_those_of_the_source_table(
     trained: Trained, frame: pandas.DataFrame, engine: Engine
 ) -> None:

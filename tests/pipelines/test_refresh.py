@@ -129,6 +129,7 @@ def _check(stream: Stream, calm: int) -> None:
     assert _champion() == champions[-2]
 
 
+@pytest.mark.slow
 def test_refresh__learns_notices_a_shift_and_can_be_undone(stream: Stream) -> None:
     _check(stream, 1)
 
@@ -141,7 +142,6 @@ def test_refresh__says_no_to_none_of_twenty_calm_runs(seed: int, stream: Stream)
     _check(stream, 20)
 
 
-@pytest.mark.slow
 def test_refresh__a_turned_relation_is_noticed_though_features_are_as_before(stream: Stream) -> None:
     stream.arrive()
     assert stream.refresh().exit_code == 0

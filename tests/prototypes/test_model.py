@@ -83,12 +83,13 @@ def test_batch_counts__refuses_what_is_no_number_of_batches(make_model: MakeMode
         make_model(0, n_batches=3).batch_counts(wrong)
 
 
-def test_batch_counts__end_a_round(make_model: MakeModel) -> None:
+def test_batch_counts__take_those_that_were_trained_together_as_one(make_model: MakeModel) -> None:
     model = make_model(0, n_batches=4, rounds=(1, 3))
     assert model.round_ends == (0, 1, 4)
-    assert model.batch_counts([4, 0, 1]) == (4, 0, 1)
-    for wrong in (2, [1, 3]):
-        with refused("bad-setting", "n_batches", "end a round", "0, 1, 4"):
+    assert model.batch_counts(None) == (4,)
+    assert model.batch_counts([2, 0, 1]) == (4, 0, 1)
+    for wrong in (3, [1, 4]):
+        with refused("bad-setting", "n_batches", "2 batches", "together", "from 0"):
             model.batch_counts(wrong)
 
 
@@ -166,6 +167,10 @@ def test_with_round__leaves_a_calibration_behind(
     assert model.with_round(model.batches[:1]).calibration is None
     assert model.calibrated_batches() == 2
     assert model.calibrated_batches(2) == 2
+    joint = replace(make_model(0, n_batches=3), calibration=model.calibration, rounds=(2, 1))
+    assert joint.calibrated_batches(1) == 2
+    with refused("bad-setting", "a calibration of 1 of its batches, and 2 are"):
+        joint.calibrated_batches(2)
     with refused("bad-setting", "n_batches is 7", "2 batches"):
         model.calibrated_batches(7)
     assert model.scored_batches() == model.n_batches

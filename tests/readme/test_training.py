@@ -16,10 +16,12 @@ def test_readme__estimator(tmp_path: Path) -> None:
     assert statuses == str(["held out"] * 10), "of five draws of two rounds"
 
 
+@pytest.mark.slow
 def test_readme__dask(tmp_path: Path) -> None:
     assert run_python(example("dask"), tmp_path).count("[") == 4
 
 
+@pytest.mark.slow
 def test_readme__dataset(tmp_path: Path) -> None:
     assert run_python(example("dataset"), tmp_path).startswith("held out")
     assert {path.name for path in tmp_path.iterdir()} == {"blobs.zarr", "runs", "model.zarr", "predictions.zarr"}

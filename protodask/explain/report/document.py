@@ -79,7 +79,7 @@ def make_content(
         values[chosen], found.profile.sample.rows[chosen], found.profile.summary.rows, count
     )
     explanations = (
-        explain_rows(model, found.errors.features, n_batches=count, most=LISTED_PROTOTYPES)
+        explain_rows(model, found.errors.features, n_batches=n_batches, most=LISTED_PROTOTYPES)
         if len(found.errors.rows)
         else []
     )

@@ -236,6 +236,7 @@ def test_colours__follow_the_system_and_the_button(browser: Any, page: Path) -> 
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
+@pytest.mark.slow
 def test_print__shows_all_sections_on_white(browser: Any, page: Path) -> None:
     opened(browser, page)
     browser.execute_cdp_cmd(
@@ -251,6 +252,7 @@ def test_print__shows_all_sections_on_white(browser: Any, page: Path) -> None:
     assert printed.count(b"/Type /Page\n") >= 7
 
 
+@pytest.mark.slow
 def test_page__is_readable_without_scripts(browser: Any, page: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
