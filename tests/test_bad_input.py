@@ -642,7 +642,7 @@ def test_predict__by_a_damaged_model_leaves_nothing(damage: str, suffix: str, ex
 
 
 WRITERS = (
-    "ingest", "sample-data", "subsample", "fit", "calibrate", "predict-zarr", "predict-parquet", "decide-zarr",
+    "ingest", "sample-data", "subsample", "fit", "calibrate", "prune", "predict-zarr", "predict-parquet", "decide-zarr",
     "decide-parquet",
 )  # fmt: skip
 
@@ -659,6 +659,8 @@ def _write_command(command: str, example: Example, folder: Path) -> tuple[object
             return "fit", example.data, "--out", folder / "out.zarr", "--run-dir", folder / "run", *QUICK
         case "subsample":
             return "subsample", example.data, "--rate", "high=0.8", "--out", folder / "out.zarr"
+        case "prune":
+            return "prune", example.model, example.data, "--prototypes", "3", "--out", folder / "out.zarr"
         case "calibrate":
             return "calibrate", example.model, example.data, "--out", folder / "out.zarr"
         case "decide-zarr":

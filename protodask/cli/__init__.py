@@ -25,6 +25,7 @@ from protodask.cli.ingest import ingest
 from protodask.cli.monitor import monitor
 from protodask.cli.plan import plan
 from protodask.cli.predict import predict
+from protodask.cli.prune import prune
 from protodask.cli.publish import publish
 from protodask.cli.registry import app as registry
 from protodask.cli.report import report
@@ -70,6 +71,7 @@ app.command("plan")(plan)
 app.command("fit")(fit)
 app.command("tune")(tune)
 app.command("calibrate")(calibrate)
+app.command("prune")(prune)
 app.command("predict")(predict)
 app.command("evaluate")(evaluate)
 app.command("monitor")(monitor)

@@ -11,7 +11,7 @@ from protodask.cli.show_dataset import summarize_written
 from protodask.cli.show_decisions import show_decisions, summarize_decisions
 from protodask.cli.show_files import show_files_scored, summarize_files_scored
 from protodask.cli.show_gate import show_gate, summarize_gate
-from protodask.cli.show_models import summarize_calibration, summarize_fit
+from protodask.cli.show_models import summarize_calibration, summarize_fit, summarize_pruning
 from protodask.cli.show_monitor import show_monitor, summarize_monitor
 from protodask.cli.show_policy import show_policy, summarize_policy
 from protodask.cli.show_registry import show_published, summarize_published
@@ -43,6 +43,7 @@ def show_result(result: Result, as_json: bool) -> None:
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
+        ModelPruned,
         ModelTuned,
         PolicyEvaluated,
         PredictionsWritten,
@@ -76,7 +77,7 @@ def show_result(result: Result, as_json: bool) -> None:
             show_published(result)
         case FilesScored():
             show_files_scored(result)
-        case DatasetSplit() | ModelFitted() | PredictionsWritten() | ReportWritten():
+        case DatasetSplit() | ModelFitted() | ModelPruned() | PredictionsWritten() | ReportWritten():
             say(summarize_result(result))
 
 
@@ -95,6 +96,7 @@ def summarize_result(result: Result) -> str:
         ModelCalibrated,
         ModelEvaluated,
         ModelFitted,
+        ModelPruned,
         ModelTuned,
         PolicyEvaluated,
         PredictionsWritten,
@@ -113,6 +115,8 @@ def summarize_result(result: Result) -> str:
             line = f"{summarize_fit(result)} {summarize_choice(result)}"
         case ModelCalibrated():
             line = summarize_calibration(result)
+        case ModelPruned():
+            line = summarize_pruning(result)
         case PredictionsWritten() | FilesScored():
             line = _summarize_predictions(result)
         case ModelEvaluated() | GateAnswered() | RowsMonitored():

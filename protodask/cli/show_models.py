@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from protodask.cli.wording import count, describe_seconds, shorten
 
 if TYPE_CHECKING:
-    from protodask.pipeline.results import ModelCalibrated, ModelFitted, ModelTuned
+    from protodask.pipeline.results import ModelCalibrated, ModelFitted, ModelPruned, ModelTuned
 
 
 def summarize_fit(result: ModelFitted | ModelTuned) -> str:
@@ -28,4 +28,14 @@ def summarize_calibration(result: ModelCalibrated) -> str:
     return (
         f"The model {shorten(result.path)} has a calibration of {count(found.n_batches, 'batch', 'batches')}, fitted "
         f"to {count(found.rows, 'row')}; --calibrated asks for its probabilities."
+    )
+
+
+def summarize_pruning(result: ModelPruned) -> str:
+    """What is left of a model, and what that costs."""
+    model, stages = result.pruned.model, result.pruned.stages
+    return (
+        f"The model {shorten(result.path)} has {count(model.n_prototypes, 'prototype')} of {stages[0].prototypes:,} "
+        f"and uses {len(model.active_features)} of {count(model.n_features, 'feature')}. The log-loss of these rows, "
+        f"each by all others, is {stages[-1].log_loss:.4g}; it was {stages[0].log_loss:.4g}."
     )

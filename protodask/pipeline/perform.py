@@ -24,6 +24,7 @@ from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
 from protodask.pipeline.monitoring import check_monitoring, monitor_rows
 from protodask.pipeline.policy import check_evaluation, evaluate_policy
+from protodask.pipeline.pruning import prune_model
 from protodask.pipeline.published import published_model
 from protodask.pipeline.publishing import check_publishing, publish_model
 from protodask.pipeline.report import write_report
@@ -50,6 +51,7 @@ from protodask.pipeline.steps import (
     IngestStep,
     MonitorStep,
     PredictStep,
+    PruneStep,
     PublishStep,
     ReportStep,
     RobustEvaluateStep,
@@ -66,6 +68,7 @@ from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
 from protodask.prototypes.prediction import PREDICTIONS, check_kept, predict
+from protodask.prototypes.setting_checks import check_count
 
 
 def check(step: Step) -> None:
@@ -96,6 +99,8 @@ def check(step: Step) -> None:
             check_per_row(step.per_row, step.group, step.positive, step.method)
         case CalibrateStep() | PredictStep() | EvaluateStep() | MonitorStep() | ReportStep():
             _check_use(step)
+        case PruneStep():
+            check_count("prototypes", step.prototypes, 1)
         case PublishStep():
             check_publishing(step)
 
@@ -133,8 +138,8 @@ def perform(
             return _fit(step, engine, callbacks)
         case TuneStep():
             return tune_dataset(step, engine, callbacks, listen)
-        case CalibrateStep():
-            return calibrate(step, engine)
+        case CalibrateStep() | PruneStep():
+            return calibrate(step, engine) if isinstance(step, CalibrateStep) else prune_model(step, engine)
         case PredictStep():
             return _predict(step, engine)
         case EvaluateStep() | GateStep() | MonitorStep():

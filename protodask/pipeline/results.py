@@ -22,6 +22,7 @@ from protodask.places import mask
 from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.history import BatchRecord
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.pruning import Pruned
 from protodask.prototypes.splines import SplineCalibration
 from protodask.selection.results import SearchResult, Trial
 
@@ -198,6 +199,27 @@ class ModelCalibrated:
 
 
 @dataclass(frozen=True)
+class ModelPruned:
+    """A model with fewer prototypes lies at `path`."""
+
+    path: str
+    pruned: Pruned
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        model, stages = self.pruned.model, self.pruned.stages
+        return {
+            "kind": "prune",
+            "path": mask(self.path),
+            "prototypes": model.n_prototypes,
+            "features": len(model.active_features),
+            "log_loss": stages[-1].log_loss,
+            "log_loss_before": stages[0].log_loss,
+            "stages": [{"prototypes": stage.prototypes, "log_loss": stage.log_loss} for stage in stages],
+        }
+
+
+@dataclass(frozen=True)
 class PredictionsWritten:
     """Predictions for `rows` rows lie at `path`."""
 
@@ -327,6 +349,7 @@ Result = (
     | ModelFitted
     | ModelTuned
     | ModelCalibrated
+    | ModelPruned
     | PredictionsWritten
     | FilesScored
     | ModelEvaluated

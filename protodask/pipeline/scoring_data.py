@@ -15,7 +15,7 @@ from protodask.data.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
-from protodask.pipeline.steps import CalibrateStep, EvaluateStep, ReportStep, RobustEvaluateStep
+from protodask.pipeline.steps import CalibrateStep, EvaluateStep, PruneStep, ReportStep, RobustEvaluateStep
 from protodask.prototypes.table_model import TableModel
 
 Codes = NDArray[np.int64]
@@ -113,7 +113,7 @@ def rows_of_any_class(
 
 
 def rows_of_step(
-    model: TableModel, step: EvaluateStep | CalibrateStep | ReportStep | RobustEvaluateStep, engine: Engine
+    model: TableModel, step: EvaluateStep | CalibrateStep | PruneStep | ReportStep | RobustEvaluateStep, engine: Engine
 ) -> tuple[Source, Codes]:
     """The rows of known classes that a step names, and the model's class of each target code."""
     return rows_to_evaluate(

@@ -12,6 +12,7 @@ from protodask.pipeline.steps import (
     IngestStep,
     MonitorStep,
     PredictStep,
+    PruneStep,
     PublishStep,
     ReportStep,
     RobustEvaluateStep,
@@ -36,7 +37,7 @@ def describe_step(step: Step) -> str:
             what = f"{', '.join(map(mask, step.sources))} into {mask(step.out)}"
         case SplitStep() | SubsampleStep() | FitStep() | TuneStep() | RobustFitStep():
             what = f"{mask(step.data)} into {mask(step.out)}"
-        case CalibrateStep() | MonitorStep() | ReportStep():
+        case CalibrateStep() | PruneStep() | MonitorStep() | ReportStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
         case PredictStep() | RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"

@@ -191,6 +191,17 @@ class CalibrateStep(KnownRows):
 
 
 @dataclass(frozen=True)
+class PruneStep(KnownRows):
+    """Leave a model so many prototypes at most. `target`, `weight` and `inclusion` name columns of raw tables."""
+
+    model: Read
+    data: Read
+    out: Written
+    prototypes: int
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
 class PredictStep(GivenRows):
     """Write a model's predictions for a dataset or for raw tables. Columns to `keep` are written beside them.
 
@@ -411,6 +422,7 @@ Step = (
     | FitStep
     | TuneStep
     | CalibrateStep
+    | PruneStep
     | PredictStep
     | EvaluateStep
     | GateStep
@@ -432,6 +444,7 @@ STEPS: dict[str, type[Step]] = {
     "fit": FitStep,
     "tune": TuneStep,
     "calibrate": CalibrateStep,
+    "prune": PruneStep,
     "predict": PredictStep,
     "evaluate": EvaluateStep,
     "gate": GateStep,

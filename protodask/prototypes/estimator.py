@@ -317,6 +317,24 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         return self
 
+    def prune(self, n_prototypes: int, X: Any, y: Any, sample_weight: Any = None) -> PrototypeSetClassifier:
+        """Leave the model so many prototypes at most, by rows of known classes: those of `fit`, or new ones.
+
+        Those stay that the rows would miss most, with weights trained anew; `pruning_` says what each stage left and
+        what the rows, each by all others, lose then. Rows are given as to `fit`.
+        """
+        from protodask.prototypes.pruning import prune
+
+        known, model = self._checked_classes(), self.model_
+        if is_out_of_memory(X):
+            self._check_columns(X)
+        reader = copy(self)
+        with open_engine(self.engine) as engine, reader.training_rows(X, y, sample_weight, engine, model) as rows:
+            codes = codes_among(rows.labels, known, np.arange(len(rows.labels)))
+            found = prune(model, n_prototypes, rows.data.source, codes, engine)
+        self.model_, self.pruning_ = found.model, found.stages
+        return self
+
     def familiarity(self, X: Any, n_batches: Batches = None) -> Any:
         """How much evidence the model has at each row (N,): 0 far from every prototype."""
         self._checked_classes()

@@ -34,6 +34,9 @@ from protodask.prototypes.tiles import (
     strips,
 )
 
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Rows of a tile, and the candidates of a batch that they are."""
+
 LANES = 16
 """Widths of the right-hand operand that keep the BLAS in its fast path: multiples of a vector register."""
 
@@ -146,6 +149,14 @@ class BatchKernel:
         return operand.reshape(panels.n_panels, panels.width, width)
 
     @cached_property
+    def column_of(self) -> NDArray[np.int64]:
+        """Columns of the kernel that the candidates are in, -1 of those that are in none (J,)."""
+        found = np.full(len(self.candidate_weight), -1, dtype=np.int64)
+        for panels, first in ((self.active, 0), (self.idle, self.active.n_columns)):
+            found[panels.column[panels.used]] = first + np.flatnonzero(panels.used)
+        return found
+
+    @cached_property
     def weights(self) -> Array:
         """`w` (C, width, 1)."""
         column = self._looked_at.shape[1]
@@ -197,12 +208,13 @@ class _BatchSums:
     def classes(self) -> NDArray[np.int64]:
         return self._batch.classes
 
-    def class_sums(self, features: Array, shared: _SharedRows | None) -> Floats:
+    def class_sums(self, features: Array, shared: _SharedRows | None, own: Pairs | None = None) -> Floats:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T), and what their gradients need."""
         batch, active = self._batch, self._batch.active
         n_rows = len(features)
         self._standardized = self._in_standard_units(features, shared)
         self._values = batch.side.kernel(self._standardized, self._work.tile)
+        self._leave_out(self._values, own)
         self._panels = _by_panel(self._values[:, : active.n_columns], active)
         self._sums = self._work.sums[:, :n_rows]
         for strip in self._strips:
@@ -210,13 +222,22 @@ class _BatchSums:
         self._mass: Floats = batch.class_of_panel @ self._sums[:, :, len(batch.side.active)]
         return self._mass
 
-    def class_sums_alone(self, features: Array, shared: _SharedRows | None) -> Floats:
+    def class_sums_alone(self, features: Array, shared: _SharedRows | None, own: Pairs | None = None) -> Floats:
         """`u_b` of the rows of a tile, for the classes of the batch (k, T)."""
         batch, active = self._batch, self._batch.active
         standardized = self._in_standard_units(features, shared)
         values = batch.side.kernel(standardized, self._work.tile, active.n_columns)
+        self._leave_out(values, own)
         mass: Floats = batch.class_of_panel @ product(_by_panel(values, active), batch.weights)[:, :, 0]
         return mass
+
+    def _leave_out(self, values: Array, own: Pairs | None) -> None:
+        """Rows do not look at themselves."""
+        if own is not None:
+            rows, candidates = own
+            columns = self._batch.column_of[candidates]
+            known = (columns >= 0) & (columns < values.shape[1])
+            values[rows[known], columns[known]] = 0
 
     def _in_standard_units(self, features: Array, shared: _SharedRows | None) -> Array:
         side, tile = self._batch.side, self._work.tile
@@ -327,10 +348,11 @@ class LikelihoodKernel:
         previous: Floats,
         held_out: Floats | None = None,
         standardized: Array | None = None,
+        itself: NDArray[np.int64] | None = None,
     ) -> Likelihood:
         """Sum over the rows given: `weight` are the `r_n`, `held_out` the `h_n`, `previous` the unscaled probabilities
-        of the earlier rounds, (rows, K) or (K,), and `standardized` the features in standard units, where they are
-        known.
+        of the earlier rounds, (rows, K) or (K,), `standardized` the features in standard units, where they are known,
+        and `itself` says of each candidate which of the rows it is, -1 if none (J,): no row looks at itself then.
 
         Rows where `r_n` is 0 have no part in the gradient and are left out; of those that are held out the class sums
         are taken alone, by candidates with positive weight.
@@ -340,15 +362,18 @@ class LikelihoodKernel:
         length = likelihood_tile_rows(counted, shapes)
         works = likelihood_workspaces(length, shapes)
         parts = [_BatchSums(batch, length, work) for batch, work in zip(self.batches, works, strict=True)]
+        ends = np.cumsum([len(batch.candidate_weight) for batch in self.batches])
+        own = [None] * len(parts) if itself is None else np.split(itself, ends[:-1])
 
-        def unscaled(rows: Any, class_sums: Callable[[_BatchSums, Array, _SharedRows | None], Floats]) -> Floats:
+        def unscaled(rows: Any, class_sums: Callable[..., Floats]) -> Floats:
             found = np.empty((previous.shape[-1], len(target[rows])))
             found[...] = previous[rows].T if previous.ndim == 2 else previous[:, None]
             tile, shared = features[rows], None
             if standardized is not None or len(parts) > 1:
                 shared = _SharedRows(self.row_sides, tile, None if standardized is None else standardized[rows])
-            for part in parts:
-                found[part.classes] += class_sums(part, tile, shared)
+            for part, candidates in zip(parts, own, strict=True):
+                pairs = None if candidates is None else meetings(candidates, np.arange(len(target))[rows])
+                found[part.classes] += class_sums(part, tile, shared, pairs)
             return found
 
         value, held_out_value = 0.0, 0.0
@@ -370,6 +395,13 @@ def _tiles(weight: Floats, length: int) -> Iterator[Any]:
     everywhere = len(rows) == len(weight)
     for first in range(0, len(rows), length):
         yield slice(first, first + length) if everywhere else rows[first : first + length]
+
+
+def meetings(candidates: NDArray[np.int64], rows: NDArray[np.int64]) -> Pairs:
+    """Places of candidates among some ascending rows, and which candidates these are."""
+    places = np.minimum(np.searchsorted(rows, candidates), len(rows) - 1)
+    met = np.flatnonzero(rows[places] == candidates)
+    return places[met], met
 
 
 def _gradients(parts: Sequence[_BatchSums]) -> tuple[Floats, Floats]:

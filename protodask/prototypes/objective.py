@@ -50,6 +50,8 @@ class RoundProblem:
     """Of all rows that are held out together; 0 where they play no part."""
     columns: NDArray[np.int64] | None = None
     """Features of the rows that those of the candidates are forms of; None where they are the same."""
+    among_rows: bool = False
+    """Whether rows that are candidates count, too, though none looks at itself; else they are left out."""
 
     @property
     def n_batches(self) -> int:
@@ -75,7 +77,8 @@ class RoundProblem:
 
     def split(self, theta: Floats) -> tuple[Floats, Floats]:
         """`theta` as feature weights `v` of each batch (B, D) and candidate weights `w` (J,)."""
-        return theta[: self.n_feature_weights].reshape(self.n_batches, -1), theta[self.n_feature_weights :]
+        features, candidates = np.split(theta, [self.n_feature_weights])
+        return features.reshape(self.n_batches, self.n_features), candidates
 
 
 def make_problem(
@@ -151,12 +154,22 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
     rows_weight = row_weights(block)
     if rows_weight is not None:
         weight *= rows_weight
-    first, last = np.searchsorted(problem.candidates.rows_sorted, (block.start, block.stop))
-    weight[problem.candidates.rows_sorted[first:last] - block.start] = 0
+    itself = None
+    if problem.among_rows:
+        itself = own_rows(problem, block)
+    else:
+        first, last = np.searchsorted(problem.candidates.rows_sorted, (block.start, block.stop))
+        weight[problem.candidates.rows_sorted[first:last] - block.start] = 0
     previous = block.arrays.get(SCORES, problem.marginals)
     held_out = block[HELD_OUT] if problem.held_out_weight else None
     standardized = block.arrays.get(STANDARDIZED)
-    return kernel.evaluate(block[FEATURES.name], target, weight, previous, held_out, standardized)
+    return kernel.evaluate(block[FEATURES.name], target, weight, previous, held_out, standardized, itself)
+
+
+def own_rows(problem: RoundProblem, block: Block) -> NDArray[np.int64]:
+    """Which row of a block each candidate is, -1 if none (J,)."""
+    rows = problem.candidates.rows
+    return np.where((rows >= block.start) & (rows < block.stop), rows - block.start, -1)
 
 
 LIKELIHOOD: Reduction[Likelihood, Likelihood] = Reduction(

@@ -4,6 +4,7 @@ Seventeen tables of 150 to 327,000 rows from scikit-learn and from R's packages 
 splits for all, one for each seed. Text becomes one column of zeros and ones for each value. Who takes part:
 
 protodask   PrototypeSetClassifier(); tuned, PrototypeSetSearchCV with its defaults. Missing values are filled in.
+pruned      the same, left 50 prototypes by the rows of its training.
 xgboost     XGBClassifier(); tuned, the search of tuning.py: 30 draws, early stopping on five inner folds.
 histogram   scikit-learn's HistGradientBoostingClassifier().
 ebm         interpret's ExplainableBoostingClassifier(), on the columns as they are.
@@ -51,7 +52,10 @@ else:
     from _processes import Journal, Ready, in_fresh_process
     from _quality import OURS, PROSET, XGBOOST, mean_known, score
 
-HISTOGRAM, EBM, NEIGHBOURS, LOGISTIC = "histogram", "ebm", "neighbours", "logistic"
+PRUNED, HISTOGRAM, EBM, NEIGHBOURS, LOGISTIC = "pruned", "histogram", "ebm", "neighbours", "logistic"
+
+FEW = 50
+"""Prototypes that a pruned model has."""
 
 PREDICTED = 100_000
 """Rows whose prediction is timed."""
@@ -75,6 +79,12 @@ def _fitted(model: Any, split: datasets.Split) -> Predict:
 
 def fit_ours(split: datasets.Split, seed: int) -> Predict:
     return _fitted(PrototypeSetClassifier(random_state=seed), split)
+
+
+def fit_pruned(split: datasets.Split, seed: int) -> Predict:
+    model = PrototypeSetClassifier(random_state=seed).fit(split.train_features, split.train_target)
+    predict: Predict = model.prune(FEW, split.train_features, split.train_target).predict_proba
+    return predict
 
 
 def fit_xgboost(split: datasets.Split, seed: int) -> Predict:
@@ -107,6 +117,7 @@ def _search(tune: Callable[[datasets.Split, int], tuning.Found], split: datasets
 
 DEFAULTS = {
     OURS: Method(fit_ours, "filled", "protodask"),
+    PRUNED: Method(fit_pruned, "filled", "protodask"),
     XGBOOST: Method(fit_xgboost, "gaps", "xgboost"),
     HISTOGRAM: Method(fit_histogram, "gaps", "sklearn"),
     EBM: Method(fit_ebm, "frame", "interpret.glassbox"),

@@ -15,6 +15,12 @@ def test_readme__subsamples(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_readme__models_are_pruned(tmp_path: Path) -> None:
+    said = run_commands(example("prune"), tmp_path)
+    assert re.search(r"few\.zarr has ([1-9]|1[0-9]|20) prototypes? of", said)
+
+
+@pytest.mark.slow
 def test_readme__models_are_calibrated(tmp_path: Path) -> None:
     said = run_commands(example("calibrate"), tmp_path)
     assert re.search(r"has a calibration of \d+ batches, fitted to 5,526 rows", said)
