@@ -86,7 +86,7 @@ def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: 
     for command in (("explain", model, example.data, "--row", 7), ("export", model, "--out", tmp_path / "table.csv")):
         assert call(*command).exit_code == 0
     assert call("predict", model, example.data, "--out", scores, "--batches", 2).exit_code == 0
-    check_failed(call("evaluate", model, example.data, "--batches", 3), 1, "bad-setting", "end a round", "0, 2, 4")
+    check_failed(call("evaluate", model, example.data, "--batches", 3), 1, "bad-setting", "2 batches", "together")
     grown = tmp_path / "grown.zarr"
     more = call("fit", example.data, "--out", grown, "--start", model, "--feature-weights", "class", *QUICK)
     assert more.exit_code == 0, more.output
