@@ -141,7 +141,7 @@ def test_ingest__names_column_and_first_row_of_a_value_that_is_no_number(
     sources = form(*_numbers(bad), tmp_path)
     before = _names(tmp_path)
     with refused("bad-value", "'x1'", "row 17"):
-        ingest(sources, tmp_path / "data.zarr")
+        ingest(sources, tmp_path / "data.zarr", missing="error")
     assert _names(tmp_path) == before
 
 
@@ -156,13 +156,12 @@ def test_ingest__names_column_and_first_row_of_a_value_beyond_float32(
     assert ingest(sources, tmp_path / "data.zarr", dtype="float64").summary.maximum[1] == 1e39
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
 @pytest.mark.parametrize("action", ["fit", "predict"])
 @pytest.mark.parametrize("kind", ["numpy", "pandas", "zarr"])
 def test_estimator__names_column_and_first_row_of_a_value_that_is_no_number(
-    kind: str, action: str, bad: float, tmp_path: Path
+    kind: str, action: str, tmp_path: Path
 ) -> None:
-    features, target = _numbers(bad)
+    features, target = _numbers(np.inf)
     good = np.nan_to_num(features, posinf=0.0)
     given: Any = features
     if kind == "pandas":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,17 +12,24 @@ from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
 from protodask.cli.wording import count, shorten
+from protodask.explain.text import (
+    COMPARED,
+    SIDE_BY_SIDE,
+    Lines,
+    class_lines,
+    feature_lines,
+    prototype_lines,
+    said_of_dominance,
+    said_of_prediction,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from protodask.explain.contributions import FeatureMatch
     from protodask.explain.tables import Explained
     from protodask.pipeline.explanations import RowsExplained
-
-SIDE_BY_SIDE = 6
-"""Prototypes that are compared side by side, where the terminal is wide enough."""
 
 
 @grouped
@@ -98,19 +104,17 @@ def _show(found: RowsExplained) -> None:
 
 def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
     explanation = entry.explanation
-    predicted = explanation.predicted
-    probability = explanation.probability[explanation.classes.index(predicted)]
-    known = "" if entry.actual is None else _verdict(predicted, entry.actual)
+    known = "" if entry.actual is None else _verdict(explanation.predicted, entry.actual)
     where = f"Row {entry.row} of {shorten(found.data)}"
-    _wrapped(console, f"{where}: {predicted}, with probability {probability:.3f}{known}.")
+    _wrapped(console, f"{where}: {said_of_prediction(explanation)}{known}.")
     _wrapped(console, _said_of_familiarity(found, entry))
-    _wrapped(console, _said_of_dominance(entry))
+    _wrapped(console, said_of_dominance(explanation))
     say()
     _show_classes(console, entry)
     if not explanation.contributions:
         return
     say()
-    _show_prototypes(console, entry)
+    console.print(_table(prototype_lines(explanation)))
     say()
     _show_features(console, entry)
     if entry.originals:
@@ -136,65 +140,20 @@ def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:
     )
 
 
-def _said_of_dominance(entry: Explained) -> str:
-    explanation = entry.explanation
-    size, listed = explanation.dominant_size, len(explanation.contributions)
-    if size == 0:
-        return "The class shares of the training data fix the decision, whatever the classes of the prototypes."
-    which = "strongest prototype fixes" if size == 1 else f"{size:,} strongest prototypes fix"
-    marked = "marked *" if size <= listed else f"of which {listed:,} are listed"
-    return f"The {which} the decision ({marked}): it would be the same whatever the classes of the others."
-
-
 def _show_classes(console: Console, entry: Explained) -> None:
-    explanation = entry.explanation
-    listed = dict.fromkeys(explanation.classes, 0.0)
-    for item in explanation.contributions:
-        listed[item.label] += item.share
-    order = (-explanation.probability).argsort(kind="stable").tolist()
-    table = _table("class", "class shares", "prototypes listed", "other prototypes", "probability")
-    for position in order[:MOST_LINES]:
-        label = explanation.classes[position]
-        parts = (explanation.marginal[position], listed[label], explanation.others[position])
-        _add(table, label, *(f"{part:.4f}" for part in (*parts, explanation.probability[position])))
-    console.print(table)
-    _say_rest(len(order), "class", "classes")
-
-
-def _show_prototypes(console: Console, entry: Explained) -> None:
-    table = _table("", "class", "share", "weight", "similarity", "batch", "training row")
-    for rank, item in enumerate(entry.explanation.contributions, start=1):
-        _add(
-            table,
-            f"{'*' if item.dominant else ' '}#{rank}",
-            item.label,
-            f"{item.share:.4f}",
-            f"{item.weight:.4g}",
-            f"{item.similarity:.4f}",
-            item.batch,
-            item.row,
-        )
-    console.print(table)
+    lines = class_lines(entry.explanation)
+    console.print(_table(lines[: MOST_LINES + 1]))
+    _say_rest(len(lines) - 1, "class", "classes")
 
 
 def _show_features(console: Console, entry: Explained) -> None:
     """Row and strongest prototypes feature by feature, heaviest features first."""
-    shown = entry.explanation.contributions[:SIDE_BY_SIDE]
-    matches = [{match.name: match for match in item.features} for item in shown]
-    every = sorted((match for found in matches for match in found.values()), key=lambda match: -match.weight)
-    values = {match.name: match.value for match in every}
-    if not values:
+    lines = feature_lines(entry.explanation)
+    if not lines:
         return
-    say("Values, and in brackets how similar they are to those of the row (1: the same)")
-    lines = [
-        (name, _value(value), *(_compared(found.get(name)) for found in matches)) for name, value in values.items()
-    ]
-    _print_beside(console, "feature", lines)
-    _say_rest(len(lines), "feature", "features")
-
-
-def _compared(match: FeatureMatch | None) -> str:
-    return "" if match is None else f"{_value(match.prototype_value)} ({match.similarity:.2f})"
+    say(COMPARED)
+    _print_beside(console, lines)
+    _say_rest(len(lines) - 1, "feature", "features")
 
 
 def _show_originals(console: Console, found: RowsExplained, entry: Explained) -> None:
@@ -204,23 +163,24 @@ def _show_originals(console: Console, found: RowsExplained, entry: Explained) ->
     names = dict.fromkeys([name for original in shown for name in original.values])
     say("In the training data")
     lines = [
-        (name, _value(values.get(name, "")), *(_value(original.values.get(name, "")) for original in shown))
-        for name in names
+        ("column", "this row", *(f"#{rank}" for rank in range(1, len(shown) + 1))),
+        *(
+            (name, value_of(values.get(name, "")), *(value_of(original.values.get(name, "")) for original in shown))
+            for name in names
+        ),
     ]
-    _print_beside(console, "column", lines)
-    _say_rest(len(lines), "column", "columns")
+    _print_beside(console, lines)
+    _say_rest(len(names), "column", "columns")
     if partly := [f"#{rank}" for rank, original in enumerate(shown, start=1) if not original.complete]:
         _wrapped(
             console, f"{', '.join(partly)}: of a batch that was trained on other data, as far as the model holds it."
         )
 
 
-def _print_beside(console: Console, what: str, lines: Sequence[tuple[str, ...]]) -> None:
+def _print_beside(console: Console, lines: Lines) -> None:
     """Name, value of the row, and values of as many prototypes as stand beside each other; one at least."""
     for columns in range(len(lines[0]), 2, -1):
-        table = _table(what, "this row", *(f"#{rank}" for rank in range(1, columns - 1)))
-        for line in lines[:MOST_LINES]:
-            _add(table, *line[:columns])
+        table = _table([line[:columns] for line in lines[: MOST_LINES + 1]])
         if columns == 3 or _fits(console, table):
             console.print(table)
             return
@@ -232,28 +192,18 @@ def _fits(console: Console, table: Table) -> bool:
     return console.measure(table, options=unbounded).maximum <= console.width
 
 
-def _value(value: Any) -> str:
-    if value is None:
-        return "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _table(*header: str) -> Table:
+def _table(lines: Lines) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for position, name in enumerate(header):
+    for position, name in enumerate(lines[0]):
         justify: Any = "left" if position == 0 or name == "class" else "right"
         table.add_column(Text(plain(name)), justify=justify, overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*(Text(plain(cell.replace("\n", " "))) for cell in line))
     return table
-
-
-def _add(table: Table, *cells: object) -> None:
-    from rich.text import Text
-
-    table.add_row(*(Text(plain(str(cell).replace("\n", " "))) for cell in cells))
 
 
 def _wrapped(console: Console, text: str) -> None:

@@ -46,6 +46,17 @@ def ingest(
     drop: Annotated[
         list[str] | None, typer.Option("--drop", metavar="COL", help="Column to leave out. Repeatable.")
     ] = None,
+    text_is_categorical: Annotated[
+        bool, typer.Option("--text-is-categorical", help="Take columns of text as categories, unless said otherwise.")
+    ] = False,
+    missing: Annotated[
+        Literal["fill", "error"],
+        typer.Option(
+            "--missing",
+            help="Missing values of features count as the mean, or as no category, and are marked by a further "
+            "feature; or they are an error.",
+        ),
+    ] = "fill",
     dtype: Annotated[
         Literal["float32", "float64"], typer.Option("--dtype", help="Type the features are stored in.")
     ] = "float32",
@@ -87,6 +98,8 @@ def ingest(
             inclusion=inclusion,
             group=group,
             drop=tuple(drop or ()),
+            text_is_categorical=text_is_categorical,
+            missing=missing,
             dtype=dtype,
             append=append,
             new=new,

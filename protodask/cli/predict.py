@@ -28,7 +28,11 @@ Calibrated = Annotated[
 ]
 UnseenOption = Annotated[
     Literal["error", "zero"],
-    typer.Option("--unseen", help="Categories in raw tables that were not there at ingest: an error, or all zero."),
+    typer.Option(
+        "--unseen",
+        help="Categories in raw tables that were not there at ingest, and values missing where none were: an error, or "
+        "all zero and the mean.",
+    ),
 ]
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", metavar="COL", help="Column of raw tables to leave out. Repeatable.")

@@ -17,6 +17,7 @@ from zarr.core.buffer.cpu import NDBuffer
 from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
 from protodask.data.plain_arrays import PlainArray
+from protodask.data.records import describe_columns
 from protodask.data.schema import TARGET, Column, Label, Variable
 from protodask.data.segments import Segment, check_rows, prefix_of, read_segments
 from protodask.data.storage import (
@@ -166,11 +167,18 @@ class Dataset:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks from ingest, and one for the constant features if there are any."""
-        names = [name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant]
-        if not names:
-            return self.metadata.notes
-        return (*self.metadata.notes, f"Constant features, kept with scale 1: {some(names)}.")
+        """Remarks from ingest, and those on columns with missing values and on constant features if there are any."""
+        found = list(self.metadata.notes)
+        if names := [column.name for column in self.columns if column.marked]:
+            found.append(
+                f"Values are missing in {some(names)}: they count as the mean of the others, or as no category, and a "
+                "feature of their own says where."
+            )
+        if names := [
+            name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant
+        ]:
+            found.append(f"Constant features, kept with scale 1: {some(names)}.")
+        return tuple(found)
 
     def read(self, number: int) -> Block:
         """One block: "features" (rows, D), "target", and "weight", "inclusion" and "group" where the dataset has them.
@@ -271,10 +279,7 @@ class Dataset:
                 {"label": label, "rows": int(rows), "weight": float(weight)}
                 for label, rows, weight in zip(self.classes, summary.class_rows, summary.class_weight, strict=True)
             ],
-            "columns": [
-                {"name": column.name, "kind": column.kind, "categories": list(column.categories)}
-                for column in self.columns
-            ],
+            "columns": describe_columns(self.columns),
             "feature_summary": [
                 {"name": name, "mean": mean, "deviation": deviation, "minimum": low, "maximum": high}
                 for name, mean, deviation, low, high in zip(

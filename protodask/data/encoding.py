@@ -23,6 +23,8 @@ Table = Mapping[str, Values]
 """Columns of equal length. Text and anything missing comes as objects, None where missing."""
 
 Unseen = Literal["error", "zero"]
+Missing = Literal["fill", "error"]
+"""What becomes of missing values when it is found out what the columns of a table become: see `Column.filled`."""
 
 UNSEEN = -1
 MISSING = -2
@@ -64,9 +66,10 @@ class Problem:
     def shifted(self, rows: int) -> Problem:
         return replace(self, row=self.row + rows)
 
-    def error(self) -> InputError:
+    def error(self, among: str = "") -> InputError:
+        """What to raise; rows are counted `among` others than all there are, if it is said."""
         return InputError(
-            "bad-value", f"Column {self.column!r} {self.seen} in row {self.row} (counted from 0).", self.remedy
+            "bad-value", f"Column {self.column!r} {self.seen} in row {self.row}{among} (counted from 0).", self.remedy
         )
 
 
@@ -260,9 +263,7 @@ def encode_features(
         and table.matrix.dtype.kind in "biuf"
         and all(column.kind == "numeric" for column in columns)
     ):
-        with np.errstate(over="ignore"):
-            out[...] = table.matrix
-        return _unusable_number(out, names, lambda row, position: table.matrix[row, position])
+        return _encode_matrix(table.matrix, columns, out)
     problems: list[Problem | None] = []
     first = 0
     for column in columns:
@@ -270,7 +271,7 @@ def encode_features(
         first += part.shape[1]
         match column.kind:
             case "numeric":
-                problems.append(_encode_numeric(table[column.name], column.name, part))
+                problems.append(_encode_numeric(table[column.name], column, part))
             case "nominal":
                 problems.append(_encode_nominal(table[column.name], column, part, unseen))
             case "ordinal":
@@ -278,11 +279,36 @@ def encode_features(
     return first_problem(problems)
 
 
+def _encode_matrix(matrix: Values, columns: Sequence[Column], out: NDArray[np.floating]) -> Problem | None:
+    """Numbers, all columns at once."""
+    mark = np.cumsum([1 + column.marked for column in columns]) - 1
+    place = mark - [column.marked for column in columns]
+    direct = out.shape[1] == len(columns)
+    with np.errstate(over="ignore"):
+        out[:, slice(None) if direct else place] = matrix
+    for position, column in enumerate(columns):
+        if column.filled is not None:
+            _fill(out[:, place[position] : mark[position] + 1], np.isnan(matrix[:, position]), column)
+    numbers = out if direct else out[:, place]
+    return _unusable_number(numbers, columns, lambda row, position: matrix[row, position])
+
+
+def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column) -> None:
+    """Put what a column has instead into the features of rows where its value is missing."""
+    out[missing, 0] = column.filled
+    if column.marked:
+        out[:, -1] = missing
+
+
 def _encode_nominal(values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen) -> Problem | None:
     codes = label_codes(values, column.categories)
     out[...] = 0
     known = np.flatnonzero(codes >= 0)
     out[known, codes[known]] = 1
+    if column.marked:
+        out[:, -1] = codes == MISSING
+    if column.filled is not None:
+        codes = np.where(codes == MISSING, 0, codes)
     if unseen == "zero":
         codes = np.where(codes == UNSEEN, 0, codes)
     remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
@@ -292,15 +318,20 @@ def _encode_nominal(values: Values, column: Column, out: NDArray[np.floating], u
 def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating]) -> Problem | None:
     codes = label_codes(values, column.categories)
     out[:, 0] = codes
+    if column.filled is not None:
+        _fill(out, codes == MISSING, column)
+        codes = np.where(codes == MISSING, 0, codes)
     remedy = f"The order given is {', '.join(map(str, column.categories))}: add the category to it, or remove the rows."
     return _label_problem(values, codes, column.name, "category", remedy)
 
 
-def _encode_numeric(values: Values, name: str, out: NDArray[np.floating]) -> Problem | None:
-    numbers, problem = numeric_values(values, name)
+def _encode_numeric(values: Values, column: Column, out: NDArray[np.floating]) -> Problem | None:
+    numbers, problem = numeric_values(values, column.name)
     with np.errstate(over="ignore"):
         out[:, 0] = numbers
-    return first_problem([problem, _unusable_number(out, (name,), lambda row, position: numbers[row])])
+    if column.filled is not None:
+        _fill(out, np.isnan(numbers), column)
+    return first_problem([problem, _unusable_number(out[:, :1], (column,), lambda row, position: numbers[row])])
 
 
 def numeric_values(values: Values, name: str) -> tuple[Values, Problem | None]:
@@ -325,19 +356,25 @@ def _plain(value: Any) -> Any:
 
 
 def _unusable_number(
-    out: NDArray[np.floating], names: Sequence[str], original: Callable[[int, int], Any]
+    out: NDArray[np.floating], columns: Sequence[Column], original: Callable[[int, int], Any]
 ) -> Problem | None:
+    stays = np.array([column.filled is not None for column in columns])
     for first in range(0, len(out), CHECK_ROWS):
-        finite = np.isfinite(out[first : first + CHECK_ROWS])
-        if finite.all():
+        part = out[first : first + CHECK_ROWS]
+        usable = np.isfinite(part)
+        if usable.all():
             continue
-        row, position = (int(index) for index in np.argwhere(~finite)[0])
+        usable |= stays & np.isnan(part)
+        if usable.all():
+            continue
+        row, position = (int(index) for index in np.argwhere(~usable)[0])
         row += first
-        value = original(row, position)
+        value, name = original(row, position), columns[position].name
         if np.isfinite(value):
             seen = f"has the value {_plain(value)!r}, which is too large for {out.dtype.name},"
-            return Problem(row, names[position], seen, "Rescale the column, or store the dataset as float64.")
-        return Problem(row, names[position], "has a missing or infinite value", "Fill in or remove such rows first.")
+            return Problem(row, name, seen, "Rescale the column, or store the dataset as float64.")
+        seen = "has a missing or infinite value" if columns[position].filled is None else "has an infinite value"
+        return Problem(row, name, seen, "Fill in or remove such rows first.")
     return None
 
 
@@ -375,7 +412,7 @@ def encode_number(values: Values, name: str) -> tuple[NDArray[np.float64], Probl
     if problem is not None:
         problem = replace(problem, remedy="Correct the value, or name another column.")
     floats = np.ascontiguousarray(numbers, dtype=np.float64)
-    unusable = _unusable_number(floats.reshape(-1, 1), (name,), lambda row, position: floats[row])
+    unusable = _unusable_number(floats.reshape(-1, 1), (Column(name),), lambda row, position: floats[row])
     return floats, first_problem([problem, unusable])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.dataset import Dataset
-from protodask.data.encoding import check_column_names
+from protodask.data.encoding import Missing, check_column_names
 from protodask.data.ingest_news import ingest_news
 from protodask.data.ingest_scan import table_source
 from protodask.data.ingest_schema import Roles, Wanted, check_roles, check_wanted, encode_anew, orders_of, written_as
@@ -33,6 +33,8 @@ def ingest(
     inclusion: str | None = None,
     group: str | None = None,
     drop: Sequence[str] = (),
+    missing: Missing = "fill",
+    text_is_categorical: bool = False,
     append: bool = False,
     new: bool = False,
     unless_in: str | os.PathLike[str] | None = None,
@@ -51,8 +53,12 @@ def ingest(
     columns x0, x1, ... (or `feature_names`) and "target".
 
     `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
-    one value in the column (or the array besides features and target) `group` belong together. With `append` all of
-    this is the dataset's, and new categories or classes are an error.
+    one value in the column (or the array besides features and target) `group` belong together. With
+    `text_is_categorical`, columns of text of which nothing is said are categorical as well.
+
+    Where values of a feature are `missing`, they count as the mean of the others, or as no category, and a further
+    feature is 1 there; with "error" they are refused. With `append` all of this is the dataset's: new categories,
+    classes and values that are missing where none were are an error.
 
     With `new`, files and datasets (which give their rows source by source) are added whose content the dataset does
     not have yet, whatever they are called, so that each is in it exactly once however often this is repeated; if there
@@ -64,7 +70,7 @@ def ingest(
         raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
     check_new(new, unless_in, settle, append, overwrite, out)
     roles = Roles(target, weight, inclusion, group)
-    wanted = Wanted(roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype)
+    wanted = Wanted(roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype, missing, text_is_categorical)
     if new or unless_in is not None:
         if feature_names is not None:
             raise InputError(

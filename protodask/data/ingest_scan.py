@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protodask.data.encoding import (
+    MISSING,
     KeptTable,
+    Missing,
     Problem,
     Table,
     Unseen,
@@ -22,7 +26,7 @@ from protodask.data.encoding import (
 from protodask.data.ingest_sources import open_table
 from protodask.data.kept_columns import KEPT_COPIES, NOTHING_KEPT, Kept, different_types, require_pyarrow
 from protodask.data.rows import BlockNumbers
-from protodask.data.schema import Column, Label
+from protodask.data.schema import FEATURES, Column, Label
 from protodask.data.tables import Encoder, Partitions, TableSource
 from protodask.engine import (
     Block,
@@ -57,40 +61,62 @@ class Scanned:
     """Names and types of the columns that are handed on, as they occur."""
     kept_bytes: int = 0
     """Of those columns in memory."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Rows in which the value of a column is missing, of those of which that may be."""
+    sums: Mapping[str, float] = field(default_factory=dict)
+    """Of the other values of such a column, as a feature."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What to look for: `open_labels` are columns whose labels are to be found, the encoder tries all others."""
+    """What to look for: `open_labels` are columns whose labels are to be found, the encoder tries all others.
+
+    In those of its columns in which missing values stay missing, they are counted.
+    """
 
     table: Partitions
     encoder: Encoder
     open_labels: tuple[str, ...]
     target_name: str | None
+    missing: Missing = "error"
+    """Of the columns whose labels are to be found, other than the target."""
 
 
 def _scan_partition(block: Block, scan: Scan) -> Scanned:
     table = scan.table.read(block.number)
     rows = table_rows(table)
-    problems = [scan.encoder.encode(table, scan.encoder.empty(rows))]
+    arrays = scan.encoder.empty(rows)
+    problems = [scan.encoder.encode(table, arrays)]
+    missing, sums = _known_values(scan.encoder.columns, arrays[FEATURES.name])
     labels: dict[str, frozenset[Label]] = {}
     for name in scan.open_labels:
         labels[name] = frozenset(distinct_labels(table[name]))
-        problems.append(_missing_label(table, name))
+        absent = label_codes(table[name], ()) == MISSING
+        if name != scan.target_name and scan.missing == "fill":
+            missing[name] = int(np.count_nonzero(absent))
+        elif absent.any():
+            remedy = "Fill in or remove such rows first."
+            problems.append(Problem(int(np.argmax(absent)), name, "has a missing value", remedy))
         if name == scan.target_name:
             problems.append(_measurement(table, name))
-    found = _limited((rows,), labels, frozenset(), first_problem(problems))
+    found = replace(_limited((rows,), labels, frozenset(), first_problem(problems)), missing=missing, sums=sums)
     if not isinstance(table, KeptTable):
         return found
     types = tuple((field.name, str(field.type)) for field in table.kept.schema)
     return replace(found, kept=frozenset({types}), kept_bytes=int(table.kept.nbytes))
 
 
-def _missing_label(table: Table, name: str) -> Problem | None:
-    missing = label_codes(table[name], ()) == -2
-    if not missing.any():
-        return None
-    return Problem(int(np.argmax(missing)), name, "has a missing value", "Fill in or remove such rows first.")
+def _known_values(columns: Sequence[Column], features: NDArray[Any]) -> tuple[dict[str, int], dict[str, float]]:
+    """Of the columns in which missing values stay so, the number of these and the sum of the others."""
+    missing: dict[str, int] = {}
+    sums: dict[str, float] = {}
+    if any(column.filled is None or not math.isnan(column.filled) for column in columns):
+        return missing, sums
+    for column, values in zip(columns, features.T, strict=True):
+        absent = np.isnan(values)
+        missing[column.name] = int(np.count_nonzero(absent))
+        sums[column.name] = float(np.sum(values, dtype=np.float64, where=~absent))
+    return missing, sums
 
 
 def _measurement(table: Table, name: str) -> Problem | None:
@@ -111,7 +137,13 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
     if problem is None and right.problem is not None:
         problem = right.problem.shifted(sum(left.rows))
     merged = _limited(left.rows + right.rows, labels, left.crowded | right.crowded, problem)
-    return replace(merged, kept=left.kept | right.kept, kept_bytes=left.kept_bytes + right.kept_bytes)
+    return replace(
+        merged,
+        kept=left.kept | right.kept,
+        kept_bytes=left.kept_bytes + right.kept_bytes,
+        missing={name: left.missing[name] + right.missing[name] for name in left.missing},
+        sums={name: left.sums[name] + right.sums[name] for name in left.sums},
+    )
 
 
 def _limited(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from protodask.data.encoding import settle_labels, table_rows
+from protodask.data.encoding import Missing, settle_labels, table_rows
 from protodask.data.ingest_scan import Scan, encoded_source, run_scan
 from protodask.data.metadata import Metadata, require_storable
 from protodask.data.schema import FEATURES, Column, Label
@@ -49,6 +50,9 @@ class Wanted:
     orders: Orders = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     dtype: str = "float32"
+    missing: Missing = "fill"
+    text_is_categorical: bool = False
+    """Whether columns of text of which nothing is said are categorical."""
 
     @property
     def labels(self) -> list[str]:
@@ -66,6 +70,8 @@ def check_wanted(wanted: Wanted) -> None:
     """Refuse what cannot be, whatever the table."""
     if wanted.dtype not in FEATURES.dtypes:
         raise InputError("bad-setting", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
+    if wanted.missing not in get_args(Missing):
+        raise InputError("bad-setting", f"missing is {wanted.missing!r}.", "Give 'fill' or 'error'.")
     if both := sorted(set(wanted.categorical) & set(wanted.orders)):
         raise InputError(
             "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
@@ -140,15 +146,20 @@ def encode_anew(
     if target is None:
         raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
     roles = replace(roles, target=target)
+    if wanted.text_is_categorical:
+        said = {*wanted.categorical, *wanted.orders, *roles.names}
+        text = tuple(name for name in table.names if name in table.text and name not in said)
+        wanted = replace(wanted, categorical=(*wanted.categorical, *text))
     features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
     columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
     _require_storable(columns, target, wanted.drop)
-    closed = tuple(column for column in columns if column.kind != "nominal")
+    stays = math.nan if wanted.missing == "fill" else None
+    closed = tuple(replace(column, filled=stays) for column in columns if column.kind != "nominal")
     tried = Encoder(
         closed, (), None, roles.weight, roles.inclusion, np.dtype(wanted.dtype).name, group_name=roles.group
     )
     asked = (*(column.name for column in columns if column.kind == "nominal"), target)
-    found = run_scan(Scan(table, tried, asked, target), engine)
+    found = run_scan(Scan(table, tried, asked, target, wanted.missing), engine)
     classes = settle_labels(found.labels[target], table.untyped)
     _refuse_measurements(classes, target, table.untyped)
     if len(classes) < 2:
@@ -161,6 +172,10 @@ def encode_anew(
         replace(column, categories=settle_labels(found.labels[column.name], table.untyped))
         if column.kind == "nominal"
         else column
+        for column in columns
+    )
+    columns = tuple(
+        column.with_missing(sum(found.rows), found.missing.get(column.name, 0), found.sums.get(column.name, 0.0))
         for column in columns
     )
     encoder = replace(tried, columns=columns, classes=classes, target_name=target)
@@ -221,7 +236,8 @@ def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declare
         raise InputError(
             "wrong-type",
             f"These columns are not numbers: {some(wrong)}.",
-            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop.",
+            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop. To take all "
+            "text as categories, say --text-is-categorical.",
         )
     return features
 

@@ -27,6 +27,7 @@ from protodask.data.schema import (
     Column,
     Label,
     Variable,
+    feature_names,
 )
 from protodask.data.segments import MAX_SEGMENTS
 from protodask.data.storage import DATASET
@@ -90,8 +91,10 @@ class Metadata:
 
         Who knows no list of sources must not append: it would be lost.
         """
-        if self.segments is not None:
+        if any(column.filled is not None for column in self.columns):
             return FORMAT_VERSION
+        if self.segments is not None:
+            return 3
         return 2 if self.group_name is not None else 1
 
     @property
@@ -101,7 +104,7 @@ class Metadata:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        return tuple(name for column in self.columns for name in column.feature_names)
+        return feature_names(self.columns)
 
     @property
     def n_features(self) -> int:

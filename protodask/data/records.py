@@ -95,8 +95,16 @@ def recognize(attributes: object, kind: RecordKind, where: str) -> Fields:
 
 
 def describe_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """What `Fields.columns` reads."""
-    return [{"name": column.name, "kind": column.kind, "categories": list(column.categories)} for column in columns]
+    """What `Fields.columns` reads. What is said of missing values is there where they may occur."""
+    return [
+        {
+            "name": column.name,
+            "kind": column.kind,
+            "categories": list(column.categories),
+            **({} if column.filled is None else {"filled": column.filled, "marked": column.marked}),
+        }
+        for column in columns
+    ]
 
 
 def unseal(fields: Fields) -> None:
@@ -197,7 +205,12 @@ class Fields:
             categories = self._labels(record.get("categories"), f"the categories of {name!r}")
             if (kind == "numeric") != (not categories):
                 self.damaged(f"the categories of {name!r} do not fit its kind")
-            found.append(Column(name, kind, categories))
+            filled, marked = record.get("filled"), record.get("marked", False)
+            if filled is not None and (type(filled) not in (int, float) or not _is_finite(filled)):
+                self.damaged(f"what is missing in {name!r} counts as no number")
+            if type(marked) is not bool or (marked and filled is None):
+                self.damaged(f"it is not said whether values are missing in {name!r}")
+            found.append(Column(name, kind, categories, None if filled is None else float(filled), marked))
         if not found:
             self.damaged("there are no columns")
         return tuple(found)

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,10 +15,13 @@ from numpy.typing import NDArray
 from protodask.engine.blocks import Block
 from protodask.errors import InputError
 
-FORMAT_VERSION = 3
-"""The newest form of a dataset: 3 says where its rows are from, 2 has groups. What has neither is written as version 1,
-which older readers know.
+FORMAT_VERSION = 4
+"""The newest form of a dataset: 4 has missing values, 3 says where its rows are from, 2 has groups. What has none of
+these is written as version 1, which older readers know.
 """
+
+IS_MISSING = " is missing"
+"""After the name of a column, that of the feature which says where its value is missing."""
 
 Label = str | int | bool
 """A class as the user wrote it."""
@@ -55,12 +59,31 @@ class Column:
     name: str
     kind: Literal["numeric", "nominal", "ordinal"] = "numeric"
     categories: tuple[Label, ...] = ()
+    filled: float | None = None
+    """What a missing value counts as, as a feature: the mean of those that are known, and no category (0) in a nominal
+    column. None: nothing may be missing. NaN: what is missing stays so."""
+    marked: bool = False
+    """Whether a further feature, the last, is 1 where the value is missing and 0 elsewhere."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
+        names: tuple[str, ...] = (self.name,)
         if self.kind == "nominal":
-            return tuple(f"{self.name}={category}" for category in self.categories)
-        return (self.name,)
+            names = tuple(f"{self.name}={category}" for category in self.categories)
+        return (*names, f"{self.name}{IS_MISSING}") if self.marked else names
+
+    def with_missing(self, rows: int, missing: int, total: float) -> Column:
+        """The column, given in how many of its rows the value is missing, and the sum of the others as a feature."""
+        if missing == 0:
+            return self
+        if missing == rows:
+            raise InputError("bad-value", f"Column {self.name!r} has no value in any row.", "Leave it out.")
+        return replace(self, filled=total / (rows - missing), marked=True)
+
+
+def feature_names(columns: Iterable[Column]) -> tuple[str, ...]:
+    """Of all features of some columns."""
+    return tuple(name for column in columns for name in column.feature_names)
 
 
 def row_weights(block: Block) -> NDArray[np.float64] | None:

@@ -23,14 +23,16 @@ class ZarrArraysSource:
     """Features (N, D) and optionally a target (N,) in Zarr arrays of any chunks; small to pickle.
 
     Blocks hold "features" as float32 (float64 stays) and "target" as it is stored. Nobody vouches for the content of
-    such arrays, so each block is checked for missing values when it is read. `key` tells places apart, not contents:
-    open arrays again that were written again.
+    such arrays, so each block is checked for missing values when it is read, if they are `checked`. `key` tells places
+    apart, not contents: open arrays again that were written again.
     """
 
     features: RowArray
     target: RowArray | None
     layout: Layout
     key: str
+    checked: bool = True
+    """Whether a missing or infinite value is an error; else who reads has to look for them."""
 
     @classmethod
     def open(
@@ -48,7 +50,9 @@ class ZarrArraysSource:
         )
 
     @classmethod
-    def of(cls, features: Any, target: Any = None, *, block_rows: int | None = None) -> ZarrArraysSource:
+    def of(
+        cls, features: Any, target: Any = None, *, block_rows: int | None = None, checked: bool = True
+    ) -> ZarrArraysSource:
         """The same for opened arrays: of Zarr, or whatever else is read by ranges of rows."""
         matrix = _rows(features)
         labels = None if target is None else _rows(target)
@@ -66,7 +70,7 @@ class ZarrArraysSource:
             )
         row_bytes = matrix.shape[1] * (8 if matrix.dtype == np.float64 else 4)
         rows = choose_block_rows(matrix.shape[0], row_bytes) if block_rows is None else block_rows
-        return cls(matrix, labels, Layout(matrix.shape[0], rows), os.urandom(8).hex())
+        return cls(matrix, labels, Layout(matrix.shape[0], rows), os.urandom(8).hex(), checked)
 
     @property
     def resident(self) -> bool:
@@ -110,7 +114,8 @@ class ZarrArraysSource:
             raise FormatError(
                 "damaged", f"Rows {start} to {stop} of an array could not be read ({error}).", "Write the array again."
             ) from error
-        check_finite(arrays[FEATURES.name], self.feature_names, start)
+        if self.checked:
+            check_finite(arrays[FEATURES.name], self.feature_names, start)
         return arrays
 
 

@@ -23,6 +23,7 @@ from protodask.data.rows import check_finite
 from protodask.data.schema import Label
 from protodask.errors import InputError
 from protodask.explain.dominance import dominant_size, winning_class
+from protodask.explain.text import as_text
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import Batch, PrototypeSet
 
@@ -92,6 +93,9 @@ class Explanation:
     dominant_size: int
     """Size of the smallest set of strongest contributions that fixes the predicted class: it would be the same
     whatever classes all other prototypes had. 0 if the class shares alone fix it. Not all of it need be listed."""
+
+    def __str__(self) -> str:
+        return as_text(self)
 
 
 def explain_rows(

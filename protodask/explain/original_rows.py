@@ -19,7 +19,7 @@ from protodask.prototypes.fitting import ADDED, FITS
 from protodask.prototypes.model import PrototypeSet
 
 Value = float | Label | None
-"""What a column of a row holds; None is a nominal value of none of the known categories."""
+"""What a column of a row holds; None is missing, or a nominal value of none of the known categories."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,11 @@ def decode_row(columns: Sequence[Column], features: NDArray[Any]) -> dict[str, V
     for column in columns:
         part = features[first : first + len(column.feature_names)]
         first += len(part)
+        if column.marked:
+            if part[-1]:
+                values[column.name] = None
+                continue
+            part = part[:-1]
         match column.kind:
             case "numeric":
                 values[column.name] = _shortest(part[0])

@@ -19,6 +19,8 @@ def ingest_new_sources(step: IngestStep, engine: Engine) -> DatasetWritten:
         orders_of(step.ordinal),
         step.drop,
         step.dtype,
+        step.missing,
+        step.text_is_categorical,
     )
     found = ingest_news(
         list(step.sources),

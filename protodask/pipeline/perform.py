@@ -193,6 +193,8 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
         inclusion=step.inclusion,
         group=step.group,
         drop=step.drop,
+        missing=step.missing,
+        text_is_categorical=step.text_is_categorical,
         append=step.append,
         overwrite=step.overwrite,
         dtype=step.dtype,

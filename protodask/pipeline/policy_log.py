@@ -162,7 +162,7 @@ def _table_log(
     drop: Sequence[str],
 ) -> Source:
     check_present(path)
-    own: tuple[Column, ...] = () if model is None else model.columns
+    own: tuple[Column, ...] = () if model is None else model.columns if unseen == "error" else model.forgiving_columns
     roles = dict(columns.numbers)
     if columns.inclusion is not None:
         roles[INCLUSION.name] = columns.inclusion

@@ -16,6 +16,7 @@ from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
 from protodask.pipeline.steps import CalibrateStep, EvaluateStep, PruneStep, ReportStep, RobustEvaluateStep
+from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 
 Codes = NDArray[np.int64]
@@ -218,9 +219,12 @@ def _table(
 ) -> TableSource:
     check_present(path)
     weight, inclusion = roles
+    columns = model.columns
+    if unseen == "zero" and isinstance(model, PrototypeSet):
+        columns = model.forgiving_columns
     return table_source(
         path,
-        model.columns,
+        columns,
         classes=classes,
         target_name=target,
         weight_name=weight,

@@ -36,7 +36,7 @@ class TrainingSettings:
     lambda_w: float | None = None
     alpha_v: float | None = None
     alpha_w: float | None = None
-    feature_weights: Literal["shared", "class"] | None = None
+    feature_weights: Literal["shared", "class", "both"] | None = None
     feature_forms: Literal["plain", "scores", "both"] | None = None
     candidates: int | None = None
     max_fraction: float | None = None
@@ -60,7 +60,9 @@ class FitSettings(TrainingSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class GivenRows:
-    """How raw tables are read for a model: categories that it does not know, and columns to leave out."""
+    """How raw tables are read for a model: what it does not know, categories and missing values, and columns to leave
+    out.
+    """
 
     unseen: Literal["error", "zero"] = "error"
     drop: tuple[str, ...] = ()
@@ -105,6 +107,8 @@ class IngestStep:
     inclusion: str | None = None
     group: str | None = None
     drop: tuple[str, ...] = ()
+    text_is_categorical: bool = False
+    missing: Literal["fill", "error"] = "fill"
     dtype: Literal["float32", "float64"] = "float32"
     append: bool = False
     new: bool = False

@@ -14,22 +14,36 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
-from protodask.data.rows import FILL_IN, first_unusable
-from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column
+from protodask.data.encoding import MatrixTable, Table
+from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
 from protodask.data.summary import summarize
-from protodask.engine import Engine, EngineLike, Source, array_source, open_engine
+from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
 from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig, Recipe
+from protodask.prototypes.estimator_columns import (
+    encoded,
+    frame_in_memory,
+    frame_table,
+    learn_columns,
+    matrix_table,
+    orders_of_frame,
+)
 from protodask.prototypes.estimator_rows import (
     TrainingRows,
     codes_among,
     feature_dtype,
     group_codes,
     is_out_of_memory,
-    naming_values,
     plain_label,
     stored_rows,
 )
@@ -58,7 +72,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Rounds of batches of prototypes.
     feature_weights
         Whether a round is one batch whose prototypes share feature weights ("shared"), or a batch for each "class",
-        trained together: then prototypes of one class may look far where those of another look close.
+        trained together: then prototypes of one class may look far where those of another look close. With "both",
+        draws take turns, the first by class.
     feature_forms
         Whether features enter as they are ("plain"), as their normal scores ("scores"), which heavy tails and lumps do
         not harm, or in "both" forms, so that the feature weights choose.
@@ -71,7 +86,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     n_candidates
         Rows tried as prototypes in each round of a draw.
     recipe
-        What these and the precision are where they are None. "averaged": a batch for each class, both forms, a fifth of
+        What these and the precision are where they are None. "averaged": both feature weights, both forms, a fifth of
         the rows held out, five draws, fewer from 10,000 rows on and one from 16,000, and a tenth of the rows as
         candidates, from 500 to 2,000, and 1,000 of very many rows.
         "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates, float32.
@@ -153,6 +168,11 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.n_draws = n_draws
         self.recipe = recipe
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def __sklearn_clone__(self) -> PrototypeSetClassifier:
         # The engine is where to compute, not what: clones share it, and a connection cannot be copied.
         return type(self)(**self.get_params(deep=False))
@@ -165,6 +185,10 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PrototypeSetClassifier:
         """Train on rows X (N, D) and labels y (N,): NumPy, pandas, dask or Zarr arrays, or dask dataframes.
+
+        Values may be missing (NaN, None): a number counts as the mean of its column then, a category as none, and a
+        further feature is 1 there. Columns of text and categories of a data frame in memory become a feature for each
+        category, ordered categories one with their position.
 
         Dask collections are computed once, block by block, into a temporary dataset that training then reads.
         """
@@ -225,39 +249,54 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             dataset = ingest_arrays(
                 X, y, f"{folder}/data.zarr", weight=sample_weight, group=groups, dtype=feature_dtype(X), engine=engine
             )
-            self.n_features_in_ = dataset.n_features
+            self.n_features_in_ = len(dataset.columns)
             if given is not None:
                 self.feature_names_in_ = given
             elif hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
-            names = self._feature_names(given, dataset.n_features)
-            columns = tuple(Column(name) for name in names)
-            data = replace(dataset_for_training(dataset), feature_names=names, columns=columns)
+            names = self._feature_names(given, len(dataset.columns))
+            columns = tuple(replace(column, name=name) for column, name in zip(dataset.columns, names, strict=True))
+            data = replace(dataset_for_training(dataset), feature_names=feature_names(columns), columns=columns)
             yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, folder, dataset)
 
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
     ) -> TrainingRows:
-        with naming_values(X):
-            X, y = validate_data(self, X, y, dtype=[np.float32, np.float64], ensure_min_samples=2, reset=start is None)
+        frame = frame_in_memory(X)
+        if frame is None:
+            options = {"dtype": [np.float32, np.float64], "ensure_min_samples": 2, "ensure_all_finite": False}
+            X, y = validate_data(self, X, y, reset=start is None, **options)
+            names = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
+            table: Table = MatrixTable(names, X, {})
+            orders: dict[str, Any] = {}
+        else:
+            validate_data(self, X, skip_check_array=True, reset=start is None)
+            y = column_or_1d(y, warn=True)
+            assert_all_finite(y, input_name="y")
+            check_consistent_length(X, y)
+            table, orders = frame_table(frame), orders_of_frame(frame)
         check_classification_targets(y)
-        arrays = {FEATURES.name: X}
+        columns = learn_columns(table, orders) if start is None else start.forgiving_columns
+        features = encoded(table, columns, feature_dtype(X if frame is None else frame))
+        arrays: dict[str, NDArray[Any]] = {FEATURES.name: features}
         if sample_weight is not None:
-            arrays[WEIGHT.name] = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            arrays[WEIGHT.name] = _check_sample_weight(
+                sample_weight, features, dtype=np.float64, ensure_non_negative=True
+            )
         labels, codes = np.unique(y, return_inverse=True)
         if start is not None:
             codes = codes_among(labels, self._checked_classes(), codes)
             labels = self._checked_classes()
         arrays[TARGET.name] = codes.astype(np.int32)
-        names = tuple(arrays)
+        array_names = tuple(arrays)
         if groups is not None:
-            arrays[GROUP.name] = group_codes(groups, len(X))
+            arrays[GROUP.name] = group_codes(groups, len(features))
         source = array_source(arrays)
         classes = tuple(plain_label(label) for label in labels)
         summary = summarize(engine, source, len(classes))
-        features = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
-        columns = tuple(Column(name) for name in features)
-        data = TrainingData(source, names, summary, classes, features, columns)
+        columns = columns if start is None else start.columns
+        names = feature_names(columns) if start is None else start.feature_names
+        data = TrainingData(source, array_names, summary, classes, names, columns)
         return TrainingRows(data, labels, groups is not None)
 
     def train(self, rows: TrainingRows, config: FitConfig, engine: Engine, start: PrototypeSet | None = None) -> None:
@@ -357,9 +396,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         if np.ndim(X) == 1:
             X = X.to_frame().T if hasattr(X, "to_frame") else np.reshape(np.asarray(X), (1, -1))
-        with naming_values(X):
-            X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
-        found = explain_rows(self.model_, X, n_batches=n_batches, most=most)
+        found = explain_rows(self.model_, self._features(X), n_batches=n_batches, most=most)
         return found[0] if len(found) == 1 else found
 
     def _checked_classes(self) -> NDArray[Any]:
@@ -376,7 +413,10 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             counts = (model.calibrated_batches(n_batches),)
         if is_lazy(X):
             self._check_columns(X)
-            function = partial(_select_rows, model=model, counts=counts, select=select, calibrated=calibrated)
+            columns = model.forgiving_columns
+            function = partial(
+                _select_rows, model=model, columns=columns, counts=counts, select=select, calibrated=calibrated
+            )
             width = len(counts) * (1 if n_columns is None else n_columns)
             joined = map_rows(X, function, width, dtype)
             step = 1 if n_columns is None else n_columns
@@ -384,16 +424,38 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             results = [part[:, 0] if n_columns is None else part for part in parts]
         elif is_out_of_memory(X):
             self._check_columns(X)
-            results = self._map_source(stored_rows(X), counts, select, calibrated)
+            results = self._map_source(stored_rows(X), counts, select, calibrated, model.forgiving_columns)
         else:
-            with naming_values(X):
-                X = validate_data(self, X, dtype=[np.float32, np.float64], reset=False)
-            results = self._map_source(array_source({FEATURES.name: X}), counts, select, calibrated)
+            source = array_source({FEATURES.name: self._features(X)})
+            results = self._map_source(source, counts, select, calibrated)
         return results[0] if n_batches is None or isinstance(n_batches, int | np.integer) else results
 
-    def _map_source(self, source: Source, counts: tuple[int, ...], select: Any, calibrated: bool) -> list[Any]:
+    def _features(self, X: Any) -> NDArray[Any]:
+        """Rows in memory as the features that the model has."""
+        columns = self.model_.forgiving_columns
+        frame = frame_in_memory(X)
+        if frame is not None:
+            validate_data(self, X, skip_check_array=True, reset=False)
+            return encoded(frame_table(frame), columns, feature_dtype(frame))
+        if all(column.kind == "numeric" for column in columns):
+            X = validate_data(self, X, dtype=[np.float32, np.float64], ensure_all_finite=False, reset=False)
+        else:
+            X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=False)
+        return encoded(matrix_table(X, columns), columns, feature_dtype(X))
+
+    def _map_source(
+        self,
+        source: Source,
+        counts: tuple[int, ...],
+        select: Any,
+        calibrated: bool,
+        columns: tuple[Column, ...] | None = None,
+    ) -> list[Any]:
+        """Predictions for the blocks of a source; if `columns` are given, its features are still to be made of them."""
         with open_engine(self.engine) as engine:
-            arrays = engine.collect(source, _select_block, self.model_, counts, select, calibrated, label="predict")
+            arrays = engine.collect(
+                source, _select_block, self.model_, counts, select, calibrated, columns, label="predict"
+            )
             engine.forget(source)
         return [arrays[str(position)] for position in range(len(counts))]
 
@@ -430,23 +492,29 @@ def _familiarity(_: NDArray[Any], evidence: NDArray[Any]) -> NDArray[Any]:
 
 
 def _select_block(
-    block: Any, model: PrototypeSet, counts: tuple[int, ...], select: Any, calibrated: bool
+    block: Block,
+    model: PrototypeSet,
+    counts: tuple[int, ...],
+    select: Any,
+    calibrated: bool,
+    columns: tuple[Column, ...] | None,
 ) -> dict[str, NDArray[Any]]:
-    found = predict_features(block[FEATURES.name], model, counts, calibrated)
+    features = block[FEATURES.name]
+    if columns is not None:
+        features = encoded(matrix_table(features, columns), columns, features.dtype, block.start)
+    found = predict_features(features, model, counts, calibrated)
     return {str(position): select(*pair) for position, pair in enumerate(found)}
 
 
 def _select_rows(
-    rows: NDArray[Any], model: PrototypeSet, counts: tuple[int, ...], select: Any, calibrated: bool
+    rows: NDArray[Any],
+    model: PrototypeSet,
+    columns: tuple[Column, ...],
+    counts: tuple[int, ...],
+    select: Any,
+    calibrated: bool,
 ) -> NDArray[Any]:
-    features = np.asarray(rows, dtype=np.result_type(rows.dtype, np.float32))
-    if (place := first_unusable(features)) is not None:
-        row, column = place
-        raise InputError(
-            "bad-value",
-            f"Input X contains NaN or infinity: column {model.feature_names[column]!r}, row {row} of a chunk.",
-            FILL_IN,
-        )
+    features = encoded(matrix_table(rows, columns), columns, feature_dtype(rows), among=" of a chunk")
     found = predict_features(features, model, counts, calibrated)
     selected = [select(*pair) for pair in found]
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)

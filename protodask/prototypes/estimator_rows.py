@@ -1,9 +1,8 @@
-"""Rows as the estimator is given them, in memory or not, and what is wrong with them by name."""
+"""Rows as the estimator is given them, in memory or not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from protodask.data.dataset import Dataset
 from protodask.data.encoding import encode_group
 from protodask.data.row_arrays import ZarrRows, row_array
-from protodask.data.rows import FILL_IN, first_unusable
 from protodask.data.schema import FEATURES
 from protodask.data.zarr_arrays import ZarrArraysSource
 from protodask.engine import Engine, Source, array_source
@@ -71,8 +69,8 @@ def stored_rows(X: Any) -> Source:
     """Zarr arrays as a source of features."""
     rows = row_array(X)
     if isinstance(rows, ZarrRows):
-        return ZarrArraysSource.of(rows)
-    return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32])})
+        return ZarrArraysSource.of(rows, checked=False)
+    return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32], ensure_all_finite=False)})
 
 
 def feature_dtype(X: Any) -> str:
@@ -113,30 +111,3 @@ def plain_label(label: Any) -> Any:
     """A label as models and files hold it."""
     value = label.item() if hasattr(label, "item") else label
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-@contextmanager
-def naming_values(X: Any) -> Iterator[None]:
-    """Add column and row to what scikit-learn says of missing and infinite values."""
-    try:
-        yield
-    except ValueError as error:
-        said = str(error).partition("\n")[0]
-        place = _named_place(X) if said.startswith("Input X contains") else None
-        if place is None:
-            raise
-        raise InputError(
-            "bad-value", f"{said} The first is in column {place[1]!r}, row {place[0]} (counted from 0).", FILL_IN
-        ) from error
-
-
-def _named_place(X: Any) -> tuple[int, str] | None:
-    try:
-        features = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    place = first_unusable(features) if features.ndim == 2 else None
-    if place is None:
-        return None
-    row, column = place
-    return row, str(X.columns[column]) if hasattr(X, "columns") else f"x{column}"

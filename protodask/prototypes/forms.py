@@ -109,7 +109,7 @@ def learn_forms(
 
 def _numeric(columns: Sequence[Column]) -> list[bool]:
     """Which features are numbers."""
-    return [column.kind == "numeric" for column in columns for _ in column.feature_names]
+    return [column.kind == "numeric" and name == column.name for column in columns for name in column.feature_names]
 
 
 def arranged(scores: Sequence[tuple[Floats, Floats] | None], wanted: FeatureForms) -> Forms:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column, Label
+from protodask.data.schema import Column, Label, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.kernel import Knots, ScoredColumns, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
@@ -161,6 +161,32 @@ class PrototypeSet:
     @property
     def n_prototypes(self) -> int:
         return sum(batch.n_prototypes for batch in self.batches)
+
+    @property
+    def forgiving_columns(self) -> tuple[Column, ...]:
+        """The columns of rows in which values may be missing that no row to train on lacked.
+
+        A number counts as the mean then, or as the median if its normal scores alone are looked at; a category as none.
+        """
+        columns = self.columns
+        if len(feature_names(columns)) != self.n_features:
+            columns = tuple(Column(name) for name in self.feature_names)
+        found, first = [], 0
+        for column in columns:
+            middle = 0.0 if column.kind == "nominal" else self._middle(first)
+            found.append(column if column.filled is not None else replace(column, filled=middle))
+            first += len(column.feature_names)
+        return tuple(found)
+
+    def _middle(self, feature: int) -> float:
+        """The mean of a feature, or its median, as far as the batches tell; 0 if none looks at it."""
+        middle = 0.0
+        for batch in self.batches:
+            for place in np.flatnonzero(batch.feature_index == feature).tolist():
+                if batch.knots is None or place not in batch.knots.places:
+                    return float(batch.center[place])
+                middle = float(np.interp(0.0, batch.knots.scores[place], batch.knots.values[place]))
+        return middle
 
     def names_in(self, batch: Batch) -> tuple[str, ...]:
         """Names of the features of a batch, those that are normal scores said to be such."""

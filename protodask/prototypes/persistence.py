@@ -24,8 +24,9 @@ from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.table_model import read_table, table_fields
 
 MODEL = Kind("model", "protodask-model")
-MODEL_VERSION = 3
-"""The newest form of a model: 2 has a calibration, 3 normal scores. A model is written as the oldest that holds it."""
+MODEL_VERSION = 4
+"""The newest form of a model: 2 has a calibration, 3 normal scores, 4 columns with missing values. A model is written
+as the oldest that holds it."""
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
@@ -81,7 +82,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
     knots = [0 if batch.knots is None else batch.knots.values.shape[1] for batch in model.batches]
     record = {
         "format": MODEL.format,
-        "version": 3 if any(knots) else 1 if model.calibration is None else 2,
+        "version": _version(model),
         "marginals": model.marginals.tolist(),
         "feature_names": list(model.feature_names),
         **table_fields(model),
@@ -98,6 +99,14 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
             for name, values, dtype in _arrays(batch):
                 write_array(group, f"batch-{number}/{name}", values, dtype)
         group.attrs.put(sealed)
+
+
+def _version(model: PrototypeSet) -> int:
+    if any(column.filled is not None for column in model.columns):
+        return 4
+    if any(batch.knots is not None for batch in model.batches):
+        return 3
+    return 1 if model.calibration is None else 2
 
 
 def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:

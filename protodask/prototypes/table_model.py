@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from protodask.data.records import Fields, describe_columns
-from protodask.data.schema import Column, Label
+from protodask.data.schema import Column, Label, feature_names
 from protodask.prototypes.tiles import Precision
 
 
@@ -58,7 +58,7 @@ class TableRecord:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        return tuple(name for column in self.columns for name in column.feature_names)
+        return feature_names(self.columns)
 
 
 def table_fields(model: TableModel) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column, Label
+from protodask.data.schema import Column, Label, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import rows_of_terms
@@ -59,7 +59,7 @@ class RobustModel:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the numbers of a row: `x.low`, `x.high` and so on."""
-        return tuple(name for column in self.columns for name in column.feature_names)
+        return feature_names(self.columns)
 
     @property
     def n_classes(self) -> int:

@@ -110,8 +110,10 @@ def columns_of_table(columns: Sequence[Column]) -> UncertainColumns:
 
 
 def category_names(columns: Sequence[Column]) -> frozenset[str]:
-    """Names of the numbers that say which category it is: they may end in anything."""
-    return frozenset(name for column in columns if column.kind == "nominal" for name in column.feature_names)
+    """Names of the numbers that say which category it is, or that a value is missing: they may end in anything."""
+    return frozenset(
+        name for column in columns for name in column.feature_names if column.kind == "nominal" or name != column.name
+    )
 
 
 def _check(feature: str, parts: dict[str, int]) -> None:

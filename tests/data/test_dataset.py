@@ -196,7 +196,7 @@ def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
 
 def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
     rewrite(dataset, lambda found: found.update(version=7))
-    with refused("newer-format", "version 7", "up to 3", kind=FormatError):
+    with refused("newer-format", "version 7", "up to 4", kind=FormatError):
         Dataset.open(dataset.path)
 
 

@@ -305,7 +305,7 @@ def test_ingest__names_the_column_and_first_row_of_a_bad_value(
             source = dask.dataframe.from_pandas(frame, npartitions=3)
     before = sorted(os.listdir(tmp_path))
     with refused(code, *facts):
-        ingest(source, tmp_path / "out", engine=engine, **SETTINGS)
+        ingest(source, tmp_path / "out", engine=engine, missing="error", **SETTINGS)
     assert sorted(os.listdir(tmp_path)) == before
 
 
@@ -586,7 +586,7 @@ def test_ingest__on_workers_is_the_same(client: Client, expected: Dataset, tmp_p
     frame.loc[221, "length"] = np.nan
     frame.to_csv(tmp_path / "bad.csv", index=False)
     with refused("bad-value", "length", "missing or infinite", "row 221"):
-        ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, **SETTINGS)
+        ingest(tmp_path / "bad.csv", tmp_path / "bad", engine=client, missing="error", **SETTINGS)
     assert not (tmp_path / "bad").exists()
 
 

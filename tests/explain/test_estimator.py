@@ -60,7 +60,7 @@ def test_explain__of_one_row_is_one_explanation_however_it_is_given(fitted: Fitt
 @pytest.mark.parametrize(
     ("rows", "code", "facts"),
     [
-        (pandas.DataFrame([[0.0, np.nan, 1.0]], columns=NAMES), "bad-value", ["'two'", "row 0"]),
+        (pandas.DataFrame([[0.0, np.inf, 1.0]], columns=NAMES), "bad-value", ["'two'", "row 0"]),
         (da.zeros((4, 3)), "wrong-type", ["compute"]),
     ],
 )

@@ -30,7 +30,7 @@ from protodask.prototypes import PrototypeSet
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 Rows = tuple[NDArray[Any], NDArray[Any]]
 
-N_CHECKS = {"1.9": 62}
+N_CHECKS = {"1.9": 61}
 """How many checks there are, by version of scikit-learn."""
 
 EXPECTED_FAILURES = {
@@ -359,10 +359,9 @@ def test_predict__of_another_number_of_features(
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask uneven", "dask unknown", "zarr", "dataframe"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_fit__refuses_missing_and_infinite_values(rows: Rows, kind: str, bad: float, tmp_path: Path) -> None:
+def test_fit__refuses_infinite_values(rows: Rows, kind: str, tmp_path: Path) -> None:
     x = rows[0].copy()
-    x[150, 1] = bad
+    x[150, 1] = np.inf
     with refused("bad-value", "'width'" if kind == "dataframe" else "'x1'", "row 150"):
         classifier().fit(as_input(kind, x, tmp_path), as_input(kind, rows[1], tmp_path))
 

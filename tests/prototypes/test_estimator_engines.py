@@ -54,14 +54,13 @@ def test_search__in_other_processes_takes_a_thread_engine_along() -> None:
     assert search.best_params_["lambda_v"] in (1e-3, 1e-1)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_predict__refuses_missing_values_in_lazy_and_stored_input(bad: float) -> None:
+def test_predict__refuses_infinite_values_in_lazy_and_stored_input() -> None:
     fitted = PrototypeSetClassifier(recipe="source", n_candidates=20).fit(ROWS, LABELS)
     rows = ROWS.copy()
-    rows[70, 1] = bad
+    rows[70, 1] = np.inf
     with refused("bad-value", "'x1'", "row 20 of a chunk"):
         fitted.predict_proba(da.from_array(rows, chunks=(50, 2))).compute()
-    with pytest.raises(ValueError, match="NaN|infinity"):
+    with refused("bad-value", "'x1'", "row 70"):
         fitted.predict_proba(zarr.array(rows))
 
 

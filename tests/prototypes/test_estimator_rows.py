@@ -4,15 +4,13 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from support.errors import check_error, refused
+from support.errors import refused
 
-from protodask.errors import InputError
 from protodask.prototypes.estimator_rows import (
     codes_among,
     feature_dtype,
     group_codes,
     is_out_of_memory,
-    naming_values,
     plain_label,
     stored_rows,
 )
@@ -51,11 +49,3 @@ def test_plain_label__is_of_python(label: Any, wanted: Any) -> None:
     found = plain_label(label)
     assert found == wanted
     assert type(found) is type(wanted)
-
-
-def test_naming_values__adds_row_and_column() -> None:
-    with pytest.raises(InputError) as caught, naming_values([[1.0, np.nan]]):
-        raise ValueError("Input X contains NaN.\nAnd more.")
-    check_error(caught.value, "bad-value", "NaN", "'x1'", "row 0")
-    with pytest.raises(ValueError, match="something else"), naming_values([[1.0]]):
-        raise ValueError("something else")

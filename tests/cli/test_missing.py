@@ -1,0 +1,75 @@
+"""Tables with missing values on the command line, from the file to its predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.commands import check_failed
+
+Call = Callable[..., Any]
+
+
+def make_table(seed: int) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 2, 120)
+    table = pd.DataFrame(
+        {
+            "age": random.standard_normal(120) + 2 * y,
+            "income": random.standard_normal(120),
+            "city": random.choice(["Rome", "Oslo"], 120).astype(object),
+            "target": np.where(y, "yes", "no"),
+        }
+    )
+    table.loc[random.random(120) < 0.3, "income"] = np.nan
+    return table
+
+
+def test_a_table_with_missing_values__is_learnt_and_scored(call: Call, tmp_path: Path) -> None:
+    train, new = make_table(0), make_table(1)
+    train.to_csv(tmp_path / "train.csv", index=False)
+    done = call("ingest", tmp_path / "train.csv", "--out", tmp_path / "data.zarr", "--text-is-categorical")
+    assert done.exit_code == 0
+    assert "missing in income" in done.output
+    assert call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", "--average-draws", 1).exit_code == 0
+    new.to_csv(tmp_path / "new.csv", index=False)
+    score = (
+        "predict",
+        tmp_path / "model.zarr",
+        tmp_path / "new.csv",
+        "--overwrite",
+        "--out",
+        tmp_path / "scored.parquet",
+    )
+    assert call(*score).exit_code == 0
+    assert (pd.read_parquet(tmp_path / "scored.parquet")["predicted"] == new["target"]).mean() > 0.7
+
+    new.loc[7, "age"] = np.nan
+    new.to_csv(tmp_path / "new.csv", index=False)
+    check_failed(call(*score), 1, "bad-value", "'age'", "row 7")
+    new.loc[7, "age"], new.loc[9, "city"] = 0.5, "Lima"
+    new.to_csv(tmp_path / "new.csv", index=False)
+    check_failed(call(*score), 1, "bad-value", "'city'", "Lima")
+    new.loc[7, "age"] = np.nan
+    new.to_csv(tmp_path / "new.csv", index=False)
+    assert call(*score, "--unseen", "zero").exit_code == 0
+    assert len(pd.read_parquet(tmp_path / "scored.parquet")) == len(new)
+
+
+def test_info__says_what_missing_values_count_as(call: Call, tmp_path: Path) -> None:
+    table = make_table(0)
+    table.to_csv(tmp_path / "train.csv", index=False)
+    assert call("ingest", tmp_path / "train.csv", "--out", tmp_path / "d", "--text-is-categorical").exit_code == 0
+    found = json.loads(call("info", tmp_path / "d", "--json").stdout)
+    (income,) = (column for column in found["columns"] if column["name"] == "income")
+    assert income["filled"] == pytest.approx(table["income"].mean(), rel=1e-6)
+    assert income["marked"] is True
+    done = call(
+        "ingest", tmp_path / "train.csv", "--out", tmp_path / "e", "--text-is-categorical", "--missing", "error"
+    )
+    check_failed(done, 1, "bad-value", "'income'")

@@ -1,0 +1,179 @@
+"""What an estimator makes of columns of text, of categories, and with missing values."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from sklearn.model_selection import cross_val_score
+from support.errors import refused
+
+from protodask import PrototypeSetClassifier
+from protodask.data.ingest import ingest
+from protodask.explain import Explanation
+from protodask.prototypes.config import FitConfig
+from protodask.prototypes.fitting import fit
+from protodask.prototypes.persistence import load_model, save_model
+
+ROWS = 240
+SETTINGS: dict[str, Any] = {"n_candidates": 40, "lambda_w": 1e-3, "tolerance": 1e-4, "precision": "float64"}
+
+
+def classifier(**others: Any) -> PrototypeSetClassifier:
+    settings = {**SETTINGS, "recipe": "source", **others}
+    return PrototypeSetClassifier(**settings)
+
+
+def make_frame(seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 2, ROWS)
+    frame = pd.DataFrame(
+        {
+            "age": random.standard_normal(ROWS) + y,
+            "income": random.standard_normal(ROWS),
+            "city": random.choice(["Rome", "Oslo", "Bern"], ROWS).astype(object),
+            "size": pd.Categorical(random.choice(["s", "m", "l"], ROWS), ["s", "m", "l"], ordered=True),
+            "flag": random.random(ROWS) < 0.5,
+        }
+    )
+    frame.loc[random.random(ROWS) < 0.1 + 0.4 * y, "income"] = np.nan
+    frame.loc[[3, 9], "city"] = None
+    frame.loc[[5], "size"] = None
+    return frame, y
+
+
+def test_fit__of_a_mixed_frame_is_the_fit_of_its_ingest(tmp_path: Path) -> None:
+    frame, y = make_frame()
+    found = classifier().fit(frame, y)
+    assert found.n_features_in_ == 5
+    assert found.model_.feature_names == (
+        "age", "income", "income is missing", "city=Bern", "city=Oslo", "city=Rome", "city is missing", "size",
+        "size is missing", "flag",
+    )  # fmt: skip
+    table = frame.assign(target=y)
+    data = ingest(table, tmp_path / "d", ordinal={"size": ["s", "m", "l"]}, text_is_categorical=True, dtype="float64")
+    config = FitConfig.of("source", **SETTINGS)
+    expected = fit(data, config).model
+    assert found.model_.columns == expected.columns
+    for ours, theirs in zip(found.model_.batches, expected.batches, strict=True):
+        np.testing.assert_array_equal(ours.prototype_weight, theirs.prototype_weight)
+        np.testing.assert_array_equal(ours.feature_weight, theirs.feature_weight)
+
+
+def test_missing_numbers__are_told_apart_by_their_own_weight() -> None:
+    # Nothing but whether the income is known tells the classes apart.
+    random = np.random.default_rng(1)
+    y = random.integers(0, 2, 400)
+    x = random.standard_normal((400, 2))
+    x[(random.random(400) < 0.9) == (y == 1), 1] = np.nan
+    found = PrototypeSetClassifier(n_draws=1).fit(x[:300], y[:300])
+    assert found.model_.feature_names == ("x0", "x1", "x1 is missing")
+    assert found.score(x[300:], y[300:]) > 0.8
+
+
+@pytest.mark.parametrize("kind", ["dask", "zarr", "frame", "list"])
+def test_predict__of_missing_numbers_is_the_same_wherever_they_are(kind: str, tmp_path: Path) -> None:
+    frame, y = make_frame()
+    x = frame[["age", "income"]].to_numpy().copy()
+    x[7, 0] = np.nan  # only to predict: no row to train on lacks it
+    found = classifier().fit(np.delete(x, 7, axis=0), np.delete(y, 7))
+    given: Any = x
+    match kind:
+        case "dask":
+            given = dask.array.from_array(x, chunks=(100, 1))
+        case "zarr":
+            given = zarr.create_array(tmp_path / "x", data=x, chunks=(50, 2))
+        case "list":
+            given = x.tolist()
+        case "frame":
+            given = pd.DataFrame(x)
+    # Lists become float32, as they always did.
+    tolerance = 1e-6 if kind == "list" else 0.0
+    np.testing.assert_allclose(np.asarray(found.predict_proba(given)), found.predict_proba(x), rtol=tolerance)
+    filled = x.copy()
+    filled[7, 0] = np.delete(x[:, 0], 7).mean()
+    np.testing.assert_allclose(found.predict_proba(x[7:8]), found.predict_proba(filled[7:8]), rtol=1e-6)
+
+
+def test_fit__of_lazy_rows_fills_in_as_in_memory() -> None:
+    frame, y = make_frame()
+    x = frame[["age", "income"]].to_numpy().copy()
+    here = classifier().fit(x, y).model_
+    lazy = classifier().fit(dask.array.from_array(x, chunks=(100, 2)), dask.array.from_array(y, chunks=100))
+    assert lazy.n_features_in_ == 2
+    assert lazy.model_.feature_names == here.feature_names
+    assert lazy.model_.columns[1].filled == pytest.approx(here.columns[1].filled, rel=1e-12)
+    np.testing.assert_allclose(lazy.predict_proba(x), classifier().fit(x, y).predict_proba(x), rtol=1e-6)
+
+
+def test_predict__of_a_category_nobody_has_seen_looks_at_the_others() -> None:
+    frame, y = make_frame()
+    found = classifier().fit(frame, y)
+    other, gone = frame.copy(), frame.copy()
+    other["city"] = "Lima"
+    other["size"] = other["size"].astype(object)
+    gone["city"] = None
+    assert np.isfinite(found.predict_proba(other)).all()
+    assert np.isfinite(found.predict_proba(gone)).all()
+    other["size"] = "huge"
+    with refused("bad-value", "size", "huge", "row 0"):
+        found.predict(other)
+
+
+def test_estimator__with_text_works_as_others_do(tmp_path: Path) -> None:
+    frame, y = make_frame()
+    assert np.isfinite(cross_val_score(classifier(), frame, y, cv=3, error_score="raise")).all()
+    found = classifier().fit(frame, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict(frame), found.predict(frame))
+    explained, same = found.explain(frame[:1]), found.explain(frame.iloc[0])
+    assert isinstance(explained, Explanation)
+    assert isinstance(same, Explanation)
+    names = {one.name for part in explained.contributions for one in part.features}
+    assert names <= set(found.model_.feature_names)
+    np.testing.assert_allclose(same.probability, explained.probability)
+    save_model(found.model_, tmp_path / "m")
+    assert load_model(tmp_path / "m").columns == found.model_.columns
+    found.warm_start, found.n_batches = True, 2
+    assert found.fit(frame, y).model_.n_batches == 2
+    with pytest.raises(ValueError, match="feature names"):
+        found.predict(frame[["income", "age", "city", "size", "flag"]])
+
+
+def test_fit__asks_about_what_looks_like_an_identifier() -> None:
+    frame, y = make_frame()
+    frame["name"] = [f"n{number}" for number in range(ROWS)]
+    with refused("over-limit", "'name'", "240", "identifier"):
+        classifier().fit(frame, y)
+    frame["name"] = frame["name"].astype("category")
+    assert classifier().fit(frame, y).n_features_in_ == 6
+    frame["name"] = pd.Timestamp("2026-01-01")
+    with refused("wrong-type", "'name'", "times"):
+        classifier().fit(frame, y)
+
+
+def test_fit__refuses_a_column_without_a_value() -> None:
+    frame, y = make_frame()
+    for empty in (np.nan, None):
+        frame["city"] = empty
+        with refused("bad-value", "city", "no value in any row"):
+            classifier().fit(frame, y)
+
+
+def test_forgiving_columns__count_what_is_missing_as_the_middle() -> None:
+    random = np.random.default_rng(2)
+    y = random.integers(0, 2, 400)
+    x = np.exp(random.standard_normal((400, 2)) + y[:, None])
+    for forms, middle in (("plain", x.mean(axis=0)), ("scores", np.median(x, axis=0))):
+        found = classifier(feature_forms=forms).fit(x, y).model_
+        columns = found.forgiving_columns
+        active = found.active_features
+        assert len(active)
+        for feature in active.tolist():
+            assert columns[feature].filled == pytest.approx(middle[feature], rel=0.15)
+        assert [column.marked for column in columns] == [False, False]
