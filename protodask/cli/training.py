@@ -20,11 +20,12 @@ def _setting(name: str, default: str, text: str) -> typer.models.OptionInfo:
 
 
 FeatureWeights = Annotated[
-    Literal["shared", "class"] | None,
+    Literal["shared", "class", "both"] | None,
     _setting(
         "--feature-weights",
-        "class",
-        "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round.",
+        "both",
+        "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round; or "
+        "draws take turns, the first by class.",
     ),
 ]
 Recipe = Annotated[

@@ -35,7 +35,7 @@ FEW_ROWS = 500
 """Rows up to which the kernel is float64: there it takes no longer, and a row alone and among others has the same
 probabilities to 1e-12, where float32 rounds by 1e-6."""
 
-FeatureWeights = Literal["shared", "class"]
+FeatureWeights = Literal["shared", "class", "both"]
 FeatureForms = Literal["plain", "scores", "both"]
 Recipe = Literal["averaged", "source"]
 """What settings are that nobody gave: those of `FitConfig`, or those of `SOURCE_RECIPE`."""
@@ -50,8 +50,9 @@ class FitConfig:
 
     n_batches: int = 1
     """Rounds of batches to add."""
-    feature_weights: FeatureWeights = "class"
-    """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class."""
+    feature_weights: FeatureWeights = "both"
+    """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class. With
+    "both", draws take turns, the first by class: on most tables the mean of such draws is ahead of either."""
     feature_forms: FeatureForms = "both"
     """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
     n_candidates: int = 0
@@ -115,7 +116,7 @@ class FitConfig:
             check_flag(name, getattr(self, name))
         if self.feature_weights not in get_args(FeatureWeights):
             raise InputError(
-                "unknown-name", f"feature_weights is {self.feature_weights!r}.", "Choose 'shared' or 'class'."
+                "unknown-name", f"feature_weights is {self.feature_weights!r}.", "Choose 'shared', 'class' or 'both'."
             )
         if self.feature_forms not in get_args(FeatureForms):
             raise InputError(
@@ -149,6 +150,12 @@ class FitConfig:
     def kernel_precision(self) -> Precision:
         """The precision of the kernel, once `for_rows` has chosen it."""
         return "float64" if self.precision == "float64" else "float32"
+
+    def feature_weights_of(self, draw: int) -> FeatureWeights:
+        """Whose feature weights are in the rounds of a draw, counted from 0."""
+        if self.feature_weights != "both":
+            return self.feature_weights
+        return "shared" if draw % 2 else "class"
 
     def with_batches(self, n_batches: int) -> FitConfig:
         """The same settings for another number of batches."""

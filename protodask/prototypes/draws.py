@@ -39,7 +39,7 @@ def how_together(
         company = choose_company(engine, shape.data_bytes)
         most = min(MOST_TOGETHER, most_together(shape, engine.scheduler.processes()))
     pairs = n_rows * min(config.n_candidates, n_rows // 2)
-    if config.feature_weights == "class":
+    if config.feature_weights != "shared":
         pairs //= n_classes
     if company == "side by side" and pairs < SMALL_PAIRS:
         most = 1

@@ -6,7 +6,7 @@ Every figure is an upper bound on what numpy allocates; those of the kernel foll
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -195,6 +195,8 @@ def streamed_row_bytes(shape: Shape, stored: bool) -> int:
 
 def tile_bytes(shape: Shape) -> int:
     """Memory of a thread's tile and of what is computed beside it, in float64, to which the kernel may turn."""
+    if shape.feature_weights == "both":
+        return max(tile_bytes(replace(shape, feature_weights=weights)) for weights in ("shared", "class"))
     features, classes, candidates = shape.n_features, shape.n_classes, shape.most_candidates
     width = -(-(features + 1) // LANES) * LANES
     panels = classes + candidates // NARROWEST_PANEL

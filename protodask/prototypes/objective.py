@@ -110,7 +110,9 @@ def make_problem(
 
 
 def batch_sizes(classes: NDArray[np.int64], feature_weights: FeatureWeights) -> tuple[int, ...]:
-    """Candidates of each batch of a round, given the class of each, ascending: one batch, or one for each class."""
+    """Candidates of each batch of a round, given the class of each, ascending: one batch where feature weights are
+    shared, else one for each class.
+    """
     if feature_weights == "shared":
         return (len(classes),)
     return tuple(np.unique(classes, return_counts=True)[1].tolist())

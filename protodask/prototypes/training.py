@@ -225,7 +225,7 @@ class Training:
             summary.class_weight,
             standardization,
             config.kernel_precision,
-            batch_sizes(drawn.classes, config.feature_weights),
+            batch_sizes(drawn.classes, config.feature_weights_of(self.draw)),
             self.data.held_out_weight,
             columns,
         )

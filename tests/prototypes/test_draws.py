@@ -39,7 +39,9 @@ def run(
     return fitting.run(data, grouped=False, company=company, most=2)
 
 
-@pytest.mark.parametrize("settings", [{}, {"hold_out": 0.5}, {"hold_out": 0.25, "feature_weights": "class"}])
+@pytest.mark.parametrize(
+    "settings", [{"hold_out": 0.5}, {"hold_out": 0.25, "feature_weights": "class"}, {"feature_weights": "both"}]
+)
 def test_fitting__is_the_mean_of_its_draws(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, settings: dict[str, Any]
 ) -> None:
@@ -58,6 +60,9 @@ def test_fitting__is_the_mean_of_its_draws(
     (scores,) = found.scores(x, [found.n_batches])
     np.testing.assert_allclose(scores, found.marginals + total / 3, rtol=1e-6)
     assert found.n_rounds == 2
+    wanted = {"shared": {True}, "class": {False}, "both": {True, False}}[config.feature_weights]
+    for number in range(2):
+        assert {found.label_of(batch) is None for batch in found.round_batches(number)} == wanted
     assert [record.batch for record in history] == [1, 2, 3, 4, 5, 6]
     assert [record.values for record in history] == [record.values for record in records]
     drawn = {tuple(record.candidates.tolist()) for record in history}

@@ -95,8 +95,9 @@ shapes = st.builds(
     precision=st.sampled_from(["float32", "float64"]),
     feature_bytes=st.sampled_from([4, 8]),
     weight_columns=st.integers(0, 2),
-    feature_weights=st.sampled_from(["shared", "class"]),
+    feature_weights=st.sampled_from(["shared", "class", "both"]),
 )
+FEATURE_WEIGHTS: tuple[FeatureWeights, ...] = ("shared", "class")
 processes = st.builds(
     lambda kind, count, threads, memory: Processes(
         kind, 1 if kind == "threads" else count, threads, memory * MIB, 2**34
@@ -142,6 +143,14 @@ def test_memory_of__grows_with_every_size(shape: Shape, computing: Processes, fa
         assert all(after >= old for after, old in zip(needed(other, computing), before, strict=True))
     more_threads = replace(computing, threads=computing.threads * factor)
     assert memory_of(shape, more_threads, True)[0].needed >= memory_of(shape, computing, True)[0].needed
+
+
+@given(shapes, processes)
+def test_memory_of__draws_that_take_turns_is_that_of_either(shape: Shape, computing: Processes) -> None:
+    both = memory_of(replace(shape, feature_weights="both"), computing, True)
+    for weights in FEATURE_WEIGHTS:
+        alone = memory_of(replace(shape, feature_weights=weights), computing, True)
+        assert all(turns.total >= other.total for turns, other in zip(both, alone, strict=True))
 
 
 @given(shapes, processes, st.integers(0, 2**14), st.integers(0, 2**14))
