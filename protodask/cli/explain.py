@@ -12,23 +12,13 @@ from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json, Overwrite, grouped
 from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
 from protodask.cli.wording import count, shorten
-from protodask.explain.text import (
-    COMPARED,
-    SIDE_BY_SIDE,
-    Lines,
-    class_lines,
-    feature_lines,
-    prototype_lines,
-    said_of_dominance,
-    said_of_prediction,
-    value_of,
-)
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from protodask.explain.tables import Explained
+    from protodask.explain.text import Lines
     from protodask.pipeline.explanations import RowsExplained
 
 
@@ -103,6 +93,8 @@ def _show(found: RowsExplained) -> None:
 
 
 def _show_row(console: Console, found: RowsExplained, entry: Explained) -> None:
+    from protodask.explain.text import prototype_lines, said_of_dominance, said_of_prediction
+
     explanation = entry.explanation
     known = "" if entry.actual is None else _verdict(explanation.predicted, entry.actual)
     where = f"Row {entry.row} of {shorten(found.data)}"
@@ -141,6 +133,8 @@ def _said_of_familiarity(found: RowsExplained, entry: Explained) -> str:
 
 
 def _show_classes(console: Console, entry: Explained) -> None:
+    from protodask.explain.text import class_lines
+
     lines = class_lines(entry.explanation)
     console.print(_table(lines[: MOST_LINES + 1]))
     _say_rest(len(lines) - 1, "class", "classes")
@@ -148,6 +142,8 @@ def _show_classes(console: Console, entry: Explained) -> None:
 
 def _show_features(console: Console, entry: Explained) -> None:
     """Row and strongest prototypes feature by feature, heaviest features first."""
+    from protodask.explain.text import COMPARED, feature_lines
+
     lines = feature_lines(entry.explanation)
     if not lines:
         return
@@ -158,6 +154,8 @@ def _show_features(console: Console, entry: Explained) -> None:
 
 def _show_originals(console: Console, found: RowsExplained, entry: Explained) -> None:
     """Row and strongest prototypes as they are in the tables they come from."""
+    from protodask.explain.text import SIDE_BY_SIDE, value_of
+
     shown = entry.originals[:SIDE_BY_SIDE]
     values = found.values(entry)
     names = dict.fromkeys([name for original in shown for name in original.values])

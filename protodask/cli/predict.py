@@ -30,8 +30,8 @@ UnseenOption = Annotated[
     Literal["error", "zero"],
     typer.Option(
         "--unseen",
-        help="Categories in raw tables that were not there at ingest, and values missing where none were: an error, or "
-        "all zero and the mean.",
+        help="Categories in raw tables that were not there at ingest: an error, or all zero; prototype sets then also "
+        "take what is missing, where nothing was, for the mean.",
     ),
 ]
 Drop = Annotated[

@@ -120,7 +120,7 @@ def describe_pass(progress: Progress) -> str:
 def describe_iteration(event: IterationDone) -> str:
     """The state of the running batch in one line."""
     return (
-        f"batch {event.batch}  iteration {event.iteration}  evaluations {event.evaluations}  "
+        f"batch {event.batch}  {_part(event.rows)}iteration {event.iteration}  evaluations {event.evaluations}  "
         f"objective {event.value:.6g}  {_held_out(event.held_out)}gradient {event.gradient_norm:.2g}  "
         f"features {event.active_features}  prototypes {event.candidates}  {describe_seconds(event.seconds)}"
     )
@@ -133,6 +133,10 @@ def describe_batch(record: BatchRecord) -> str:
         f"objective {record.value:.6g}  {_held_out(record.held_out)}gradient {record.gradient_norm:.2g}  "
         f"features {record.active_features}  prototypes {record.prototypes}  {describe_seconds(record.seconds)}"
     )
+
+
+def _part(rows: int | None) -> str:
+    return "" if rows is None else f"of {rows:,} rows  "
 
 
 def _held_out(loss: float | None) -> str:

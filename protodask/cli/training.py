@@ -68,6 +68,12 @@ Candidates = Annotated[
 MaxFraction = Annotated[
     float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")
 ]
+LambdaV = Annotated[
+    float | None, _setting("--lambda-v", "0.0003", "Penalty on the feature weights; with the recipe source, 0.001.")
+]
+LambdaW = Annotated[
+    float | None, _setting("--lambda-w", "1e-10", "Penalty on the prototype weights; with the recipe source, 1e-08.")
+]
 AlphaV = Annotated[
     float | None, _setting("--alpha-v", "0.95", "Share of the l2 part in the penalty on feature weights.")
 ]
@@ -87,6 +93,14 @@ Weighted = Annotated[
         "--weighted/--unweighted",
         "weighted",
         "Rows count by the weights and inclusions of the dataset, or once each.",
+    ),
+]
+Progressive = Annotated[
+    bool | None,
+    _setting(
+        "--progressive/--all-rows",
+        "progressive",
+        "Begin on parts of the rows where they are many and some held out, or train on all of them from the start.",
     ),
 ]
 MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
@@ -120,12 +134,13 @@ class SettingsOptions:
     feature_forms: FeatureForms = None
     candidates: Candidates = None
     max_fraction: MaxFraction = None
-    lambda_v: Annotated[float | None, _setting("--lambda-v", "0.001", "Penalty on the feature weights.")] = None
-    lambda_w: Annotated[float | None, _setting("--lambda-w", "1e-08", "Penalty on the prototype weights.")] = None
+    lambda_v: LambdaV = None
+    lambda_w: LambdaW = None
     alpha_v: AlphaV = None
     alpha_w: AlphaW = None
     standardize: Standardize = None
     weighted: Weighted = None
+    progressive: Progressive = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,

@@ -26,6 +26,7 @@ from protodask.cli.training import (
     MaxFraction,
     MaxIterations,
     Precision,
+    Progressive,
     Recipe,
     RunDir,
     Standardize,
@@ -120,12 +121,18 @@ class TuningOptions:
     max_fraction: MaxFraction = None
     lambda_w: Annotated[
         float | None,
-        _option(TRAINING, "--lambda-w", "1e-08", "Penalty on the prototype weights, in the joint strategy."),
+        _option(
+            TRAINING,
+            "--lambda-w",
+            "1e-10",
+            "Penalty on the prototype weights, in the joint strategy; with the recipe source, 1e-08.",
+        ),
     ] = None
     alpha_v: AlphaV = None
     alpha_w: AlphaW = None
     standardize: Standardize = None
     weighted: Weighted = None
+    progressive: Progressive = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,

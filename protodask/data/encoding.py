@@ -167,6 +167,23 @@ def settle_labels(labels: Iterable[Label], untyped: bool) -> tuple[Label, ...]:
     return tuple(sorted(set(found)))
 
 
+MOST_TEXTS = 1000
+"""Of a column of which nobody said that it holds categories: they would be a feature each."""
+
+FEW_TEXTS = 20
+"""Up to so many, nearly every row may have another."""
+
+
+def check_categories(name: str, n_labels: int, n_rows: int) -> None:
+    """Refuse to take a column of text for categories that looks like an identifier."""
+    if n_labels > FEW_TEXTS and (n_labels > MOST_TEXTS or 2 * n_labels > n_rows):
+        raise InputError(
+            "over-limit",
+            f"Column {name!r} has {n_labels:,} different texts in {n_rows:,} rows, like an identifier.",
+            "Leave it out, make it coarser, or say that these are categories (--categorical, .astype('category')).",
+        )
+
+
 def _parse_integer(text: str) -> int | None:
     if INTEGER_TEXT.fullmatch(text):
         return int(text)
@@ -289,8 +306,7 @@ def _encode_matrix(matrix: Values, columns: Sequence[Column], out: NDArray[np.fl
     for position, column in enumerate(columns):
         if column.filled is not None:
             _fill(out[:, place[position] : mark[position] + 1], np.isnan(matrix[:, position]), column)
-    numbers = out if direct else out[:, place]
-    return _unusable_number(numbers, columns, lambda row, position: matrix[row, position])
+    return _unusable_number(out, columns, lambda row, position: matrix[row, position], None if direct else place)
 
 
 def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column) -> None:
@@ -342,7 +358,7 @@ def numeric_values(values: Values, name: str) -> tuple[Values, Problem | None]:
     problem: Problem | None = None
     for row, value in enumerate(values.tolist() if values.dtype.kind in "OUT" else list(values)):
         try:
-            numbers[row] = math.nan if value is None else float(value)
+            numbers[row] = math.nan if value is None or _is_missing(value) else float(value)
         except (TypeError, ValueError, OverflowError):
             if problem is None:
                 remedy = f"Correct the value, or say that the column is not a number with --categorical {name}."
@@ -356,11 +372,17 @@ def _plain(value: Any) -> Any:
 
 
 def _unusable_number(
-    out: NDArray[np.floating], columns: Sequence[Column], original: Callable[[int, int], Any]
+    out: NDArray[np.floating],
+    columns: Sequence[Column],
+    original: Callable[[int, int], Any],
+    places: NDArray[np.intp] | None = None,
 ) -> Problem | None:
+    """The first number that cannot be used, of columns that are in these `places` of the features, or are all."""
     stays = np.array([column.filled is not None for column in columns])
     for first in range(0, len(out), CHECK_ROWS):
         part = out[first : first + CHECK_ROWS]
+        if places is not None:
+            part = part[:, places]
         usable = np.isfinite(part)
         if usable.all():
             continue

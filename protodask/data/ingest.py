@@ -15,7 +15,7 @@ from protodask.data.ingest_scan import table_source
 from protodask.data.ingest_schema import Roles, Wanted, check_roles, check_wanted, encode_anew, orders_of, written_as
 from protodask.data.ingest_sources import open_table
 from protodask.data.new_sources import check_new
-from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Label
+from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label
 from protodask.data.storage import check_free, locate
 from protodask.data.writer import write_dataset
 from protodask.engine import EngineLike, open_engine
@@ -100,16 +100,28 @@ def ingest(
                 "Leave out categorical and ordinal.",
             )
         return _ingest_more(sources, Dataset.open(where), roles, drop, engine)
+    return _ingest_anew(sources, where, wanted, feature_names, overwrite, block_rows, engine)
+
+
+def _ingest_anew(
+    sources: Any,
+    where: str,
+    wanted: Wanted,
+    feature_names: Sequence[str] | None,
+    overwrite: bool,
+    block_rows: int | None,
+    engine: EngineLike,
+) -> Dataset:
     check_free(where, overwrite)
     check_wanted(wanted)
-    table = open_table(sources, wanted.labels, drop, target, feature_names, group)
+    table = open_table(sources, wanted.labels, wanted.drop, wanted.roles.target, feature_names, wanted.roles.group)
     with open_engine(engine) as opened:
         source, encoder = encode_anew(table, wanted, opened, block_rows)
         return write_dataset(
             source,
             where,
             **written_as(encoder),
-            dropped=tuple(drop),
+            dropped=wanted.drop,
             engine=opened,
             block_rows=block_rows,
             overwrite=overwrite,
@@ -126,11 +138,13 @@ def ingest_arrays(
     overwrite: bool = False,
     dtype: str = "float32",
     block_rows: int | None = None,
+    columns: Sequence[Column] | None = None,
     engine: EngineLike = None,
 ) -> Dataset:
     """Make a dataset from numbers (N, D), labels (N,), weights (N,) and groups (N,).
 
-    They are NumPy, dask or Zarr arrays, or data frames.
+    They are NumPy, dask or Zarr arrays, or data frames. Where it is known what the `columns` become, those of a model
+    for one, that is what is done with them.
     """
     arrays = {FEATURES.name: _as_array(X), TARGET.name: _as_array(y)}
     if weight is not None:
@@ -140,18 +154,9 @@ def ingest_arrays(
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
     if names is not None and {TARGET.name, WEIGHT.name, GROUP.name} & set(names):
         names = [f"feature {name}" for name in names]
-    return ingest(
-        arrays,
-        out,
-        target=TARGET.name,
-        weight=None if weight is None else WEIGHT.name,
-        group=None if group is None else GROUP.name,
-        overwrite=overwrite,
-        dtype=dtype,
-        block_rows=block_rows,
-        feature_names=names,
-        engine=engine,
-    )
+    roles = Roles(TARGET.name, None if weight is None else WEIGHT.name, group=None if group is None else GROUP.name)
+    wanted = Wanted(roles, dtype=dtype, columns=None if columns is None else tuple(columns))
+    return _ingest_anew(arrays, locate(out), wanted, names, overwrite, block_rows, engine)
 
 
 def _as_array(values: Any) -> Any:

@@ -112,10 +112,14 @@ def _known_values(columns: Sequence[Column], features: NDArray[Any]) -> tuple[di
     sums: dict[str, float] = {}
     if any(column.filled is None or not math.isnan(column.filled) for column in columns):
         return missing, sums
-    for column, values in zip(columns, features.T, strict=True):
-        absent = np.isnan(values)
-        missing[column.name] = int(np.count_nonzero(absent))
-        sums[column.name] = float(np.sum(values, dtype=np.float64, where=~absent))
+    absent = np.isnan(features)
+    counts = np.zeros(len(columns), dtype=np.int64)
+    if absent.any():
+        counts, features = absent.sum(axis=0), np.where(absent, 0, features)
+    with np.errstate(over="ignore"):
+        totals = features.sum(axis=0, dtype=np.float64)
+    for column, count, total in zip(columns, counts.tolist(), totals.tolist(), strict=True):
+        missing[column.name], sums[column.name] = count, total
     return missing, sums
 
 

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from protodask.data.encoding import Missing, settle_labels, table_rows
-from protodask.data.ingest_scan import Scan, encoded_source, run_scan
+from protodask.data.encoding import Missing, check_categories, settle_labels, table_rows
+from protodask.data.ingest_scan import Scan, Scanned, encoded_source, run_scan
 from protodask.data.metadata import Metadata, require_storable
 from protodask.data.schema import FEATURES, Column, Label
 from protodask.data.summary import empty_summary
@@ -53,6 +53,8 @@ class Wanted:
     missing: Missing = "fill"
     text_is_categorical: bool = False
     """Whether columns of text of which nothing is said are categorical."""
+    columns: tuple[Column, ...] | None = None
+    """What the columns become, in their order and by whatever name, if that is known."""
 
     @property
     def labels(self) -> list[str]:
@@ -146,19 +148,22 @@ def encode_anew(
     if target is None:
         raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
     roles = replace(roles, target=target)
+    said = {*wanted.categorical, *wanted.orders, *roles.names}
+    text = [name for name in table.names if name in table.text and name not in said]
     if wanted.text_is_categorical:
-        said = {*wanted.categorical, *wanted.orders, *roles.names}
-        text = tuple(name for name in table.names if name in table.text and name not in said)
         wanted = replace(wanted, categorical=(*wanted.categorical, *text))
     features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
     columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
     _require_storable(columns, target, wanted.drop)
     stays = math.nan if wanted.missing == "fill" else None
     closed = tuple(replace(column, filled=stays) for column in columns if column.kind != "nominal")
+    if wanted.columns is not None:
+        columns = tuple(replace(known, name=name) for known, name in zip(wanted.columns, features, strict=True))
+        closed = columns
     tried = Encoder(
         closed, (), None, roles.weight, roles.inclusion, np.dtype(wanted.dtype).name, group_name=roles.group
     )
-    asked = (*(column.name for column in columns if column.kind == "nominal"), target)
+    asked = (*(column.name for column in columns if column not in closed), target)
     found = run_scan(Scan(table, tried, asked, target, wanted.missing), engine)
     classes = settle_labels(found.labels[target], table.untyped)
     _refuse_measurements(classes, target, table.untyped)
@@ -168,18 +173,19 @@ def encode_anew(
             f"The target {target!r} has one class only ({classes[0]!r}).",
             "Give data of two or more classes.",
         )
-    columns = tuple(
-        replace(column, categories=settle_labels(found.labels[column.name], table.untyped))
-        if column.kind == "nominal"
-        else column
-        for column in columns
-    )
-    columns = tuple(
-        column.with_missing(sum(found.rows), found.missing.get(column.name, 0), found.sums.get(column.name, 0.0))
-        for column in columns
-    )
+    if wanted.columns is None:
+        columns = tuple(_settled(column, found, table.untyped) for column in columns)
+        for name in text:
+            check_categories(name, len(found.labels[name]), sum(found.rows))
     encoder = replace(tried, columns=columns, classes=classes, target_name=target)
     return encoded_source(table, encoder, found.rows, block_rows), encoder
+
+
+def _settled(column: Column, found: Scanned, untyped: bool) -> Column:
+    if column.kind == "nominal":
+        column = replace(column, categories=settle_labels(found.labels[column.name], untyped))
+    missing, total = found.missing.get(column.name, 0), found.sums.get(column.name, 0.0)
+    return column.with_missing(sum(found.rows), missing, total)
 
 
 def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[str]) -> None:

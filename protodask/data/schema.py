@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -78,6 +79,12 @@ class Column:
             return self
         if missing == rows:
             raise InputError("bad-value", f"Column {self.name!r} has no value in any row.", "Leave it out.")
+        if not math.isfinite(total):
+            raise InputError(
+                "overflow",
+                f"The values of column {self.name!r} are so large that their sum overflows.",
+                "Rescale it, or take its logarithm.",
+            )
         return replace(self, filled=total / (rows - missing), marked=True)
 
 

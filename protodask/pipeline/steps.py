@@ -42,6 +42,7 @@ class TrainingSettings:
     max_fraction: float | None = None
     standardize: bool | None = None
     weighted: bool | None = None
+    progressive: bool | None = None
     precision: Literal["auto", "float32", "float64"] | None = None
     tolerance: float | None = None
     max_iterations: int | None = None

@@ -35,6 +35,18 @@ FEW_ROWS = 500
 """Rows up to which the kernel is float64: there it takes no longer, and a row alone and among others has the same
 probabilities to 1e-12, where float32 rounds by 1e-6."""
 
+FIRST_STAGE, GROWTH = 8192, 3
+"""Rows of the first stage, see the module `staging`, and how many times as many each further one has."""
+
+STAGED_FOR_EACH_CANDIDATE = 4
+"""Rows for each candidate that the first stage has at least: with fewer, it learns its sample by heart."""
+
+WORTHWHILE = 2
+"""Times the rows of a stage that there are in all, at least."""
+
+MOST_STAGED_BYTES = 64 * 2**20
+"""Of the rows of all stages, in memory; on a cluster they travel to the workers."""
+
 FeatureWeights = Literal["shared", "class", "both"]
 FeatureForms = Literal["plain", "scores", "both"]
 Recipe = Literal["averaged", "source"]
@@ -60,8 +72,8 @@ class FitConfig:
     rows are very many."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
-    lambda_v: float = 1e-3
-    lambda_w: float = 1e-8
+    lambda_v: float = 3e-4
+    lambda_w: float = 1e-10
     alpha_v: float = 0.95
     alpha_w: float = 0.95
     standardize: bool = True
@@ -81,6 +93,8 @@ class FitConfig:
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
     round ends at its optimum."""
+    progressive: bool = True
+    """Where rows are many and some held out, a round begins on parts of the rows: see the module `staging`."""
     weighted: bool = True
     """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
 
@@ -112,7 +126,7 @@ class FitConfig:
                 f"hold_out is {self.hold_out!r}.",
                 "Give a share of the rows from 0.01 to 0.5, or 0 to train on all of them.",
             )
-        for name in ("standardize", "weighted"):
+        for name in ("standardize", "weighted", "progressive"):
             check_flag(name, getattr(self, name))
         if self.feature_weights not in get_args(FeatureWeights):
             raise InputError(
@@ -174,6 +188,8 @@ class FitConfig:
             del record["hold_out"]
         if self.n_draws == 1:
             del record["n_draws"]
+        if not self.progressive:
+            del record["progressive"]
         return record
 
 
@@ -183,6 +199,24 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "n_candidates": 1000,
     "n_draws": 1,
     "hold_out": 0.0,
+    "progressive": False,
+    "lambda_v": 1e-3,
+    "lambda_w": 1e-8,
     "precision": "float32",
 }
 """Settings of one batch after the other, each on one draw of candidates of all classes, trained on all rows."""
+
+
+def stage_row_bytes(n_features: int, n_forms: int, n_classes: int) -> int:
+    """Of a row of a stage, at most: features, in standard units too, scores and weights."""
+    return 8 * (n_features + n_forms + n_classes + 4)
+
+
+def stage_sizes(n_rows: int, n_candidates: int, row_bytes: int = 1) -> list[int]:
+    """Rows of each stage before all of them, ascending; none where rows are too few for it to pay."""
+    sizes = []
+    size = max(FIRST_STAGE, STAGED_FOR_EACH_CANDIDATE * n_candidates)
+    while WORTHWHILE * size <= n_rows and size * row_bytes <= MOST_STAGED_BYTES:
+        sizes.append(size)
+        size *= GROWTH
+    return sizes

@@ -29,7 +29,7 @@ from protodask.data.summary import summarize
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
-from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig, Recipe
+from protodask.prototypes.config import SOURCE_RECIPE, FeatureForms, FeatureWeights, FitConfig, Recipe
 from protodask.prototypes.estimator_columns import (
     encoded,
     frame_in_memory,
@@ -85,11 +85,14 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         model is their mean.
     n_candidates
         Rows tried as prototypes in each round of a draw.
+    progressive
+        Whether a round begins on parts of the rows, where they are many and some are held out.
     recipe
-        What these and the precision are where they are None. "averaged": both feature weights, both forms, a fifth of
-        the rows held out, five draws, fewer from 10,000 rows on and one from 16,000, and a tenth of the rows as
-        candidates, from 500 to 2,000, and 1,000 of very many rows.
-        "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates, float32.
+        What these, the penalties and the precision are where they are None. "averaged": both feature weights, both
+        forms, a fifth of the rows held out, five draws, fewer from 10,000 rows on and one from 16,000, and a tenth of
+        the rows as candidates, from 500 to 2,000, and 1,000 of very many rows; `lambda_v` is 3e-4 and `lambda_w` 1e-10.
+        "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates, float32;
+        `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.
     lambda_v, lambda_w
@@ -129,8 +132,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         n_batches: int = 1,
         n_candidates: int | None = None,
         max_fraction: float = 0.5,
-        lambda_v: float = 1e-3,
-        lambda_w: float = 1e-8,
+        lambda_v: float | None = None,
+        lambda_w: float | None = None,
         alpha_v: float = 0.95,
         alpha_w: float = 0.95,
         standardize: bool = True,
@@ -145,6 +148,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         feature_forms: FeatureForms | None = None,
         hold_out: float | None = None,
         n_draws: int | None = None,
+        progressive: bool | None = None,
         recipe: Recipe = "averaged",
     ) -> None:
         self.n_batches = n_batches
@@ -166,6 +170,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.feature_forms = feature_forms
         self.hold_out = hold_out
         self.n_draws = n_draws
+        self.progressive = progressive
         self.recipe = recipe
 
     def __sklearn_tags__(self) -> Any:
@@ -204,15 +209,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        by_recipe = ("n_candidates", "feature_weights", "feature_forms", "hold_out", "n_draws", "precision")
-        given = {name: value for name in by_recipe if (value := getattr(self, name)) is not None}
+        given = {name: value for name in SOURCE_RECIPE if (value := getattr(self, name)) is not None}
         config = FitConfig.of(
             self.recipe,
             **given,
             n_batches=self.n_batches,
             max_fraction=self.max_fraction,
-            lambda_v=self.lambda_v,
-            lambda_w=self.lambda_w,
             alpha_v=self.alpha_v,
             alpha_w=self.alpha_w,
             standardize=self.standardize,
@@ -246,23 +248,36 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
         with temporary_folder() as folder:
             given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None
+            columns = None if start is None else start.forgiving_columns
+            if columns is not None and start is not None:
+                self._check_columns(X)
             dataset = ingest_arrays(
-                X, y, f"{folder}/data.zarr", weight=sample_weight, group=groups, dtype=feature_dtype(X), engine=engine
+                X,
+                y,
+                f"{folder}/data.zarr",
+                weight=sample_weight,
+                group=groups,
+                dtype=feature_dtype(X),
+                columns=columns,
+                engine=engine,
             )
             self.n_features_in_ = len(dataset.columns)
             if given is not None:
                 self.feature_names_in_ = given
             elif hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
-            names = self._feature_names(given, len(dataset.columns))
-            columns = tuple(replace(column, name=name) for column, name in zip(dataset.columns, names, strict=True))
-            data = replace(dataset_for_training(dataset), feature_names=feature_names(columns), columns=columns)
+            if start is None:
+                names = self._feature_names(given, len(dataset.columns))
+                found = tuple(replace(column, name=name) for column, name in zip(dataset.columns, names, strict=True))
+                data = replace(dataset_for_training(dataset), feature_names=feature_names(found), columns=found)
+            else:
+                data = replace(dataset_for_training(dataset), feature_names=start.feature_names, columns=start.columns)
             yield TrainingRows(data, np.asarray(dataset.classes), groups is not None, folder, dataset)
 
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
     ) -> TrainingRows:
-        frame = frame_in_memory(X)
+        frame = frame_in_memory(X, start)
         if frame is None:
             options = {"dtype": [np.float32, np.float64], "ensure_min_samples": 2, "ensure_all_finite": False}
             X, y = validate_data(self, X, y, reset=start is None, **options)
@@ -270,7 +285,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             table: Table = MatrixTable(names, X, {})
             orders: dict[str, Any] = {}
         else:
-            validate_data(self, X, skip_check_array=True, reset=start is None)
+            validate_data(self, X, y, skip_check_array=True, reset=start is None)
             y = column_or_1d(y, warn=True)
             assert_all_finite(y, input_name="y")
             check_consistent_length(X, y)
@@ -433,7 +448,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _features(self, X: Any) -> NDArray[Any]:
         """Rows in memory as the features that the model has."""
         columns = self.model_.forgiving_columns
-        frame = frame_in_memory(X)
+        frame = frame_in_memory(X, self.model_)
         if frame is not None:
             validate_data(self, X, skip_check_array=True, reset=False)
             return encoded(frame_table(frame), columns, feature_dtype(frame))

@@ -6,7 +6,9 @@ value counts as the mean of the others, or as no category, with a further featur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,35 +19,32 @@ from protodask.data.encoding import (
     MatrixTable,
     Table,
     Values,
+    check_categories,
     distinct_labels,
     encode_features,
     label_codes,
+    label_of,
     settle_labels,
     table_rows,
 )
 from protodask.data.rows import first_unusable
-from protodask.data.schema import Column, Label
-from protodask.errors import InputError
+from protodask.data.schema import Column, Label, feature_names
+from protodask.errors import InputError, some
+from protodask.prototypes.model import PrototypeSet
 
 Floats = NDArray[np.floating[Any]]
 
-MOST_CATEGORIES = 1000
-"""Of a column of text, which would be a feature each; columns that pandas calls categories may have more."""
 
-FEW_CATEGORIES = 20
-"""Up to so many, a column of text may have another value in nearly every row."""
-
-
-def frame_in_memory(X: Any) -> Any:
-    """The pandas data frame that it is, or says how it becomes, if not all its columns are numbers; else None."""
+def frame_in_memory(X: Any, model: PrototypeSet | None = None) -> Any:
+    """The pandas data frame that it is, or says how it becomes; None if all columns are numbers, the model's too."""
     kind = type(X).__module__.partition(".")[0]
     if kind != "pandas" and not hasattr(X, "to_pandas"):
         return None
     frame = X if kind == "pandas" else X.to_pandas()
-    if getattr(frame, "ndim", 0) != 2:
-        return None
-    frame = frame.infer_objects()
-    return None if all(_is_number(dtype) for dtype in frame.dtypes) else frame
+    if getattr(frame, "ndim", 0) != 2 or 0 in frame.shape:
+        return None  # which scikit-learn has its words for
+    numbers = model is None or all(column.kind == "numeric" for column in model.columns)
+    return None if numbers and all(_is_number(dtype) for dtype in frame.dtypes) else frame
 
 
 def _is_number(dtype: Any) -> bool:
@@ -66,43 +65,78 @@ def frame_table(frame: Any) -> Table:
                 f"Column {name!r} holds times.",
                 "Turn it into numbers, such as the hour or the days since some date, or leave it out.",
             )
-    return frame_columns(frame.set_axis(names, axis=1), names)
+    table = frame_columns(frame.set_axis(names, axis=1), names)
+    said = orders_of_frame(frame)
+    return {name: values if name in said else _as_numbers(values) for name, values in table.items()}
+
+
+def _as_numbers(values: Values) -> Values:
+    """Objects that are all numbers or truth values, decimals and fractions among them, as numbers, with NaN."""
+    if values.dtype.kind != "O":
+        return values
+    items = values.tolist()
+    missing = [label_of(item) is None for item in items]
+    known = [item for item, absent in zip(items, missing, strict=True) if not absent]
+    if not known or not all(isinstance(item, Real | Decimal | np.bool_) for item in known):
+        return values
+    pairs = zip(items, missing, strict=True)
+    return np.array([float(item) if isinstance(item, float) or not absent else np.nan for item, absent in pairs])
 
 
 def orders_of_frame(frame: Any) -> dict[str, tuple[Label, ...] | None]:
     """Of the columns that pandas calls categories, their order, or None if they have none."""
     kinds = {str(name): dtype for name, dtype in frame.dtypes.items() if hasattr(dtype, "categories")}
-    return {name: tuple(dtype.categories.tolist()) if dtype.ordered else None for name, dtype in kinds.items()}
+    return {name: _order(name, dtype.categories) if dtype.ordered else None for name, dtype in kinds.items()}
+
+
+def _order(name: str, categories: Any) -> tuple[Label, ...]:
+    labels = [label_of(category) for category in categories.tolist()]
+    order = settle_order(label for label in labels if label is not None)
+    if len(order) < len(labels) or len(order) < 2:
+        raise InputError(
+            "bad-setting",
+            f"The ordered categories of column {name!r} are too few, or not told apart: {some([*map(repr, labels)])}.",
+            "Give two or more, each once and in words or whole numbers.",
+        )
+    return order
+
+
+def settle_order(labels: Iterable[Label]) -> tuple[Label, ...]:
+    """Labels in their order, those of one text once, of one type."""
+    found = list({str(label): label for label in labels}.values())
+    return tuple(found) if len({type(label) for label in found}) == 1 else tuple(map(str, found))
 
 
 def learn_columns(table: Table, orders: Mapping[str, tuple[Label, ...] | None]) -> tuple[Column, ...]:
     """What the columns of a table in memory become; those with an entry in `orders` are said to be categories."""
     if isinstance(table, MatrixTable):
-        return tuple(_number(name, values) for name, values in zip(table.names, table.matrix.T, strict=True))
-    return tuple(_learn(name, values, orders) for name, values in table.items())
+        absent = np.isnan(table.matrix).sum(axis=0).tolist()
+        pairs = zip(table.names, table.matrix.T, absent, strict=True)
+        columns = tuple(
+            Column(name).with_missing(len(values), gone, _sum(values, gone)) for name, values, gone in pairs
+        )
+    else:
+        columns = tuple(_learn(name, values, orders) for name, values in table.items())
+    names = feature_names(columns)
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError("named-twice", f"Several features would have one name: {some(twice)}.", "Rename the columns.")
+    return columns
 
 
-def _number(name: str, values: Values) -> Column:
-    absent = np.isnan(values)
-    missing = int(absent.sum())
-    return Column(name).with_missing(len(values), missing, float(np.nansum(values, dtype=np.float64)) if missing else 0)
+def _sum(values: Values, missing: int) -> float:
+    """Of the values that are known, if any are missing: of others nobody asks."""
+    with np.errstate(over="ignore"):
+        return float(np.nansum(values, dtype=np.float64)) if missing else 0.0
 
 
 def _learn(name: str, values: Values, orders: Mapping[str, tuple[Label, ...] | None]) -> Column:
     if values.dtype.kind in "biuf":
-        return _number(name, values)
+        missing = int(np.isnan(values).sum())
+        return Column(name).with_missing(len(values), missing, _sum(values, missing))
     order = orders.get(name)
     labels = settle_labels(distinct_labels(values), untyped=False) if order is None else order
-    if (
-        name not in orders
-        and len(labels) > FEW_CATEGORIES
-        and (len(labels) > MOST_CATEGORIES or 2 * len(labels) > len(values))
-    ):
-        raise InputError(
-            "over-limit",
-            f"Column {name!r} has {len(labels):,} different texts in {len(values):,} rows, like an identifier.",
-            "Leave it out, make it coarser, or say that these are categories with .astype('category').",
-        )
+    if name not in orders:
+        check_categories(name, len(labels), len(values))
     column = Column(name, "nominal" if order is None else "ordinal", labels)
     codes = label_codes(values, labels)
     known = codes[codes >= 0]

@@ -19,7 +19,7 @@ from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, 
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
-from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig
+from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig, stage_row_bytes, stage_sizes
 from protodask.prototypes.forms import MOST_KNOTS, expected_forms, sample_rows
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
@@ -89,6 +89,8 @@ class Shape:
     feature_forms: FeatureForms = "plain"
     stored_features: int | None = None
     """Features of a row as it is stored, where they are not as many."""
+    progressive: bool = False
+    """Whether a round begins on parts of the rows."""
 
     @property
     def n_rows(self) -> int:
@@ -125,6 +127,22 @@ class Shape:
     def block_rows(self) -> int:
         """Rows of the longest block."""
         return min(self.layout.block_rows, self.n_rows)
+
+    @property
+    def staged_rows(self) -> list[int]:
+        """Of the parts that a round begins on."""
+        if not self.progressive:
+            return []
+        return stage_sizes(self.n_rows, self.n_candidates, self._staged_row_bytes)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Of the rows of all parts, in the memory of the driver."""
+        return max(self.staged_rows, default=0) * self._staged_row_bytes
+
+    @property
+    def _staged_row_bytes(self) -> int:
+        return stage_row_bytes(self.row_features, self.n_features, self.n_classes)
 
     @property
     def score_bytes(self) -> int:
@@ -185,6 +203,7 @@ def shape_of(data: Dataset, config: FitConfig, started: bool = False) -> Shape:
         feature_weights=config.feature_weights,
         feature_forms=config.feature_forms,
         stored_features=data.n_features,
+        progressive=config.progressive and config.hold_out > 0,
     )
 
 
@@ -299,12 +318,15 @@ def memory_of(shape: Shape, processes: Processes, stored: bool) -> tuple[Memory,
     working, driving = working_parts(shape, processes), driving_parts(shape, processes)
     if processes.kind == "threads":
         scores = Part("scores of earlier batches", RESIDENT_COPIES * resident)
-        both = Memory((*holding[:-1], *working, *driving, scores, holding[-1]), kept)
+        staged = Part("rows to begin on", RESIDENT_COPIES * shape.staged_bytes)
+        both = Memory((*holding[:-1], *working, *driving, scores, staged, holding[-1]), kept)
         return both, both
     sent = Part("scores of earlier batches", (RESIDENT_COPIES + 1) * resident)
     received = Part("scores of earlier batches", 2 * resident)  # as bytes, and as they are
-    driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent)
-    return Memory((*holding[:-1], *working, received, holding[-1]), kept), Memory(driver)
+    staged = Part("rows to begin on", (RESIDENT_COPIES + 1) * shape.staged_bytes)
+    begun = Part("rows to begin on", 2 * shape.staged_bytes)
+    driver = (Part("Python and its libraries", INTERPRETER_BYTES), *driving, sent, staged)
+    return Memory((*holding[:-1], *working, received, begun, holding[-1]), kept), Memory(driver)
 
 
 def within_limits(shape: Shape, processes: Processes, stored: bool) -> bool:
@@ -338,12 +360,14 @@ def most_together(shape: Shape, processes: Processes) -> int:
     worker, driver = memory_of(shape, processes, stored)
     scores = 0 if stored else shape.score_bytes
     reading = BLOCKS_AT_WORK * processes.threads * min(shape.score_bytes, shape.block_rows * shape.n_classes * DOUBLE)
-    driving = sum(part.bytes for part in driving_parts(shape, processes)) + RESIDENT_COPIES * scores
+    driving = sum(part.bytes for part in driving_parts(shape, processes))
+    driving += RESIDENT_COPIES * (scores + shape.staged_bytes)
     computing = sum(part.bytes for part in working_parts(shape, processes)[2:])
     if processes.kind == "threads":
         return 1 + max(0, processes.usable_bytes - worker.total) // (driving + processes.threads * computing + reading)
     more_here = max(0, processes.driver_bytes - driver.total) // driving
-    more_there = max(0, processes.usable_bytes - worker.total) // (computing + reading + 2 * scores)
+    received = 2 * (scores + shape.staged_bytes)
+    more_there = max(0, processes.usable_bytes - worker.total) // (computing + reading + received)
     return 1 + min(more_here, more_there)
 
 

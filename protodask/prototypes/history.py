@@ -12,6 +12,15 @@ from protodask.prototypes.solver import Status
 
 
 @dataclass(frozen=True)
+class StageRecord:
+    """How the fit of a round went on a part of the rows."""
+
+    rows: int
+    iterations: int
+    evaluations: int
+
+
+@dataclass(frozen=True)
 class BatchRecord:
     """How the fit of one round went: a batch, or several that were trained together."""
 
@@ -33,6 +42,8 @@ class BatchRecord:
     """Objective after each iteration: the training curve."""
     held_out: float | None = None
     """Mean log-loss at the end of the rows that were held out; None where none were."""
+    stages: tuple[StageRecord, ...] = ()
+    """On parts of the rows, before all of them, of which all else here is said."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,8 @@ class IterationDone:
     seconds: float
     held_out: float | None = None
     """Mean log-loss of the rows that are held out; None where none are."""
+    rows: int | None = None
+    """Of a stage, of which all this is said; None of all rows."""
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,18 @@ from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read
 DRIVER_LOG = ".driver.log"
 """Where a detached driver writes. Hidden, because a folder that has other files in it is no place for a new run."""
 
-LOG_NAME = re.compile(r"batch-([0-9]{1,9})-(float32|float64)\.log", re.ASCII)
+LOG_NAME = re.compile(r"batch-([0-9]{1,9})-(rows-([0-9]{1,12})|float32|float64)\.log", re.ASCII)
 
 
 @dataclass(frozen=True)
 class StageProgress:
-    """The evaluations of one batch in one precision."""
+    """The evaluations of one batch on a part of the rows, or on all of them in one precision."""
 
     batch: int
     """Number of the batch in the model, from 1."""
     stage: str
-    """Precision of the kernel: float64 follows float32 where rounding hid the last descent."""
+    """Precision of the kernel on all rows: float64 follows float32 where rounding hid the last descent. Before, parts
+    of the rows, such as rows-8192."""
     evaluations: int
     value: float | None
     """Objective of the last evaluation, which may be a step too long that the solver takes back."""
@@ -84,9 +85,10 @@ def read_progress(path: str) -> RunProgress:
     config = record.get("config")
     wanted = _batches_of(config) if isinstance(config, dict) else None
     with storage_errors(path, "reading"):
-        found = [(int(name[1]), name[2], name[0]) for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
+        names = [name for name in map(LOG_NAME.fullmatch, os.listdir(path)) if name]
     directory = RunDirectory.existing(path)
-    stages = [_read_stage(directory, name, batch, stage) for batch, stage, name in sorted(found)]
+    names.sort(key=lambda name: (int(name[1]), float(name[3] or "inf"), name[2]))
+    stages = [_read_stage(directory, name[0], int(name[1]), name[2]) for name in names]
     return RunProgress(
         finished=os.path.exists(os.path.join(path, HISTORY_FILE)),
         n_batches=wanted,

@@ -47,13 +47,28 @@ START_NORM = 24.0
 
 LINE_SEARCH_STEPS = 20
 
-PATIENCE, PATIENCE_SHARE, LEAST_GAIN = 5, 0.25, 1e-3
-"""Iterations in a row, so many and such a share of those before, that may fail to lower the loss of held-out rows by
-`LEAST_GAIN` of it."""
+LEAST_GAIN = 1e-3
+"""Share of the loss of held-out rows that counts as a gain."""
 
 FIRST_PATIENCE, LEARNT = 20, 0.05
-"""Such iterations as long as the loss of the first one was not lowered by this share: where classes interleave, as on a
-chess board, little is gained until the feature weights have grown."""
+"""Iterations in a row without a gain that are allowed as long as the loss of the first one was not lowered by this
+share: where classes interleave, as on a chess board, little is gained until the feature weights have grown."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Iterations in a row that may be without a gain: so many, and such a share of those before."""
+
+    least: int = 5
+    share: float = 0.25
+
+
+TO_THE_END = Patience()
+"""Of all rows. With half of both, the log-loss of fourteen tables is 3 per cent larger."""
+
+OF_A_STAGE = Patience(share=0.05)
+"""Of a part of the rows: what comes late is of its sample."""
+
 
 Status = Literal["converged", "stationary", "held out", "iteration limit", "line search failed"]
 
@@ -122,13 +137,13 @@ class _Best:
     first: float
     """Loss after the first iteration."""
 
-    def goes_on(self, iteration: int) -> bool:
+    def goes_on(self, iteration: int, patience: Patience) -> bool:
         """Whether there may be one that is much better, after so many iterations."""
         gained = self.gained[0]
-        patience = PATIENCE + PATIENCE_SHARE * gained
+        waits = patience.least + patience.share * gained
         if self.evaluation.held_out > (1 - LEARNT) * self.first:
-            patience = max(patience, FIRST_PATIENCE)
-        return iteration - gained < patience
+            waits = max(waits, FIRST_PATIENCE)
+        return iteration - gained < waits
 
 
 def solve(
@@ -139,10 +154,12 @@ def solve(
     max_iterations: int,
     on_iteration: Callable[[Iteration], None] | None = None,
     gradient_tolerance: float = GRADIENT_TOLERANCE,
+    patience: Patience = TO_THE_END,
 ) -> Solution:
     """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`.
 
-    Where it says what rows that are held out lose, the iterate at which they lose least is the solution.
+    Where it says what rows that are held out lose, the iterate at which they lose least is the solution, and it ends
+    when `patience` does.
     """
     from scipy.optimize import minimize  # half a second, which commands that train nothing do not wait for
 
@@ -177,7 +194,7 @@ def solve(
             if best is not None and known.held_out >= (1 - LEAST_GAIN) * best.gained[1]:
                 gained = best.gained
             best = _Best(iterations, theta, known, gained, known.held_out if best is None else best.first)
-        if not best.goes_on(iterations):
+        if not best.goes_on(iterations, patience):
             ended = True
             raise StopIteration
 

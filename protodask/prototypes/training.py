@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,9 +21,16 @@ from protodask.data.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling
-from protodask.prototypes.config import FitConfig
+from protodask.prototypes.config import FitConfig, stage_row_bytes, stage_sizes
 from protodask.prototypes.forms import Forms, learn_forms
-from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, Callback, IterationDone
+from protodask.prototypes.history import (
+    BatchDone,
+    BatchRecord,
+    BatchStarted,
+    Callback,
+    IterationDone,
+    StageRecord,
+)
 from protodask.prototypes.kernel import Standardization, row_side
 from protodask.prototypes.likelihood import Candidates
 from protodask.prototypes.merging import merge_equivalent
@@ -38,7 +45,17 @@ from protodask.prototypes.objective import (
 )
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
-from protodask.prototypes.solver import GRADIENT_TOLERANCE, Function, Iteration, Solution, solve, solver_scale
+from protodask.prototypes.solver import (
+    GRADIENT_TOLERANCE,
+    OF_A_STAGE,
+    TO_THE_END,
+    Function,
+    Iteration,
+    Solution,
+    solve,
+    solver_scale,
+)
+from protodask.prototypes.staging import stages
 from protodask.prototypes.working_set import WorkingSet
 
 Floats = NDArray[np.float64]
@@ -107,7 +124,7 @@ class RunLog(Protocol):
     """Remembers what was computed before an interruption."""
 
     def recorded(self, batch: int, stage: str, function: Function) -> Function:
-        """`function`, for one stage (a precision) of the training of one round."""
+        """`function`, for one stage of the training of one round: a precision, or a part of the rows."""
         ...
 
     def arrays(self, batch: int, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
@@ -234,8 +251,9 @@ class Training:
 
         values: list[float] = []
 
-        def report(state: Iteration) -> None:
-            values.append(state.value)
+        def report(state: Iteration, rows: int | None = None) -> None:
+            if rows is None:
+                values.append(state.value)
             feature_weights, candidate_weight = problem.split(state.theta)
             event = IterationDone(
                 batch=number,
@@ -247,11 +265,13 @@ class Training:
                 candidates=int(np.count_nonzero(candidate_weight)),
                 seconds=time.perf_counter() - began,
                 held_out=_known(state.held_out),
+                rows=rows,
             )
             for callback in self.callbacks:
                 callback(event)
 
-        solution = self._minimize(source, problem, number, report)
+        start, stages = self._train_in_stages(source, problem, number, model.n_batches > 0, report)
+        solution = self._minimize(source, problem, number, report, start)
         if solution.status not in ("converged", "stationary", "held out"):
             from protodask.prototypes.convergence import ConvergenceWarning
 
@@ -266,18 +286,66 @@ class Training:
             make_batch(drawn.part(places), feature_weight, candidate_weight[places], standardization, columns)
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
-        return batches, _record(number, solution, batches, drawn, values, time.perf_counter() - began)
+        record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
+        return batches, replace(record, stages=stages)
+
+    def _train_in_stages(
+        self,
+        source: Source,
+        problem: RoundProblem,
+        number: int,
+        scored: bool,
+        report: Callable[..., None],
+    ) -> tuple[Floats | None, tuple[StageRecord, ...]]:
+        """Where parts of the rows lead, None if there are none worth the while, and how it went on each."""
+        config, found = self.config, list[StageRecord]()
+        if not (config.progressive and problem.held_out_weight):
+            return None, ()
+        sizes = stage_sizes(
+            source.layout.n_rows,
+            problem.n_candidates,
+            stage_row_bytes(len(self.data.feature_names), problem.n_features, len(self.data.classes)),
+        )
+        every = np.arange(problem.n_features)
+        side = row_side(every, problem.standardization, self._forms.columns, problem.precision)
+        scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
+        theta = starting_point(problem)
+        for stage in stages(self.engine, source, problem, config.seed, sizes, side, scored):
+            rows = stage.source.layout.n_rows
+            objective = self._objective(stage.source, stage.problem, number, f"rows-{rows}", warm=bool(found))
+            solution = solve(
+                objective,
+                theta,
+                scale,
+                config.tolerance,
+                config.max_iterations,
+                partial(report, rows=rows),
+                0.0,
+                OF_A_STAGE,
+            )
+            self.engine.forget(stage.source)
+            theta = solution.theta
+            found.append(StageRecord(rows, solution.iterations, solution.evaluations))
+        return (theta if found else None), tuple(found)
 
     def _minimize(
-        self, source: Source, problem: RoundProblem, number: int, report: Callable[[Iteration], None]
+        self,
+        source: Source,
+        problem: RoundProblem,
+        number: int,
+        report: Callable[[Iteration], None],
+        start: Floats | None = None,
     ) -> Solution:
+        """Train on all rows, from `start` if there is one."""
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
         tolerance, most = self.config.tolerance, self.config.max_iterations
-        objective = self._objective(source, problem, number)
+        objective = self._objective(source, problem, number, warm=start is not None)
+        patience = TO_THE_END if start is None else OF_A_STAGE
+        start = starting_point(problem) if start is None else start
         # Rows that are held out say when it is enough; the gradient shrinks with the number of candidates, and by an
         # absolute measure is small too soon.
         gradient = 0.0 if problem.held_out_weight else GRADIENT_TOLERANCE
-        solution = solve(objective, starting_point(problem), scale, tolerance, most, report, gradient)
+        solution = solve(objective, start, scale, tolerance, most, report, gradient, patience)
         if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
             # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
             exact = self._objective(source, replace(problem, precision="float64"), number)
@@ -286,7 +354,7 @@ class Training:
             def after(state: Iteration) -> None:
                 report(state.after(single.iterations, single.evaluations))
 
-            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, gradient)
+            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, gradient, patience)
             solution = replace(
                 single if single.held_out < double.held_out else double,
                 iterations=single.iterations + double.iterations,
@@ -294,7 +362,10 @@ class Training:
             )
         return better_than_none(objective, problem, solution) if problem.held_out_weight else solution
 
-    def _objective(self, source: Source, problem: RoundProblem, number: int) -> Function:
+    def _objective(
+        self, source: Source, problem: RoundProblem, number: int, stage: str | None = None, warm: bool = False
+    ) -> Function:
+        """What a round minimises on a source; `warm` where it begins near the end, with candidates that do no work."""
         config = self.config
         objective = Objective(
             self.engine,
@@ -307,9 +378,11 @@ class Training:
         log = self.log
 
         def recorded(function: Function) -> Function:
-            return function if log is None else log.recorded(number, problem.precision, function)
+            return function if log is None else log.recorded(number, stage or problem.precision, function)
 
-        return WorkingSet(objective, recorded) if problem.held_out_weight else recorded(objective)
+        if not problem.held_out_weight:
+            return recorded(objective)
+        return WorkingSet(objective, recorded, awake=1 if warm else None)
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         if self.log is None:

@@ -28,16 +28,18 @@ class WorkingSet:
     Which sleep follows from the evaluations so far alone: a run that is repeated from its log goes the same way.
     """
 
-    def __init__(self, objective: Objective, recorded: Callable[[Function], Function]) -> None:
+    def __init__(
+        self, objective: Objective, recorded: Callable[[Function], Function], awake: int | None = None
+    ) -> None:
         n_candidates = objective.problem.n_candidates
         self._gradient = np.zeros(n_candidates)
         self._asleep = np.zeros(n_candidates, dtype=np.bool_)
-        self._evaluations = 0
+        self._awake, self._evaluations = AWAKE if awake is None else awake, 0
         self._evaluate = recorded(lambda theta: objective(theta, self._asleep))
 
     def __call__(self, theta: Floats) -> Evaluation:
         by_candidate = slice(len(theta) - len(self._asleep), None)
-        looks = self._evaluations < AWAKE or self._evaluations % LOOK_AGAIN == 0
+        looks = self._evaluations < self._awake or self._evaluations % LOOK_AGAIN == 0
         useless = (theta[by_candidate] == 0) & (self._gradient > 0)
         self._asleep = np.zeros_like(useless) if looks else useless
         self._evaluations += 1

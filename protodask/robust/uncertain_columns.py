@@ -105,6 +105,14 @@ def uncertain_columns(names: Sequence[str], exactly: Collection[str] = ()) -> Un
 
 def columns_of_table(columns: Sequence[Column]) -> UncertainColumns:
     """What the numbers say that come from the columns of a table: of categories which one it is, exactly."""
+    if filled := [column.name for column in columns if column.marked and column.kind != "nominal"]:
+        raise InputError(
+            "unsupported",
+            f"Values are missing in {some(filled)}, where the mean of the others stands in the dataset: nobody knows "
+            "them to be so.",
+            "Give the least and the largest value that they may have (--missing error names the rows), or leave the "
+            "columns out.",
+        )
     names = [name for column in columns for name in column.feature_names]
     return uncertain_columns(names, category_names(columns))
 

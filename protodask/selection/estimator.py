@@ -113,6 +113,11 @@ class PrototypeSetSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator): 
             del self.feature_names_in_
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     @property
     def classes_(self) -> NDArray[Any]:
         classes: NDArray[Any] = self.best_estimator_.classes_

@@ -78,7 +78,7 @@ def test_with_batches__changes_nothing_else() -> None:
 def test_recipes__differ_in_what_is_not_given() -> None:
     assert FitConfig.of("averaged") == FitConfig()
     source = FitConfig.of("source", lambda_v=0.5)
-    assert source == replace(FitConfig(lambda_v=0.5), **SOURCE_RECIPE)
+    assert source == replace(FitConfig(**SOURCE_RECIPE), lambda_v=0.5)
     assert FitConfig.of("source", hold_out=0.5, n_draws=2).hold_out == 0.5
     with refused("unknown-name", "'best'", "averaged", "source"):
         FitConfig.of("best")  # type: ignore[arg-type]

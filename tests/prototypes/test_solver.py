@@ -20,8 +20,7 @@ from protodask.prototypes.objective import Objective, Penalty, make_problem
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import (
     GRADIENT_TOLERANCE,
-    PATIENCE,
-    PATIENCE_SHARE,
+    TO_THE_END,
     Evaluation,
     Function,
     Iteration,
@@ -160,7 +159,7 @@ def test_solve__keeps_the_iterate_at_which_held_out_rows_lose_least(objective: O
     assert found.theta.tobytes() == best.theta.tobytes()
     assert (found.value, found.held_out) == (best.value, best.held_out)
     assert found.gradient.tobytes() == objective(found.theta).gradient.tobytes()
-    assert found.iterations - best.iteration == np.ceil(PATIENCE + PATIENCE_SHARE * best.iteration)
+    assert found.iterations - best.iteration == np.ceil(TO_THE_END.least + TO_THE_END.share * best.iteration)
     assert found.evaluations == len(seen)
     # Up to where it stops, the path is that of the same function without such rows.
     paths = [state.theta.tobytes() for state in states]
