@@ -270,7 +270,7 @@ class Training:
             for callback in self.callbacks:
                 callback(event)
 
-        start, stages = self._train_in_stages(source, problem, number, model.n_batches > 0, report)
+        start, begun = self._train_in_stages(source, problem, number, model.n_batches > 0, report)
         solution = self._minimize(source, problem, number, report, start)
         if solution.status not in ("converged", "stationary", "held out"):
             from protodask.prototypes.convergence import ConvergenceWarning
@@ -287,7 +287,7 @@ class Training:
             for places, feature_weight in zip(problem.places, feature_weights, strict=True)
         )
         record = _record(number, solution, batches, drawn, values, time.perf_counter() - began)
-        return batches, replace(record, stages=stages)
+        return batches, replace(record, stages=begun)
 
     def _train_in_stages(
         self,
