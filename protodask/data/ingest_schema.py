@@ -163,7 +163,8 @@ def encode_anew(
     tried = Encoder(
         closed, (), None, roles.weight, roles.inclusion, np.dtype(wanted.dtype).name, group_name=roles.group
     )
-    asked = (*(column.name for column in columns if column not in closed), target)
+    known = {column.name for column in closed}
+    asked = (*(column.name for column in columns if column.name not in known), target)
     found = run_scan(Scan(table, tried, asked, target, wanted.missing), engine)
     classes = settle_labels(found.labels[target], table.untyped)
     _refuse_measurements(classes, target, table.untyped)

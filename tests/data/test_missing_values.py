@@ -19,6 +19,7 @@ from support.errors import refused
 from protodask.data.dataset import Dataset
 from protodask.data.encoding import MatrixTable, encode_features
 from protodask.data.ingest import ingest
+from protodask.data.ingest_scan import MAX_LABELS
 from protodask.data.metadata import from_attributes, to_attributes
 from protodask.data.schema import Column
 from protodask.errors import FormatError
@@ -124,6 +125,13 @@ def test_ingest__says_nothing_where_nothing_is_missing(tmp_path: Path) -> None:
     assert found.metadata.version == 1
     assert all(column.filled is None and not column.marked for column in found.columns)
     assert found.key == ingest(frame, tmp_path / "e", missing="error", **SETTINGS).key
+
+
+def test_ingest__collects_no_labels_of_numbers(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    frame = pd.DataFrame({"a": random.standard_normal(MAX_LABELS + 1), "y": random.choice(["n", "p"], MAX_LABELS + 1)})
+    dataset = ingest(dask.dataframe.from_pandas(frame, npartitions=2), tmp_path / "d.zarr", target="y")
+    assert dataset.layout.n_rows == MAX_LABELS + 1
 
 
 @pytest.mark.parametrize("name", ["length", "colour", "size"])

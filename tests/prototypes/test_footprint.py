@@ -120,9 +120,11 @@ MOST_OF_A_TILE = 1.5 * 8 * 2**22 + 2**20
 """Of its entries in float64, whatever the shape; arrays by feature are as long as the tile and not wider."""
 
 
+@example(make_shape(27, 30, 1752, 10, 1, 1024, "float64", 4, 0, "class"))
 @given(shapes)
 def test_tile_bytes__are_bounded_whatever_the_shape(shape: Shape) -> None:
-    by_feature = 1.5 * 8 * 6 * 2**20
+    arrays = 6 if shape.feature_weights == "shared" else 8
+    by_feature = 1.5 * 8 * arrays * 2**20
     assert tile_bytes(shape) <= MOST_OF_A_TILE + by_feature + 8 * 3100 * 10 * shape.n_classes
 
 
