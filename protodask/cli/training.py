@@ -41,7 +41,7 @@ AverageDraws = Annotated[
     int | None,
     _setting(
         "--average-draws",
-        "5; 1 from 16,000 rows on",
+        "5; 4 of more than 2,000 rows; 1 from 16,000 on",
         "Draws of candidates, each trained by itself; the model is their mean.",
     ),
 ]
@@ -63,7 +63,7 @@ FeatureForms = Annotated[
     ),
 ]
 Candidates = Annotated[
-    int | None, _setting("--candidates", "1/10 of the rows, 500 to 2,000", "Rows tried as prototypes.")
+    int | None, _setting("--candidates", "by the number of rows, 500 to 2,000", "Rows tried as prototypes.")
 ]
 MaxFraction = Annotated[
     float | None, _setting("--max-fraction", "0.5", "Largest share of like rows that may become candidates.")

@@ -20,16 +20,17 @@ LARGEST_PENALTY = 1e12
 
 
 FEWEST_CANDIDATES, MOST_CANDIDATES, MANY_CANDIDATES = 500, 2000, 1000
-CANDIDATE_SHARE = 0.1
-"""Of all rows, within the first two limits, that a draw has as candidates where no number is given: with 1,000 of 3,000
-rows an evaluation takes twice as long as with 500, and no table of tests/benchmarks/tables.py is learnt better."""
+CANDIDATES_BY_ROOT = 12
+"""Times the root of the number of rows, within the first two limits, that a draw has as candidates where no number is
+given: with 700 of 4,500 rows in place of 500 an evaluation takes longer, but fewer are made, and what interacts is
+learnt better (a chess board by 10 per cent, six-feature xor by 1)."""
 
 MOST_PAIRS = 200_000_000
 """Of a row and a candidate in an evaluation, beyond which the number of candidates falls to `MANY_CANDIDATES`."""
 
-DRAWS, DRAWN_PAIRS = 5, 50_000_000
-"""Draws where no number is given, as long as all of them together meet so many pairs of a row and a candidate:
-averaging serves most where rows are few."""
+DRAWS, DRAWS_OF_MANY, DRAWN_ROWS, DRAWN_PAIRS = 5, 4, 2000, 50_000_000
+"""Draws where no number is given, up to so many rows and beyond, as long as all of them together meet so many pairs of
+a row and a candidate: averaging serves most where rows are few."""
 
 FEW_ROWS = 500
 """Rows up to which the kernel is float64: there it takes no longer, and a row alone and among others has the same
@@ -68,8 +69,8 @@ class FitConfig:
     feature_forms: FeatureForms = "both"
     """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
     n_candidates: int = 0
-    """`M`: rows tried as prototypes in a round of a draw; 0 for a tenth of the rows, from 500 to 2,000, and 1,000 where
-    rows are very many."""
+    """`M`: rows tried as prototypes in a round of a draw; 0 for 12 times the root of the number of rows, from 500 to
+    2,000, and 1,000 where rows are very many."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 3e-4
@@ -87,8 +88,8 @@ class FitConfig:
     seed: int = 0
     """Of the draw of candidates."""
     n_draws: int = 0
-    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, fewer from 10,000
-    rows on and one from 16,000."""
+    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, four of more than
+    2,000 rows, and fewer from 10,000 on: one from 16,000."""
     hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
@@ -153,9 +154,10 @@ class FitConfig:
         candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
         if not candidates:
             most = min(MOST_CANDIDATES, max(MANY_CANDIDATES, MOST_PAIRS // max(n_rows, 1)))
-            candidates = min(max(int(CANDIDATE_SHARE * n_rows), FEWEST_CANDIDATES), most)
+            candidates = min(max(int(CANDIDATES_BY_ROOT * n_rows**0.5), FEWEST_CANDIDATES), most)
         if not draws:
-            draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), DRAWS)
+            most = DRAWS if n_rows <= DRAWN_ROWS else DRAWS_OF_MANY
+            draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), most)
         if precision == "auto":
             precision = "float64" if n_rows <= FEW_ROWS else "float32"
         return replace(self, n_candidates=candidates, n_draws=draws, precision=precision)

@@ -6,13 +6,14 @@ With `z` the standardised rows and `s` the standardised prototypes, one product 
 
     -1/2 sum_d (v_d (z_d - s_d))^2 = [v z, |v z|^2, 1] . [v s, -1/2, -|v s|^2 / 2],
 
-to base 2 here: the factor log2(e) goes into both operands, and `exp2` takes half the time of `exp` where NumPy has it
-in vectors (see `power_of_two`). Nothing larger than `T x J` is built. Sums over rows are kept in float64 whatever the
-precision of the kernel; the kernel itself is float32 or float64 as asked for, and float64 where float32 would not do.
+to base 2 or e, whichever is faster here (see `exponential`): the factor goes into both operands. Nothing larger than
+`T x J` is built. Sums over rows are kept in float64 whatever the precision of the kernel; the kernel itself is float32
+or float64 as asked for, and float64 where float32 would not do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -26,18 +27,10 @@ from numpy.typing import NDArray
 from protodask.prototypes.panels import Panels, arrange
 from protodask.prototypes.tiles import Array, Floats, Precision, TileBuffers, kernel_tile, tile_rows
 
-LOG2_E = 1.4426950408889634
-ROOT_LOG2_E = LOG2_E**0.5
-LN_2 = 1 / LOG2_E
-
-EXPONENT_FLOOR = {"float32": -115.0, "float64": -1000.0}
-"""Exponents to base 2 are clamped here: what lies below is 0 for the model, and would become denormal numbers, which
-make `exp2` ten times and products fifty times slower. The smallest normal numbers are 2^-126 and 2^-1022."""
-
-FLOAT32_REACH = 256.0
-"""Largest `|v s|^2` (to base 2) of a prototype at which float32 is precise enough. The terms of the exponent, and those
-of the gradient by `v`, grow to this size and cancel to small numbers, with an error of about this many times 2^-24.
-Weights that large come with few features, where float64 costs least."""
+FLOAT32_REACH = 177.0
+"""Largest `|v s|^2` of a prototype at which float32 is precise enough. The terms of the exponent, and those of the
+gradient by `v`, grow to this size and cancel to small numbers, with an error of about this many times 2^-24. Weights
+that large come with few features, where float64 costs least."""
 
 FARTHEST = 1e12
 """Standard deviations from the mean at which a feature is cut off."""
@@ -140,25 +133,29 @@ def product(left: Array, right: Array, out: Array | None = None) -> Array:
     return multiplied
 
 
+@dataclass(frozen=True)
+class Exponential:
+    """`function(root^2 x) = exp(x)`, with what is below `floor` clamped: that is 0 for the model, and would become
+    denormal numbers, which make the function ten times and products fifty times slower.
+    """
+
+    function: np.ufunc
+    root: float
+    floor: float
+
+
 @cache
-def _exp_is_faster() -> bool:
-    """Whether NumPy computes `exp` of float32 in vectors on this processor, and `exp2` number by number."""
+def exponential(dtype: Precision) -> Exponential:
+    """To base 2 or e: `exp2` takes half the time of `exp` where NumPy has it in vectors; on processors without AVX-512
+    it has only `exp` of float32 so, which takes half the time of `exp2` then.
+    """
     known = opt_func_info(func_name="^exp2?$")
     current = {name: str(known.get(name, {}).get("ff", {}).get("current", "baseline")) for name in ("exp", "exp2")}
-    return current["exp2"].startswith("baseline") and not current["exp"].startswith("baseline")
-
-
-def power_of_two(values: Array) -> None:
-    """`values = 2 ** values`, in place.
-
-    Processors without AVX-512 have no `exp2` of float32 in vectors: there `exp(log(2) x)` takes half the time, and its
-    further rounding is as small as that of the exponent itself.
-    """
-    if values.dtype == np.float32 and _exp_is_faster():
-        np.multiply(values, np.float32(LN_2), out=values)
-        np.exp(values, out=values)
-    else:
-        np.exp2(values, out=values)
+    natural = current["exp2"].startswith("baseline") and not current["exp"].startswith("baseline")
+    if dtype == "float32" and natural:
+        return Exponential(np.exp, 1.0, -80.0)
+    # The smallest normal numbers are 2^-126 and 2^-1022.
+    return Exponential(np.exp2, math.log2(math.e) ** 0.5, -115.0 if dtype == "float32" else -1000.0)
 
 
 @dataclass(frozen=True)
@@ -231,11 +228,11 @@ class KernelSide:
     rows: RowSide
     """Standardises rows for it."""
     weight: Array
-    """`v sqrt(log2 e)` (D,)."""
+    """`v` (D,), times the root of the `exponential`."""
     operand: Array
-    """`[v s, -1/2, -|v s|^2 / 2]` to base 2, (D + 2, columns)."""
+    """`[v s, -1/2, -|v s|^2 / 2]`, (D + 2, columns), `v` times that root."""
     longest: float
-    """Largest `|v s|` to base 2: bounds the exponent from below without looking at it."""
+    """Largest `|v s|`, `v` times that root: bounds the exponent from below without looking at it."""
 
     def tile(self, rows: int) -> TileBuffers:
         """This thread's memory for tiles of so many rows."""
@@ -256,11 +253,11 @@ class KernelSide:
         left[:, width + 1] = 1
         squared = np.einsum("nd,nd->n", scaled, scaled, out=left[:, width])
         product(left, self.operand[:, :columns], out=values)
-        floor = EXPONENT_FLOOR[self.dtype]
-        if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < floor:
+        exp = exponential(self.dtype)
+        if -0.5 * (float(squared.max(initial=0.0)) ** 0.5 + self.longest) ** 2 < exp.floor:
             # Three times as fast as `maximum` with a number; no exponent is above 0 by more than rounding.
-            np.clip(values, floor, 1.0, out=values)
-        power_of_two(values)
+            np.clip(values, exp.floor, 1.0, out=values)
+        exp.function(values, out=values)
         return values
 
 
@@ -275,12 +272,13 @@ def kernel_side(
     features, which are in these `columns` of the rows.
     """
     active = np.flatnonzero(feature_weight > 0)
-    weight = feature_weight[active] * ROOT_LOG2_E
+    weight = feature_weight[active]
     scaled = prototypes * weight
     longest = float(np.einsum("jd,jd->j", scaled, scaled).max(initial=0.0))
     dtype: Precision = "float64" if longest > FLOAT32_REACH else precision
+    root = exponential(dtype).root
     operand = np.empty((len(active) + 2, len(prototypes)), dtype=dtype)
-    operand[:-2] = scaled.T
+    np.multiply(scaled.T, root, out=operand[:-2], casting="same_kind")
     operand[-2] = -0.5
     # From the rounded numbers, so that the exponent of a row that equals a prototype rounds to about 0.
     rounded = operand[:-2].astype(np.float64)
@@ -289,9 +287,9 @@ def kernel_side(
         dtype=dtype,
         active=active,
         rows=row_side(active, standardization, columns, dtype),
-        weight=weight.astype(dtype),
+        weight=(root * weight).astype(dtype),
         operand=operand,
-        longest=longest**0.5,
+        longest=root * longest**0.5,
     )
 
 

@@ -31,8 +31,8 @@ def test_fit__help_states_the_real_defaults() -> None:
     defaults, by_rows = FitConfig(), ("candidates", "average_draws", "precision")
     assert options["recipe"].show_default == "averaged"
     assert [options[name].show_default for name in by_rows] == [
-        "1/10 of the rows, 500 to 2,000",
-        "5; 1 from 16,000 rows on",
+        "by the number of rows, 500 to 2,000",
+        "5; 4 of more than 2,000 rows; 1 from 16,000 on",
         "float64 up to 500 rows, float32 beyond",
     ]
     for name in SETTINGS:

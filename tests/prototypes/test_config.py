@@ -110,7 +110,16 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
-    [(150, (500, 5)), (8000, (800, 5)), (15_000, (1500, 2)), (50_000, (2000, 1)), (10**6, (1000, 1))],
+    [
+        (150, (500, 5)),
+        (2000, (536, 5)),
+        (2001, (536, 4)),
+        (8100, (1080, 4)),
+        (14_400, (1440, 2)),
+        (20_000, (1697, 1)),
+        (50_000, (2000, 1)),
+        (10**6, (1000, 1)),
+    ],
 )
 def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expected: tuple[int, int]) -> None:
     chosen = FitConfig().for_rows(rows)

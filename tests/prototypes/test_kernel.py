@@ -18,7 +18,7 @@ from reference.objective import Penalty, dense_objective, finite_difference, gra
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.prototypes import kernel as kernel_module
 from protodask.prototypes import tiles as tiles_module
-from protodask.prototypes.kernel import ScoreKernel, Standardization, power_of_two
+from protodask.prototypes.kernel import ScoreKernel, Standardization, exponential
 from protodask.prototypes.likelihood import (
     BatchKernel,
     Candidates,
@@ -537,15 +537,19 @@ def peak_of(engine: Engine, source: Source, problem: RoundProblem, theta: Floats
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("by_exp", [False, True])
-def test_power_of_two__is_as_exact_as_its_exponent(by_exp: bool) -> None:
-    exponents = np.concatenate([np.linspace(-115, 1, 20_001), [0.0]]).astype(np.float32)
-    for values in (exponents.copy(), exponents.astype(np.float64)):
-        exact = np.exp2(values.astype(np.longdouble))
-        unit = np.finfo(values.dtype).eps
-        with mock.patch.object(kernel_module, "_exp_is_faster", return_value=by_exp):
-            power_of_two(values)
-        # Rounding the exponent alone makes a relative error of its size times half a unit.
-        error = np.abs(values / exact - 1)
-        assert np.all(error <= unit * (2 + np.abs(exponents)))
-        assert values[-1] == 1
+VECTORS = {"exp": {"ff": {"current": "AVX2"}}, "exp2": {"ff": {"current": "baseline(SSE2)"}}}
+
+
+@pytest.mark.parametrize(("known", "natural"), [(VECTORS, True), ({}, False)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exponential__is_as_exact_as_its_exponent(dtype: Precision, known: Any, natural: bool) -> None:
+    with mock.patch.object(kernel_module, "opt_func_info", return_value=known):
+        found = exponential.__wrapped__(dtype)
+    assert (found.function is np.exp) == (natural and dtype == "float32")
+    values = np.concatenate([np.linspace(found.floor, 0.5, 20_001), [0.0]]).astype(dtype)
+    exact = np.exp(values.astype(np.longdouble) / np.longdouble(found.root) ** 2)
+    power = found.function(values)
+    # Rounding the exponent alone makes a relative error of its size times half a unit.
+    assert np.all(np.abs(power / exact - 1) <= np.finfo(values.dtype).eps * (3 + np.abs(values)))
+    assert power[-1] == 1
+    assert power.min() >= np.finfo(values.dtype).tiny

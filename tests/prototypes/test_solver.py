@@ -24,6 +24,7 @@ from protodask.prototypes.solver import (
     Evaluation,
     Function,
     Iteration,
+    Patience,
     Solution,
     projected_norm,
     solve,
@@ -150,16 +151,20 @@ def judged(function: Function, losses: Callable[[int], float], seen: list[Floats
     return evaluate
 
 
-def test_solve__keeps_the_iterate_at_which_held_out_rows_lose_least(objective: Objective) -> None:
+@pytest.mark.parametrize(("patience", "waits"), [(TO_THE_END, 6), (Patience(share=1.0), 9), (Patience(most=4), 4)])
+def test_solve__keeps_the_iterate_at_which_held_out_rows_lose_least(
+    objective: Objective, patience: Patience, waits: int
+) -> None:
     seen: list[Floats] = []
     states: list[Iteration] = []
-    found = run(judged(objective, lambda step: abs(step - 6.0), seen), 0.0, on_iteration=states.append)
+    losing = judged(objective, lambda step: abs(step - 6.0), seen)
+    found = run(losing, 0.0, on_iteration=states.append, patience=patience)
     best = min(states, key=lambda state: state.held_out)
     assert found.status == "held out"
     assert found.theta.tobytes() == best.theta.tobytes()
     assert (found.value, found.held_out) == (best.value, best.held_out)
     assert found.gradient.tobytes() == objective(found.theta).gradient.tobytes()
-    assert found.iterations - best.iteration == np.ceil(TO_THE_END.least + TO_THE_END.share * best.iteration)
+    assert found.iterations - best.iteration == waits
     assert found.evaluations == len(seen)
     # Up to where it stops, the path is that of the same function without such rows.
     paths = [state.theta.tobytes() for state in states]
