@@ -61,7 +61,11 @@ def predict(
     data: Rows,
     out: Annotated[
         str,
-        typer.Option("--out", metavar="PRED", help="Where to write: Parquet if it ends in .parquet, otherwise Zarr."),
+        typer.Option(
+            "--out",
+            metavar="PRED",
+            help="Where to write: Parquet if it ends in .parquet, CSV if in .csv, otherwise Zarr.",
+        ),
     ],
     batches: Batches = None,
     calibrated: Calibrated = False,

@@ -28,12 +28,17 @@ def check_parquet(where: str, what: str) -> None:
             f"{what} as Parquet are written to local folders only.",
             "Write a Zarr store there, or use a local path.",
         )
+    require_arrow("Parquet")
+
+
+def require_arrow(form: str) -> None:
+    """Refuse to write such tables without what writes them, before any work is done."""
     try:
-        import pyarrow.parquet  # noqa: F401 - asked for before any work is done
+        import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         raise InputError(
             "package-missing",
-            "Writing Parquet needs pyarrow, which is not installed.",
+            f"Writing {form} needs pyarrow, which is not installed.",
             "Install protodask[tabular], or write a Zarr store by another suffix.",
         ) from error
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from protodask.data.parquet_folder import check_parquet, is_parquet
 from protodask.data.storage import check_free, check_outside, locate, published
+from protodask.data.table_files import is_csv
 from protodask.decisions.deciding import Method, check_method, decide
 from protodask.decisions.decision import Decision
 from protodask.decisions.decision_store import (
@@ -104,6 +105,12 @@ def decide_stored(
     """
     form = as_loss(loss)
     where = locate(out)
+    if is_csv(where):
+        raise InputError(
+            "unsupported",
+            f"{mask(where)} ends in .csv, and decisions are written as Parquet or Zarr.",
+            "Give a place that ends in .parquet: any table tool reads it.",
+        )
     if is_parquet(where):
         check_parquet(where, "Decisions")
     check_per_row(per_row, group, label, method)

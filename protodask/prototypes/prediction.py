@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ import numpy as np
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
 from protodask.data.dataset import Dataset
 from protodask.data.kept_columns import KEPT, unpack
-from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, label_column, write_part
+from protodask.data.parquet_folder import label_column
 from protodask.data.records import RecordKind, seal
 from protodask.data.schema import GROUP, Label
 from protodask.data.storage import MARKER, Kind, locate, published
+from protodask.data.table_files import TableSink, is_table, published_table
 from protodask.data.tables import TableSource
 from protodask.engine import Arrays, EngineLike, Sink, Source, open_engine
 from protodask.errors import InputError
@@ -55,20 +57,19 @@ def predict(
 ) -> int:
     """Write probabilities, familiarity and predicted class of every row to `out`; returns the number of rows.
 
-    A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `predicted`,
-    `familiarity`, and `probability_<class>` for each class, besides those that a source of tables was told to keep);
-    any other becomes a Zarr group with the arrays `probability` (N, K), `familiarity` (N,) and `predicted` (N,),
-    indices into the attribute `classes`. Where a dataset says which group a row belongs to, its predictions have
-    `group` (N,), too. Either appears whole or not at all. In an object store the arrays lie in the group that the
-    attribute `generation` names. The record, in the attributes or the file `_protodask.json`, has an `identity` of its
-    own for each writing: who reads while others overwrite compares it before and after.
+    A place that ends in `.parquet` becomes a folder with a file for each block, one that ends in `.csv` a file (columns
+    `row`, `predicted`, `familiarity`, and `probability_<class>` for each class, besides those that a source of tables
+    was told to keep); any other becomes a Zarr group with the arrays `probability` (N, K), `familiarity` (N,) and
+    `predicted` (N,), indices into the attribute `classes`. Where a dataset says which group a row belongs to, its
+    predictions have `group` (N,), too. All of it appears or nothing. In an object store the arrays lie in the group
+    that the attribute `generation` names. The record, in the attributes or the file `_protodask.json`, has an
+    `identity` of its own for each writing: who reads while others overwrite compares it before and after.
 
     `calibrated` predictions are those of the model's calibration, the predicted class too; `calibrated` in the record
     says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """
     count = model.scored_batches(n_batches, calibrated)
     where = locate(out)
-    as_parquet = is_parquet(where)
     kept = source.encoder.kept if isinstance(source, TableSource) else ()
     check_kept(kept, where)
     record: dict[str, Any] = {
@@ -83,10 +84,7 @@ def predict(
         **({KEPT_COLUMNS: list(kept)} if kept else {}),
     }
     record = seal(record, RECORD.name)
-    if as_parquet:
-        check_parquet(where, "Predictions")
-    with open_engine(engine) as opened, published(where, overwrite, PREDICTIONS) as place:
-        sink = _parquet_sink(place, model, record) if as_parquet else _zarr_sink(place, model, source, record)
+    with _written(model, source, where, overwrite, record) as sink, open_engine(engine) as opened:
         rows = opened.map(source, predict_block, opened.share(model), count, calibrated, sink=sink, label="predict")
         opened.forget(source)
     return rows
@@ -94,11 +92,11 @@ def predict(
 
 def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> None:
     """Refuse columns to keep that cannot be written to a place, or are called like those of predictions or `others`."""
-    if names and not is_parquet(where):
+    if names and not is_table(where):
         raise InputError(
             "unsupported",
             "Columns of any type are to be kept, and a Zarr store of predictions has numbers alone.",
-            "Write Parquet: give a place that ends in .parquet, or keep no columns.",
+            "Write Parquet or CSV: give a place that ends in .parquet or .csv, or keep no columns.",
         )
     for name in names:
         if name in (ROW, PREDICTED, FAMILIARITY, *others) or name.startswith(f"{PROBABILITY}_"):
@@ -109,6 +107,18 @@ def check_kept(names: Sequence[str], where: str, others: Sequence[str] = ()) -> 
             )
         if list(names).count(name) > 1:
             raise InputError("named-twice", f"Column {name!r} is to be kept twice.", "Name it once.")
+
+
+@contextmanager
+def _written(
+    model: PrototypeSet, source: Source, where: str, overwrite: bool, record: Mapping[str, Any]
+) -> Iterator[Sink]:
+    if is_table(where):
+        with published_table(where, overwrite, PREDICTIONS, record, source.layout.n_blocks) as parts:
+            yield TableSink(parts, partial(prediction_columns, model.classes))
+    else:
+        with published(where, overwrite, PREDICTIONS) as place:
+            yield _zarr_sink(place, model, source, record)
 
 
 def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[str, Any]) -> Sink:
@@ -123,18 +133,6 @@ def _zarr_sink(place: str, model: PrototypeSet, source: Source, record: Mapping[
     return store
 
 
-@dataclass(frozen=True)
-class ParquetSink:
-    """Writes each block as a file of its own."""
-
-    folder: str
-    classes: tuple[Label, ...]
-    identity: str
-
-    def write(self, number: int, start: int, arrays: Arrays) -> None:
-        write_part(self.folder, number, self.identity, prediction_columns(self.classes, start, arrays))
-
-
 def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:
     """The columns of a table of predictions, those of rows from number `start`."""
     probability = arrays[PROBABILITY]
@@ -147,11 +145,6 @@ def prediction_columns(classes: Sequence[Label], start: int, arrays: Arrays) -> 
         **({GROUP.name: arrays[GROUP.name]} if GROUP.name in arrays else {}),
         **{f"{PROBABILITY}_{label}": probability[:, position] for position, label in enumerate(classes)},
     }
-
-
-def _parquet_sink(place: str, model: PrototypeSet, record: Mapping[str, Any]) -> Sink:
-    create_folder(place, record)
-    return ParquetSink(place, model.classes, record["identity"])
 
 
 __all__ = ["CALIBRATED", "MARKER", "PREDICTIONS", "check_kept", "predict", "prediction_columns"]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from protodask.data.array_store import ArraySpec, ArrayStore, store_key
-from protodask.data.parquet_folder import check_parquet, create_folder, is_parquet, label_column, write_part
+from protodask.data.parquet_folder import label_column
 from protodask.data.records import RecordKind, seal
 from protodask.data.schema import Label
 from protodask.data.storage import Kind, locate, published
+from protodask.data.table_files import TableSink, is_table, published_table
 from protodask.engine import Arrays, Block, EngineLike, Sink, Source, open_engine
 from protodask.robust.model import RobustModel, codes_of
 from protodask.robust.passes import tiles
@@ -62,10 +64,10 @@ def predict_robust(
 ) -> int:
     """Write predicted class, decision and certified eps of every row to `out`; returns the number of rows.
 
-    A place that ends in `.parquet` becomes a folder with a file for each block (columns `row`, `predicted`,
-    `certified_eps` and `decision`, or `decision_<class>` for each of more than two classes); any other a Zarr group
-    with the arrays `predicted` (N,), indices into the attribute `classes`, `decision` (N, P) and `certified_eps` (N,).
-    Either appears whole or not at all.
+    A place that ends in `.parquet` becomes a folder with a file for each block, one that ends in `.csv` a file (columns
+    `row`, `predicted`, `certified_eps` and `decision`, or `decision_<class>` for each of more than two classes); any
+    other a Zarr group with the arrays `predicted` (N,), indices into the attribute `classes`, `decision` (N, P) and
+    `certified_eps` (N,). All of it appears or nothing.
     """
     name = model.certifying(formulation)
     where = locate(out)
@@ -81,14 +83,22 @@ def predict_robust(
         },
         RECORD.name,
     )
-    as_parquet = is_parquet(where)
-    if as_parquet:
-        check_parquet(where, "Predictions")
-    with open_engine(engine) as opened, published(where, overwrite, ROBUST_PREDICTIONS) as place:
-        sink = _parquet_sink(place, model, record) if as_parquet else _zarr_sink(place, model, source, record)
+    with _written(model, source, where, overwrite, record) as sink, open_engine(engine) as opened:
         rows = opened.map(source, predict_block, opened.share(model), rows_of, name, sink=sink, label="predict")
         opened.forget(source)
     return rows
+
+
+@contextmanager
+def _written(
+    model: RobustModel, source: Source, where: str, overwrite: bool, record: Mapping[str, Any]
+) -> Iterator[Sink]:
+    if is_table(where):
+        with published_table(where, overwrite, ROBUST_PREDICTIONS, record, source.layout.n_blocks) as parts:
+            yield TableSink(parts, partial(_columns, model.classes))
+    else:
+        with published(where, overwrite, ROBUST_PREDICTIONS) as place:
+            yield _zarr_sink(place, model, source, record)
 
 
 def _zarr_sink(place: str, model: RobustModel, source: Source, record: Mapping[str, Any]) -> Sink:
@@ -102,26 +112,12 @@ def _zarr_sink(place: str, model: RobustModel, source: Source, record: Mapping[s
     return store
 
 
-@dataclass(frozen=True)
-class _ParquetSink:
-    """Writes each block as a file of its own."""
-
-    folder: str
-    classes: tuple[Label, ...]
-    identity: str
-
-    def write(self, number: int, start: int, arrays: Arrays) -> None:
-        decision = arrays[DECISION]
-        named_by = [DECISION] if decision.shape[1] == 1 else [f"{DECISION}_{label}" for label in self.classes]
-        columns: dict[str, Any] = {
-            "row": np.arange(start, start + len(decision), dtype=np.int64),
-            PREDICTED: label_column(self.classes, arrays[PREDICTED]),
-            CERTIFIED: arrays[CERTIFIED],
-            **dict(zip(named_by, decision.T, strict=True)),
-        }
-        write_part(self.folder, number, self.identity, columns)
-
-
-def _parquet_sink(place: str, model: RobustModel, record: Mapping[str, Any]) -> Sink:
-    create_folder(place, record)
-    return _ParquetSink(place, model.classes, record["identity"])
+def _columns(classes: Sequence[Label], start: int, arrays: Arrays) -> dict[str, Any]:
+    decision = arrays[DECISION]
+    named_by = [DECISION] if decision.shape[1] == 1 else [f"{DECISION}_{label}" for label in classes]
+    return {
+        "row": np.arange(start, start + len(decision), dtype=np.int64),
+        PREDICTED: label_column(classes, arrays[PREDICTED]),
+        CERTIFIED: arrays[CERTIFIED],
+        **dict(zip(named_by, decision.T, strict=True)),
+    }

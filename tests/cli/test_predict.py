@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import zarr
@@ -89,6 +91,14 @@ def test_predict__keeps_columns(call: Call, example: Any, tmp_path: Path) -> Non
     assert found["age"].tolist() == [float(line.split(",")[0]) for line in rows]
     np.testing.assert_allclose(found[probability].to_numpy(), _expected(example, 2), rtol=1e-6)
     assert json.loads(call("info", out, "--json").stdout)["kept"] == ["id", "outcome", "age"]
+    lines = tmp_path / "predictions.csv"
+    done = call(*arguments[:4], lines, *arguments[5:])
+    assert done.exit_code == 0, done.output
+    assert str(lines) in done.stdout
+    options = pyarrow.csv.ConvertOptions(column_types={"id": pyarrow.string()})
+    read = pyarrow.csv.read_csv(lines, convert_options=options).to_pandas()
+    pd.testing.assert_frame_equal(read, found.reset_index(drop=True), check_dtype=False)
+    check_failed(call("decide", out, "--loss", "f1", "--out", tmp_path / "d.csv"), 1, "unsupported", ".csv", ".parquet")
     decided = call("decide", out, "--loss", "f1", "--positive", "high", "--out", tmp_path / "decisions.zarr")
     assert decided.exit_code == 0, decided.output
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import zarr
@@ -131,6 +132,24 @@ def test_predict__into_parquet_is_what_the_model_says(
     assert record["rows"] == 100
 
 
+@pytest.mark.parametrize("classes", [("red", 'gr,e"en', "=blue\n"), (3, 1, 2)])
+def test_predict__into_csv_is_what_the_model_says(
+    engine: Engine, make_model: MakeModel, rows: NDArray[np.float64], tmp_path: Path, classes: tuple[Any, ...]
+) -> None:
+    model = replace(make_model(0), classes=classes)
+    assert predict(model, source_of(rows), tmp_path / "p.csv", engine=engine) == 100
+    options = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    table = pyarrow.csv.read_csv(tmp_path / "p.csv", parse_options=options).to_pydict()
+    expected = expected_of(model, rows, 2)
+    assert list(table) == ["row", "predicted", "familiarity", *(f"probability_{label}" for label in classes)]
+    assert table["row"] == list(range(100))
+    assert table["predicted"] == [classes[code] for code in expected["predicted"]]
+    assert table["familiarity"] == expected["familiarity"].tolist()
+    for position, label in enumerate(classes):
+        assert table[f"probability_{label}"] == expected["probability"][:, position].tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
+
+
 @dataclass(frozen=True)
 class TornSource:
     """Rows of which the last block cannot be read."""
@@ -149,7 +168,7 @@ class TornSource:
         return Block(number, start, {"features": np.zeros((stop - start, 4))})
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "csv"])
 @pytest.mark.parametrize("existing", [False, True])
 def test_predict__that_fails_in_a_block_leaves_what_was_there(
     engine: Engine, make_model: MakeModel, rows: NDArray[np.float64], tmp_path: Path, suffix: str, existing: bool
@@ -164,7 +183,7 @@ def test_predict__that_fails_in_a_block_leaves_what_was_there(
     assert len(list(tmp_path.iterdir())) == int(existing)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "csv"])
 def test_predict__onto_predictions_needs_overwrite(
     engine: Engine, make_model: MakeModel, rows: NDArray[np.float64], tmp_path: Path, suffix: str
 ) -> None:
@@ -176,13 +195,14 @@ def test_predict__onto_predictions_needs_overwrite(
     assert len(list(place.glob("part-*"))) == (2 if suffix == "parquet" else 0)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [*SUFFIXES, "csv"])
 def test_predict__does_not_overwrite_what_is_no_prediction(
     engine: Engine, make_model: MakeModel, rows: NDArray[np.float64], tmp_path: Path, suffix: str
 ) -> None:
     place = tmp_path / f"p.{suffix}"
     make_model(0).save(place)
-    with refused("wrong-kind", place, "remove it yourself", kind=OutputExistsError):
+    said = "is a folder" if suffix == "csv" else "remove it yourself"
+    with refused("wrong-kind", place, said, kind=OutputExistsError):
         predict(make_model(0), source_of(rows), place, engine=engine, overwrite=True)
     assert (place / "zarr.json").exists()
 

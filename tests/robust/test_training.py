@@ -211,6 +211,7 @@ def test_too_few_passes__are_a_warning(known: Known) -> None:
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Path) -> None:
     import pandas
+    import pyarrow.csv
     import zarr
 
     columns, y, rows = drawn_columns(200, 3, n_classes)
@@ -218,7 +219,7 @@ def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Pa
     model = fit_robust(data, CONFIG).model
     rows_of = RowsOfColumns(uncertain_columns(data.feature_names))
     with thread_engine(2) as engine:
-        for name in ("scores.zarr", "scores.parquet"):
+        for name in ("scores.zarr", "scores.parquet", "scores.csv"):
             assert predict_robust(model, data, rows_of, tmp_path / name, engine) == 200
     read = partial(zarr.load, tmp_path / "scores.zarr")
     np.testing.assert_array_equal(read(path="predicted"), model.predict(rows))
@@ -226,6 +227,8 @@ def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Pa
     np.testing.assert_array_equal(read(path="certified_eps"), model.certified_eps(rows))
     table = pandas.read_parquet(tmp_path / "scores.parquet").sort_values("row")
     np.testing.assert_array_equal(table["predicted"], np.asarray(model.classes)[model.predict(rows)])
+    lines = pyarrow.csv.read_csv(tmp_path / "scores.csv").to_pandas()
+    pandas.testing.assert_frame_equal(lines, table.reset_index(drop=True))
     decisions = ["decision"] if n_classes == 2 else ["decision_0", "decision_1", "decision_2"]
     np.testing.assert_array_equal(table[decisions], model.decision(rows))
     sums = evaluate_robust(model, data, rows_of, np.arange(n_classes))
