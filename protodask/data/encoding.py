@@ -256,13 +256,20 @@ def encode_labels(
     return codes.astype(np.int32), problem
 
 
+REMOVE = "Fill in or remove such rows first."
+FILL = (
+    "Fill in or remove such rows first, or have missing values count as the mean or as no category (missing='fill' at "
+    "an ingest, unseen='zero' where a model scores)."
+)
+
+
 def _label_problem(values: Values, codes: NDArray[np.int64], name: str, what: str, remedy: str) -> Problem | None:
     wrong = codes < 0
     if not wrong.any():
         return None
     row = int(np.argmax(wrong))
     if codes[row] == MISSING:
-        return Problem(row, name, "has a missing value", "Fill in or remove such rows first.")
+        return Problem(row, name, "has a missing value", REMOVE if what == "class" else FILL)
     return Problem(row, name, f"has the {what} {_plain(values[row])!r}, which was not there at ingest,", remedy)
 
 
@@ -396,7 +403,7 @@ def _unusable_number(
             seen = f"has the value {_plain(value)!r}, which is too large for {out.dtype.name},"
             return Problem(row, name, seen, "Rescale the column, or store the dataset as float64.")
         seen = "has a missing or infinite value" if columns[position].filled is None else "has an infinite value"
-        return Problem(row, name, seen, "Fill in or remove such rows first.")
+        return Problem(row, name, seen, FILL if np.isnan(value) else REMOVE)
     return None
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.encoding import (
+    FILL,
     MISSING,
+    REMOVE,
     KeptTable,
     Missing,
     Problem,
@@ -95,7 +97,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
         if name != scan.target_name and scan.missing == "fill":
             missing[name] = int(np.count_nonzero(absent))
         elif absent.any():
-            remedy = "Fill in or remove such rows first."
+            remedy = REMOVE if name == scan.target_name else FILL
             problems.append(Problem(int(np.argmax(absent)), name, "has a missing value", remedy))
         if name == scan.target_name:
             problems.append(_measurement(table, name))

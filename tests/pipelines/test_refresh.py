@@ -58,7 +58,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "history").mkdir()
     Stream(folder / "history").arrive()
     with contextlib.chdir(folder):
-        _done("run", str(TRAIN), "--set", "candidates=8")
+        _done("run", str(TRAIN), "--set", "candidates=2")
     shutil.copytree(folder / "train" / "held-out.zarr", folder / "judged.zarr")
     return folder
 
