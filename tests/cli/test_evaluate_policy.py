@@ -281,3 +281,16 @@ def test_policy__of_no_such_estimator(call: Call, logged: Logged) -> None:
 def test_policy__no_model(arguments: tuple[object, ...], facts: list[str], call: Call, logged: Logged) -> None:
     done = call("evaluate", logged.file("log.parquet"), *arguments)
     check_failed(done, 2, "setting-missing", *facts)
+
+
+def test_policy__takes_what_is_missing_where_it_is_told_to(call: Call, logged: Logged) -> None:
+    gaps, filled = logged.frame.copy(), logged.frame.copy()
+    gaps.loc[3:50, "age"] = np.nan
+    filled.loc[3:50, "age"] = Dataset.open(logged.folder / "training.zarr").summary.mean[0]
+    done = call("evaluate", logged.model, logged.file("gaps.csv", gaps), "--policy", *ROLES)
+    check_failed(done, 1, "bad-value", "'age'", "row 3", "unseen='zero'")
+    found = [
+        _evaluate(call, logged.model, logged.file(name, frame), *ROLES, "--unseen", "zero")["value"]
+        for name, frame in (("gaps.csv", gaps), ("filled.csv", filled))
+    ]
+    assert found[0] == found[1]

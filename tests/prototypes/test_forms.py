@@ -157,6 +157,13 @@ def test_learn_forms__leaves_categories_as_they_are(engine: Engine) -> None:
     assert found.columns.tolist() == expected_forms(columns, "both").columns.tolist() == [0, 0, 1, 2, 2]
 
 
+def test_learn_forms__leaves_marks_of_what_is_missing_as_they_are(engine: Engine) -> None:
+    columns = [Column("a", filled=1.0, marked=True), Column("c")]
+    arrays = lognormal(200)
+    found = learn_forms(engine, array_source(arrays), ("features", "target"), columns, "both", 0)
+    assert found.columns.tolist() == expected_forms(columns, "both").columns.tolist() == [0, 0, 1, 2, 2]
+
+
 def test_expected_forms__are_two_of_each_number() -> None:
     columns = [
         Column("a"),

@@ -7,7 +7,7 @@ from support.errors import refused
 from protodask.data.schema import Column
 from protodask.errors import Code
 from protodask.robust.formulations import largest_deviation
-from protodask.robust.uncertain_columns import columns_of, columns_of_table, uncertain_columns
+from protodask.robust.uncertain_columns import category_names, columns_of, columns_of_table, uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
 
 NAMES = ("a.high", "b", "a.low", "c.mean_low", "c.low", "c.high", "c.mean_high", "c.second", "a.mean", "c.origin")
@@ -122,6 +122,11 @@ def test_columns_of__an_infinite_second_moment_is_finite_in_a_table() -> None:
 def test_columns_of__refuses_names_that_would_be_read_otherwise(names: tuple[str, ...], code: Code, fact: str) -> None:
     with refused(code, fact):
         columns_of(UncertainRows.point(np.zeros((2, 2))), names)
+
+
+def test_category_names__are_of_categories_and_of_marks() -> None:
+    columns = (Column("a.low", filled=0.5, marked=True), Column("b"), Column("c", "nominal", (1, 2)))
+    assert category_names(columns) == {"a.low is missing", "c=1", "c=2"}
 
 
 def test_columns_of_table__categories_may_be_called_anything() -> None:
