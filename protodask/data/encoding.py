@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -487,15 +488,36 @@ def check_column_names(
     found: Iterable[str], expected: Iterable[str], optional: Iterable[str] = (), where: str = "The table"
 ) -> None:
     """Refuse a table that lacks columns or has others than expected."""
+    missing, further = _differing_names(found, expected, optional)
+    if missing or further:
+        raise _other_columns(missing, further, where)
+
+
+def columns_besides(found: Iterable[str], expected: Iterable[str], optional: Iterable[str]) -> list[str]:
+    """The columns of a later table that nobody knows: a warning says that they are left out. One that lacks columns is
+    refused.
+    """
+    missing, further = _differing_names(found, expected, optional)
+    if missing:
+        raise _other_columns(missing, further, "The table")
+    if further:
+        named = some([repr(name) for name in further])
+        warnings.warn(f"Columns that were not there at the ingest are left out: {named}.", stacklevel=3)
+    return further
+
+
+def _differing_names(
+    found: Iterable[str], expected: Iterable[str], optional: Iterable[str]
+) -> tuple[list[str], list[str]]:
     present, wanted = list(found), list(expected)
-    missing = [name for name in wanted if name not in set(present)]
     allowed = {*wanted, *optional}
-    extra = [name for name in present if name not in allowed]
-    if not missing and not extra:
-        return
-    said = [f"lacks {some(list(map(repr, missing)))}"] if missing else []
-    said += [f"has {some(list(map(repr, extra)))} besides"] if extra else []
-    raise InputError(
+    return [name for name in wanted if name not in set(present)], [name for name in present if name not in allowed]
+
+
+def _other_columns(missing: Sequence[str], further: Sequence[str], where: str) -> InputError:
+    said = [f"lacks {some([repr(name) for name in missing])}"] if missing else []
+    said += [f"has {some([repr(name) for name in further])} besides"] if further else []
+    return InputError(
         "columns-differ",
         f"{where} has other columns than expected: it {' and '.join(said)}.",
         "Give tables with the columns of the ingest; leave further ones out with --drop.",

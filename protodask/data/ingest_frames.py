@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import KeptTable, Table, Values, check_column_names
+from protodask.data.encoding import KeptTable, Table, Values, check_column_names, columns_besides
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
@@ -70,10 +70,11 @@ def join_tables(tables: Sequence[Partitions]) -> Partitions:
 
 
 def tables_by_file(
-    files: Sequence[SourceFile], labels: Iterable[str], dropped: Iterable[str]
+    files: Sequence[SourceFile], labels: Iterable[str], dropped: Iterable[str], expected: Sequence[str] = ()
 ) -> tuple[Partitions, tuple[int, ...]]:
     """The table in some files, one after the other, and how many partitions each of them has.
 
+    Where it is known which columns are `expected`, others are left out with a warning, whichever files they are in.
     Files of one partition are read together where that is the same: a table for each of thousands would be slow.
     """
     known, left_out = frozenset(labels), frozenset(dropped)
@@ -85,6 +86,10 @@ def tables_by_file(
             found = [_file_table([path], known, left_out) for path in paths]
         tables += found
         counts += [1] * len(paths) if len(found) == 1 < len(paths) else [table.n_partitions for table in found]
+    if expected:
+        names = dict.fromkeys(name for table in tables for name in table.names)
+        if besides := columns_besides(names, expected, ()):
+            return tables_by_file(files, known, left_out.union(besides), expected)
     return join_tables(tables), tuple(counts)
 
 

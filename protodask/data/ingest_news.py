@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protodask.data.dataset import Dataset
-from protodask.data.encoding import check_column_names
 from protodask.data.ingest_frames import tables_by_file
 from protodask.data.ingest_scan import Scan, encoded_source, run_scan
 from protodask.data.ingest_schema import Wanted, check_columns, check_wanted, encode_anew, encoder_like, written_as
@@ -255,10 +254,9 @@ def _read_files(
         return learnt, found, _rows_by_file(found.edges, partitions)
     labels = [column.name for column in encoder.columns if column.kind != "numeric"]
     texts = [name for name in (encoder.target_name, encoder.group_name) if name is not None]
-    table, partitions = tables_by_file(files, [*labels, *texts], dropped)
     roles = (encoder.target_name, encoder.weight_name, encoder.inclusion_name, encoder.group_name)
     needed = [*(column.name for column in encoder.columns), *(name for name in roles if name is not None)]
-    check_column_names(table.names, needed)
+    table, partitions = tables_by_file(files, [*labels, *texts], dropped, needed)
     scanned = run_scan(Scan(table, encoder, (), None), work.engine, may_be_empty=True)
     edges = (0, *itertools.accumulate(scanned.rows))
     source = encoded_source(table, encoder, scanned.rows, None) if edges[-1] else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from protodask.data.encoding import (
     Problem,
     Table,
     Unseen,
-    check_column_names,
+    columns_besides,
     distinct_labels,
     first_problem,
     label_codes,
@@ -224,7 +225,8 @@ def table_source(
     """Tables or arrays, encoded block by block by the columns of an ingest, for scoring.
 
     One pass finds the rows of each partition and checks all values. Target, weight, inclusion and group are taken
-    along where the tables have them; `dropped` columns are allowed and ignored. `numbers` says which columns, besides
+    along where the tables have them; `dropped` columns are left out, and others that nobody knows, too, of which a
+    warning says so. `numbers` says which columns, besides
     all of these, blocks have as arrays of which names; they must be there, finite, and are read as float64. Columns to
     `keep`, which may be any of these or others, are handed on as they are, in the array `KEPT` (see `kept_columns`).
     """
@@ -238,8 +240,20 @@ def table_source(
     optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
     kept = kept_columns(columns, [*optional, *further.values()], keep)
     left_out = [name for name in dropped if name not in kept.names]
-    table = open_table(sources, [*labels, *texts], left_out, target_name, called, group_name, further.values(), kept)
-    check_column_names(table.names, [*names, *further.values(), *kept.names], [*optional, *left_out])
+    opening = partial(
+        open_table,
+        sources,
+        [*labels, *texts],
+        target=target_name,
+        features=called,
+        group=group_name,
+        others=further.values(),
+        kept=kept,
+    )
+    table = opening(left_out)
+    besides = columns_besides(table.names, [*names, *further.values(), *kept.names], [*optional, *left_out])
+    if besides:
+        table = opening([*left_out, *besides])
     present = set(table.names)
     encoder = Encoder(
         columns=tuple(columns),

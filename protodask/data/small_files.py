@@ -13,7 +13,7 @@ import lzma
 from collections.abc import Sequence
 from typing import Any
 
-from protodask.data.encoding import KeptTable, Table, check_column_names, table_rows
+from protodask.data.encoding import KeptTable, Table, columns_besides, table_rows
 from protodask.data.ingest_frames import CSV_PARTITION_BYTES, csv_columns, is_compressed, partition_columns
 from protodask.data.ingest_scan import kept_columns
 from protodask.data.kept_columns import KEPT, Kept, pack
@@ -49,9 +49,10 @@ def encode_file(
     kept = kept_columns(columns, [target_name], keep)
     left_out = frozenset(dropped) - set(keep)
     labels = frozenset((*(column.name for column in columns if column.kind != "numeric"), target_name, *kept.texts))
-    tables = _parquet(content, left_out, kept) if path.lower().endswith(PARQUET_ENDINGS) else None
-    names, found = tables or _csv(content, path, labels, left_out, kept)
-    check_column_names(names, [*(column.name for column in columns), *kept.names], [target_name, *left_out])
+    names, found = _table(content, path, labels, left_out, kept)
+    known = [*(column.name for column in columns), *kept.names]
+    if besides := columns_besides(names, known, [target_name, *left_out]):
+        names, found = _table(content, path, labels, left_out.union(besides), kept)
     rows = table_rows(found)
     if rows == 0:
         raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
@@ -61,6 +62,14 @@ def encode_file(
     if problem is not None:
         raise problem.error()
     return {**arrays, KEPT: pack([found.kept])} if isinstance(found, KeptTable) else arrays
+
+
+def _table(
+    content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
+) -> tuple[tuple[str, ...], Table]:
+    if path.lower().endswith(PARQUET_ENDINGS):
+        return _parquet(content, dropped, kept)
+    return _csv(content, path, labels, dropped, kept)
 
 
 def _csv(

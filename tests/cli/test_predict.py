@@ -66,13 +66,30 @@ def test_predict__unseen_category_is_an_error_unless_told_otherwise(call: Call, 
     assert call(*arguments, "--unseen", "zero").exit_code == 0
 
 
-def test_predict__other_columns_need_drop(call: Call, example: Any, tmp_path: Path) -> None:
-    table = tmp_path / "new.csv"
+RENAMED: dict[bool, tuple[Code, str]] = {
+    False: ("columns-differ", "lacks 'size' and has 'Size' besides"),
+    True: ("files-failed", "lacks 'size' and has 'Size' besides"),
+}
+
+
+@pytest.mark.parametrize("each_file", [False, True])
+def test_predict__says_that_further_columns_are_left_out(
+    each_file: bool, call: Call, example: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "new").mkdir()
+    table = tmp_path / "new" / "t.csv"
     table.write_text("age,colour,size,name\n1,red,small,x\n")
-    arguments = ("predict", example.model, table, "--out", tmp_path / "predictions.zarr")
-    refused = call(*arguments)
-    check_failed(refused, 1, "columns-differ", "'name' besides", "--drop")
-    assert call(*arguments, "--drop", "name").exit_code == 0
+    arguments = ("predict", example.model, table.parent, *(("--each-file",) if each_file else ()))
+    done = call(*arguments, "--out", tmp_path / "p.parquet")
+    assert done.exit_code == 0, done.output
+    assert "Columns that were not there at the ingest are left out: 'name'." in done.stderr
+    told = call(*arguments, "--out", tmp_path / "q.parquet", "--drop", "name")
+    assert told.exit_code == 0, told.output
+    assert "'name'" not in told.stderr
+    one, other = (pyarrow.parquet.read_table(tmp_path / name).to_pandas() for name in ("p.parquet", "q.parquet"))
+    pd.testing.assert_frame_equal(one, other)
+    table.write_text("age,colour,Size\n1,red,small\n")
+    check_failed(call(*arguments, "--out", tmp_path / "r.parquet"), 1, *RENAMED[each_file])
 
 
 def test_predict__keeps_columns(call: Call, example: Any, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from protodask.data import Column, MatrixTable, encode_features, encode_labels
 from protodask.data.encoding import (
     Problem,
     check_column_names,
+    columns_besides,
     distinct_labels,
     encode_group,
     encode_inclusion,
@@ -216,6 +217,14 @@ def test_encode_number__reads_text_that_is_a_number() -> None:
     _, problem = encode_number(objects("1", "one"), "w")
     assert problem is not None
     check_error(problem.error(), "bad-value", "one", "row 1")
+
+
+def test_columns_besides__are_noted_and_no_reason_to_refuse() -> None:
+    assert columns_besides(["b", "a", "y"], ["a", "b"], ["y"]) == []
+    with pytest.warns(UserWarning, match="left out: 'c', 'd'"):
+        assert columns_besides(["c", "a", "d"], ["a"], []) == ["c", "d"]
+    with refused("columns-differ", "lacks 'b'", "has 'c' besides"):
+        columns_besides(["a", "c"], ["a", "b"], [])
 
 
 def test_check_column_names__names_what_is_missing_and_what_is_new() -> None:

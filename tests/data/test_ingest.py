@@ -742,5 +742,22 @@ def test_append__keeps_the_group_column(engine: Engine, tmp_path: Path, all_rows
     with refused("columns-differ", "group", "'g'", "'x'"):
         ingest(frame, tmp_path / "d", append=True, group="x", engine=engine)
     ingest(frame.drop(columns="g"), tmp_path / "without", target="y", engine=engine)
-    with refused("columns-differ", "has 'g' besides"):
-        ingest(frame, tmp_path / "without", append=True, engine=engine)
+    with pytest.warns(UserWarning, match="left out: 'g'"):
+        more = ingest(frame, tmp_path / "without", append=True, engine=engine)
+    assert (more.n_rows, more.has_group) == (2 * len(frame), False)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_append__leaves_out_columns_of_any_type(suffix: str, engine: Engine, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [0.5, 1.5, 2.5, 3.5], "y": ["n", "p", "n", "p"]})
+    ingest(frame, tmp_path / "d", target="y", engine=engine)
+    further = frame.assign(when=pd.Timestamp("2026-01-31"), who="x")
+    if suffix == "csv":
+        further.to_csv(tmp_path / "t.csv", index=False)
+    else:
+        further.to_parquet(tmp_path / "t.parquet")
+    with pytest.warns(UserWarning, match="left out: 'when', 'who'"):
+        grown = ingest(tmp_path / f"t.{suffix}", tmp_path / "d", append=True, engine=engine)
+    assert (grown.n_rows, grown.feature_names) == (8, ("a",))
+    with refused("wrong-shape", "2 columns"):
+        ingest((np.zeros((4, 2)), np.array(["n", "p"] * 2)), tmp_path / "d", append=True, engine=engine)

@@ -87,6 +87,21 @@ def test_ingest__makes_a_dataset_and_adds_what_is_new(inbox: Path, tmp_path: Pat
     assert first.segments == again.segments[:2]  # opened before, its list is the beginning of the longer one
 
 
+def test_ingest__leaves_out_further_columns_of_some_new_files(inbox: Path, tmp_path: Path, engine: Engine) -> None:
+    out = tmp_path / "data.zarr"
+    take(inbox, out, engine)
+    put(inbox / "c.csv", [30, 31])
+    wider = [f"{line},{'more' if line.startswith('x') else 'z'}" for line in lines([40, 41]).splitlines()]
+    (inbox / "d.csv").write_text("\n".join([*wider, ""]))
+    os.utime(inbox / "d.csv", (time.time() - 3600,) * 2)
+    with pytest.warns(UserWarning, match="left out: 'more'"):
+        found = take(inbox, out, engine)
+    assert numbers_of(found) == [*range(6), *range(10, 19), 30, 31, 40, 41]
+    (inbox / "e.csv").write_text(lines([50, 51]).replace("colour", "color"))
+    with refused("columns-differ", "lacks 'colour'", "has 'color' besides"):
+        take(inbox, out, engine)
+
+
 def test_ingest__counts_one_content_once_in_one_call(inbox: Path, tmp_path: Path, engine: Engine) -> None:
     shutil.copy(inbox / "a.csv", inbox / "copy.csv")
     found = take([str(inbox), str(inbox / "a.csv")], tmp_path / "data.zarr", engine)
