@@ -93,7 +93,7 @@ def expected(dataset: Dataset) -> Expected:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_fit__is_the_same_for_any_number_of_threads_cold_and_warm(
     dataset: Dataset, expected: Expected, assert_same_bits: SameBits, kind: str, threads: int
 ) -> None:
