@@ -41,7 +41,7 @@ AverageDraws = Annotated[
     int | None,
     _setting(
         "--average-draws",
-        "5; 4 of more than 2,000 rows; 1 from 16,000 on",
+        "5; 3 of more than 2,000 rows; 1 from 16,000 on",
         "Draws of candidates, each trained by itself; the model is their mean.",
     ),
 ]
@@ -103,6 +103,14 @@ Progressive = Annotated[
         "Begin on parts of the rows where they are many and some held out, or train on all of them from the start.",
     ),
 ]
+LeaveOneOut = Annotated[
+    bool | None,
+    _setting(
+        "--leave-one-out/--leave-candidates-out",
+        "leave-one-out",
+        "Train on rows that are candidates as well, of which none looks at itself, or leave them out.",
+    ),
+]
 MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]
 Config = Annotated[
     str | None,
@@ -141,6 +149,7 @@ class SettingsOptions:
     standardize: Standardize = None
     weighted: Weighted = None
     progressive: Progressive = None
+    leave_one_out: LeaveOneOut = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,

@@ -23,6 +23,7 @@ from protodask.cli.training import (
     FeatureForms,
     FeatureWeights,
     HoldOut,
+    LeaveOneOut,
     MaxFraction,
     MaxIterations,
     Precision,
@@ -133,6 +134,7 @@ class TuningOptions:
     standardize: Standardize = None
     weighted: Weighted = None
     progressive: Progressive = None
+    leave_one_out: LeaveOneOut = None
     precision: Precision = None
     tolerance: Annotated[
         float | None,

@@ -38,13 +38,6 @@ class ThreadScheduler:
         self._readers = ThreadPoolExecutor(self._threads, thread_name_prefix="protodask-read")
         self._reader = Reader(BlockCache(cache_budget(self._memory, self._threads)), self._readers)
 
-    def of_one_thread(self) -> ThreadScheduler:
-        """One that computes where it is called, with the memory and the cache of this one, and ends with it."""
-        # Not copy.copy: that goes by way of what is pickled, and would give pools and a cache of its own.
-        single = object.__new__(ThreadScheduler)
-        single.__dict__.update(self.__dict__, _threads=1)
-        return single
-
     def __reduce__(self) -> tuple[Any, ...]:
         # In another process it has threads and a cache of its own.
         return ThreadScheduler, (self._threads, self._memory)

@@ -2,8 +2,8 @@
 
 A job, such as a fit, is written as if it were alone and runs in a thread of its own. In step, a pass begins when every
 job at work waits for one, and serves them all: out of core, ten fits cost the reading of one. Where all rows are at
-hand there is nothing to share, and each job computes by itself, as many at a time as there are threads. Either way a
-job has the bits it would have alone.
+hand there is nothing to share, and each job computes by itself, as many at a time as there are threads, on its part of
+these. Either way a job has the bits it would have alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protodask.engine.threads import ThreadScheduler
 Result = TypeVar("Result")
 Job = Callable[[Engine], Result]
 Company = Literal["in step", "side by side"]
-"""Whether the passes of jobs become one, or each job computes on one thread."""
+"""Whether the passes of jobs become one, or each job computes on its part of the threads."""
 
 
 def choose_company(engine: Engine, data_bytes: int) -> Company:
@@ -73,7 +73,7 @@ def _scheduler_for_jobs(scheduler: Scheduler, company: Company, crew: _Crew[Any]
         return _SteppingScheduler(scheduler, crew)
     if not isinstance(scheduler, ThreadScheduler):
         raise ValueError("jobs compute side by side on threads of this process alone")
-    return _CheckedScheduler(scheduler.of_one_thread(), crew)
+    return _CheckedScheduler(scheduler, crew)
 
 
 @dataclass
@@ -112,6 +112,11 @@ class _Crew(Generic[Result]):
         """Jobs that have not ended, or whose result or error nobody has seen yet."""
         with self._changed:
             return len(self._threads) + len(self._ended) + (self._error is not None)
+
+    @property
+    def computing(self) -> int:
+        """Jobs that have not ended."""
+        return len(self._threads)
 
     def start(self, job: Job[Result], engine: Engine) -> None:
         number = self._started
@@ -220,7 +225,7 @@ class _JobScheduler:
 
     @property
     def n_tasks(self) -> int:
-        return 1  # side by side there is one thread to run them, and in step they are cut once they are together
+        return 1  # they are cut once they are together
 
     @property
     def memory_bytes(self) -> int:
@@ -240,7 +245,11 @@ class _JobScheduler:
 
 
 class _CheckedScheduler(_JobScheduler):
-    """Computes the passes of a job at once, in its own thread."""
+    """Computes the passes of a job at once: in its own thread, or in several where jobs are fewer than threads."""
+
+    @property
+    def n_tasks(self) -> int:
+        return max(1, self._scheduler.n_threads // max(1, self._crew.computing))
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         def advance_or_stop(blocks: int) -> None:

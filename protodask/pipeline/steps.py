@@ -43,6 +43,7 @@ class TrainingSettings:
     standardize: bool | None = None
     weighted: bool | None = None
     progressive: bool | None = None
+    leave_one_out: bool | None = None
     precision: Literal["auto", "float32", "float64"] | None = None
     tolerance: float | None = None
     max_iterations: int | None = None

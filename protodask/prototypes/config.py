@@ -28,7 +28,7 @@ learnt better (a chess board by 10 per cent, six-feature xor by 1)."""
 MOST_PAIRS = 200_000_000
 """Of a row and a candidate in an evaluation, beyond which the number of candidates falls to `MANY_CANDIDATES`."""
 
-DRAWS, DRAWS_OF_MANY, DRAWN_ROWS, DRAWN_PAIRS = 5, 4, 2000, 50_000_000
+DRAWS, DRAWS_OF_MANY, DRAWN_ROWS, DRAWN_PAIRS = 5, 3, 2000, 50_000_000
 """Draws where no number is given, up to so many rows and beyond, as long as all of them together meet so many pairs of
 a row and a candidate: averaging serves most where rows are few."""
 
@@ -88,14 +88,17 @@ class FitConfig:
     seed: int = 0
     """Of the draw of candidates."""
     n_draws: int = 0
-    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, four of more than
-    2,000 rows, and fewer from 10,000 on: one from 16,000."""
+    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, three of more than
+    2,000 rows, two from 12,500 on and one from 16,000."""
     hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
     round ends at its optimum."""
     progressive: bool = True
     """Where rows are many and some held out, a round begins on parts of the rows: see the module `staging`."""
+    leave_one_out: bool = True
+    """Rows that are candidates are trained on like all others, though none looks at itself; else they are left out,
+    which of few rows leaves half."""
     weighted: bool = True
     """Rows of a dataset count by its weights and inclusion probabilities; else every row counts once."""
 
@@ -127,7 +130,7 @@ class FitConfig:
                 f"hold_out is {self.hold_out!r}.",
                 "Give a share of the rows from 0.01 to 0.5, or 0 to train on all of them.",
             )
-        for name in ("standardize", "weighted", "progressive"):
+        for name in ("standardize", "weighted", "progressive", "leave_one_out"):
             check_flag(name, getattr(self, name))
         if self.feature_weights not in get_args(FeatureWeights):
             raise InputError(
@@ -192,6 +195,8 @@ class FitConfig:
             del record["n_draws"]
         if not self.progressive:
             del record["progressive"]
+        if not self.leave_one_out:
+            del record["leave_one_out"]
         return record
 
 
@@ -202,6 +207,7 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "n_draws": 1,
     "hold_out": 0.0,
     "progressive": False,
+    "leave_one_out": False,
     "lambda_v": 1e-3,
     "lambda_w": 1e-8,
     "precision": "float32",

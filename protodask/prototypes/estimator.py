@@ -85,15 +85,17 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         model is their mean.
     n_candidates
         Rows tried as prototypes in each round of a draw.
+    leave_one_out
+        Whether rows that are candidates are trained on as well, though none looks at itself; else they are left out.
     progressive
         Whether a round begins on parts of the rows, where they are many and some are held out.
     recipe
         What these, the penalties and the precision are where they are None. "averaged": both feature weights, both
-        forms, a fifth of the rows held out, five draws, four of more than 2,000 rows and fewer from 10,000 on, and
-        12 times the root of the number of rows as candidates, from 500 to 2,000, and 1,000 of very many rows;
-        `lambda_v` is 3e-4 and `lambda_w` 1e-10.
-        "source": shared feature weights, features as they are, no rows held out, one draw of 1,000 candidates, float32;
-        `lambda_v` is 1e-3 and `lambda_w` 1e-8.
+        forms, a fifth of the rows held out, candidates trained on as well, five draws, three of more than 2,000 rows,
+        two from 12,500 on and one from 16,000, and 12 times the root of the number of rows as candidates, from 500 to
+        2,000, and 1,000 of very many rows; `lambda_v` is 3e-4 and `lambda_w` 1e-10.
+        "source": shared feature weights, features as they are, no rows held out, candidates left out, one draw of 1,000
+        of them, float32; `lambda_v` is 1e-3 and `lambda_w` 1e-8.
     max_fraction
         Largest share of a bin (class, right or wrong so far) that may become candidates.
     lambda_v, lambda_w
@@ -150,6 +152,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         hold_out: float | None = None,
         n_draws: int | None = None,
         progressive: bool | None = None,
+        leave_one_out: bool | None = None,
         recipe: Recipe = "averaged",
     ) -> None:
         self.n_batches = n_batches
@@ -172,6 +175,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.hold_out = hold_out
         self.n_draws = n_draws
         self.progressive = progressive
+        self.leave_one_out = leave_one_out
         self.recipe = recipe
 
     def __sklearn_tags__(self) -> Any:

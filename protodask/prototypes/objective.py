@@ -1,10 +1,17 @@
 """The objective of a round of batches: penalised likelihood as a function of `theta = (v, w)`.
 
     l(v, w) = - sum_{n in T} r_n log p[y_n](x_n) + penalty(v; lambda_v, alpha_v) + penalty(w; lambda_w, alpha_w)
+
+In `T` are all rows, and one that is a candidate does not look at itself: its own term is left out of its `p`, and
+
+    r_n = s_n / W,  W = sum_n s_n
+
+By the source's recipe `T` is the rows that are no candidates. With `W_k` the weight of class `k` and `W_ck` that of its
+candidates in all batches of the round,
+
     r_n = s_n W_k / (W_k - W_ck) / W,  k = y_n
 
-with `W_k` the weight of class `k`, `W_ck` that of its candidates in all batches of the round, and `T` the rows that are
-no candidates. `theta` has the feature weights of one batch after those of another, then the candidate weights in the
+`theta` has the feature weights of one batch after those of another, then the candidate weights in the
 same order. It knows no solver; one evaluation is one pass over the data.
 """
 
@@ -42,7 +49,7 @@ class RoundProblem:
     sizes: tuple[int, ...]
     """Candidates of each batch (B,)."""
     class_factor: Floats
-    """`W_k / (W_k - W_ck) / W` (K,)."""
+    """`r_n / s_n` of the rows of each class (K,)."""
     marginals: Floats
     standardization: Standardization
     precision: Precision
@@ -50,8 +57,8 @@ class RoundProblem:
     """Of all rows that are held out together; 0 where they play no part."""
     columns: NDArray[np.int64] | None = None
     """Features of the rows that those of the candidates are forms of; None where they are the same."""
-    among_rows: bool = False
-    """Whether rows that are candidates count, too, though none looks at itself; else they are left out."""
+    leave_one_out: bool = False
+    """Whether rows that are candidates are in `T`, though none looks at itself."""
 
     @property
     def n_batches(self) -> int:
@@ -90,22 +97,28 @@ def make_problem(
     sizes: tuple[int, ...] | None = None,
     held_out_weight: float = 0.0,
     columns: NDArray[np.int64] | None = None,
+    leave_one_out: bool = False,
 ) -> RoundProblem:
     """The problem for candidates of sample weights `candidate_weight` (J,), given the weight of every class (K,).
 
     `sizes` are the numbers of candidates of each batch; all are of one where they are not given.
     """
-    drawn = np.bincount(candidates.classes, weights=candidate_weight, minlength=len(class_weight))
     total = class_weight.sum()
+    if leave_one_out:
+        factor = np.full(len(class_weight), 1 / total)
+    else:
+        drawn = np.bincount(candidates.classes, weights=candidate_weight, minlength=len(class_weight))
+        factor = class_weight / (class_weight - drawn) / total
     return RoundProblem(
         candidates=candidates,
         sizes=(len(candidates.rows),) if sizes is None else sizes,
-        class_factor=class_weight / (class_weight - drawn) / total,
+        class_factor=factor,
         marginals=class_weight / total,
         standardization=standardization,
         precision=precision,
         held_out_weight=held_out_weight,
         columns=columns,
+        leave_one_out=leave_one_out,
     )
 
 
@@ -157,7 +170,7 @@ def likelihood_block(block: Block, problem: RoundProblem, kernel: LikelihoodKern
     if rows_weight is not None:
         weight *= rows_weight
     itself = None
-    if problem.among_rows:
+    if problem.leave_one_out:
         itself = own_rows(problem, block)
     else:
         first, last = np.searchsorted(problem.candidates.rows_sorted, (block.start, block.stop))

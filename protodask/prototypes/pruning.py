@@ -193,7 +193,7 @@ class _Joint:
             precision=self.base.precision,
             held_out_weight=held_out,
             columns=self.columns,
-            among_rows=True,
+            leave_one_out=True,
         )
 
     @property

@@ -59,17 +59,18 @@ share: where classes interleave, as on a chess board, little is gained until the
 class Patience:
     """Iterations in a row that may be without a gain: so many, and such a share of those before, up to a number."""
 
-    least: int = 5
+    least: int = 3
     share: float = 0.25
-    most: int = 30
+    most: int = 20
     """Without it, a draw whose loss is lowered slowly goes on for thousands of iterations and changes the mean of the
     draws by a thousandth."""
 
 
 TO_THE_END = Patience()
-"""Of all rows. With half of both, the log-loss of fourteen tables is 3 per cent larger."""
+"""Of all rows. With two more at least and ten more at most a fit of fourteen tables takes 11 per cent longer, and the
+log-loss is 0.3 per cent smaller; with a share of 0.1 it is 2 per cent larger."""
 
-OF_A_STAGE = Patience(share=0.05)
+OF_A_STAGE = Patience(least=5, share=0.05)
 """Of a part of the rows: what comes late is of its sample."""
 
 

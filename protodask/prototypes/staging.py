@@ -5,7 +5,7 @@ priority, as in the draw of candidates; the rows of smallest priority are taken 
 a stage are the first ones of those that follow. Each stage begins where the one before ended, and ends when the rows it
 holds out are not helped any more: the rest is noise of its sample.
 
-In a stage the weights of the rows of a class that are no candidates add up to its share,
+In a stage the weights of the rows of a class, without those that the objective leaves out, add up to its share,
 
     r_n = s_n W_k / W / sum_{m in stage, y_m = k} s_m,  k = y_n
 
@@ -24,6 +24,7 @@ from protodask.data.schema import FEATURES, TARGET, WEIGHT, row_weights
 from protodask.engine import Arrays, ArraySource, Block, Engine, Source, array_source
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED, priority
 from protodask.prototypes.kernel import RowSide
+from protodask.prototypes.likelihood import meetings
 from protodask.prototypes.objective import RoundProblem
 
 SPARE = 1.2
@@ -49,7 +50,7 @@ def stages(
 ) -> Iterator[Stage]:
     """The stages of a round over a source of which rows are held out, and which has scores if it is `scored`.
 
-    `side` makes the features standard units. Stages in which a class has no row besides candidates are left out.
+    `side` makes the features standard units. Stages in which a class has no row that counts are left out.
     """
     if not sizes:
         return
@@ -57,7 +58,14 @@ def stages(
     rows = first_rows(engine, source, seed, sizes[-1])
     arrays = engine.take(source, rows, names, label="take")
     weight = np.array(arrays[WEIGHT.name], dtype=np.float64)
-    weight[np.isin(rows, problem.candidates.rows)] = 0
+    # Those candidates are told which rows of a stage they are that are in it, unless these are left out by weight.
+    places, drawn = meetings(problem.candidates.rows, np.sort(rows))
+    places = np.argsort(rows)[places]
+    at = np.full(problem.n_candidates, -1, dtype=np.int64)
+    if problem.leave_one_out:
+        at[drawn] = places
+    else:
+        weight[places] = 0
     standardized = np.empty((len(rows), len(side.active)), side.dtype)
     arrays |= {
         WEIGHT.name: weight,
@@ -69,10 +77,11 @@ def stages(
         held_out = float(part[HELD_OUT].sum())
         if not (by_class > 0).all() or held_out == 0:
             continue
-        # No row of the stage is told to be a candidate: those that are have the weight 0.
-        candidates = replace(problem.candidates, rows=np.full(problem.n_candidates, -1, dtype=np.int64))
         on_stage = replace(
-            problem, candidates=candidates, class_factor=problem.marginals / by_class, held_out_weight=held_out
+            problem,
+            candidates=replace(problem.candidates, rows=at),
+            class_factor=problem.marginals / by_class,
+            held_out_weight=held_out,
         )
         yield Stage(array_source(part), on_stage)
 

@@ -245,6 +245,7 @@ class Training:
             batch_sizes(drawn.classes, config.feature_weights_of(self.draw)),
             self.data.held_out_weight,
             columns,
+            config.leave_one_out,
         )
         for callback in self.callbacks:
             callback(BatchStarted(number, wanted + (config.n_draws - 1) * config.n_batches, problem.n_candidates))

@@ -36,7 +36,7 @@ def test_a_table_with_missing_values__is_learnt_and_scored(call: Call, tmp_path:
     done = call("ingest", tmp_path / "train.csv", "--out", tmp_path / "data.zarr", "--text-is-categorical")
     assert done.exit_code == 0
     assert "missing in income" in done.output
-    assert call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr", "--average-draws", 1).exit_code == 0
+    assert call("fit", tmp_path / "data.zarr", "--out", tmp_path / "model.zarr").exit_code == 0
     new.to_csv(tmp_path / "new.csv", index=False)
     score = (
         "predict",
@@ -47,7 +47,7 @@ def test_a_table_with_missing_values__is_learnt_and_scored(call: Call, tmp_path:
         tmp_path / "scored.parquet",
     )
     assert call(*score).exit_code == 0
-    assert (pd.read_parquet(tmp_path / "scored.parquet")["predicted"] == new["target"]).mean() > 0.7
+    assert (pd.read_parquet(tmp_path / "scored.parquet")["predicted"] == new["target"]).mean() > 0.78
 
     new.loc[7, "age"] = np.nan
     new.to_csv(tmp_path / "new.csv", index=False)

@@ -39,7 +39,7 @@ def test_tune__help_states_the_real_defaults() -> None:
         shown = options[name].show_default
         match value:
             case bool():
-                assert (shown == name) == value
+                assert (shown.replace("-", "_") == name) == value
             case str():
                 assert RULES.get(shown, shown) == value
             case tuple():

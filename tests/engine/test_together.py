@@ -10,7 +10,6 @@ from support.errors import refused
 from support.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
-from protodask.engine.threads import ThreadScheduler
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.errors import InputError
 
@@ -302,15 +301,20 @@ def test_run_together__ends_in_order_when_a_thread_cannot_be_started(
     assert jobs_at_work() == []
 
 
-def test_jobs_side_by_side__share_the_cache_and_end_with_the_engine(tmp_path: Path) -> None:
-    source = NoiseSource(LAYOUT, "shared", log=tmp_path)
-    with thread_engine(2, 2**32) as engine:
-        scheduler = engine.scheduler
-        assert isinstance(scheduler, ThreadScheduler)
-        single = Engine(scheduler.of_one_thread())
-        assert (single.scheduler.n_threads, scheduler.n_threads) == (1, 2)
-        first = engine.reduce(source, SUM, "noise")
-        assert single.reduce(source, SUM, "noise") == first
-        assert len(list(tmp_path.iterdir())) == LAYOUT.n_blocks
-    with refused("engine-closed"):
-        single.reduce(source, SUM, "noise")
+@pytest.mark.parametrize(("jobs", "tasks"), [(1, 4), (2, 2), (3, 1), (4, 1)])
+def test_jobs_side_by_side__compute_on_their_part_of_the_threads(tmp_path: Path, jobs: int, tasks: int) -> None:
+    source, all_at_work = NoiseSource(LAYOUT, "shared", log=tmp_path), threading.Barrier(jobs)
+    found: list[tuple[int, Any]] = []
+
+    def job(engine: Engine) -> None:
+        all_at_work.wait(60)
+        seen = engine.scheduler.n_tasks
+        all_at_work.wait(60)
+        found.append((seen, engine.reduce(source, SUM, "noise")))
+
+    with thread_engine(4, 2**32) as engine:
+        expected = engine.reduce(source, SUM, "noise")
+        run_together(engine, [job] * jobs, lambda _: (), company="side by side", most=jobs)
+    assert [seen for seen, _ in found] == [tasks] * jobs
+    assert all(total == expected for _, total in found)
+    assert len(list(tmp_path.iterdir())) == LAYOUT.n_blocks, "blocks are kept for all of them"

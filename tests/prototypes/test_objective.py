@@ -33,6 +33,7 @@ def make_objective(
     precision: Precision = "float64",
     scores: Floats | None = None,
     sizes: tuple[int, ...] | None = None,
+    leave_one_out: bool = False,
 ) -> Objective:
     n_classes = int(arrays["target"].max()) + 1
     found = row_weights(Block(0, 0, arrays))
@@ -46,6 +47,7 @@ def make_objective(
         Standardization(np.zeros(3), np.ones(3)),
         precision,
         sizes,
+        leave_one_out=leave_one_out,
     )
     source: Any = array_source(arrays, block_rows)
     if scores is not None:
@@ -60,9 +62,17 @@ def make_objective(
     block_rows=st.sampled_from([1, 8, 64]),
     scored=st.booleans(),
     sizes=st.sampled_from([(9,), (4, 5), (2, 3, 4), (9, 0)]),
+    leave_one_out=st.booleans(),
 )
 def test_objective__is_the_oracles(
-    engine: Engine, make_rows: MakeRows, seed: int, weights: str, block_rows: int, scored: bool, sizes: tuple[int, ...]
+    engine: Engine,
+    make_rows: MakeRows,
+    seed: int,
+    weights: str,
+    block_rows: int,
+    scored: bool,
+    sizes: tuple[int, ...],
+    leave_one_out: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
     arrays = make_rows(50, seed, n_classes=3, weights=weights)
@@ -76,14 +86,24 @@ def test_objective__is_the_oracles(
     rows = rows[np.lexsort((arrays["target"][rows], batch))]
     scores = rng.uniform(0.1, 2, (50, 3)) if scored else None
     penalties = Penalty(0.03, 0.7), Penalty(0.2, 0.25)
-    function = make_objective(engine, arrays, rows, penalties, block_rows=block_rows, scores=scores, sizes=sizes)
+    function = make_objective(
+        engine,
+        arrays,
+        rows,
+        penalties,
+        block_rows=block_rows,
+        scores=scores,
+        sizes=sizes,
+        leave_one_out=leave_one_out,
+    )
     v, w = rng.uniform(0, 3, (len(sizes), 3)), rng.uniform(0, 2, 9)
     found = row_weights(Block(0, 0, arrays))
     s = np.ones(50) if found is None else found
     target = arrays["target"].astype(np.int64)
     share = np.bincount(target, weights=s) / s.sum()
     previous = np.tile(share, (50, 1)) if scores is None else scores
-    data = (arrays["features"], target, s, rows, batch, previous, oracle.Penalty(0.03, 0.2, 0.7, 0.25))
+    penalty = oracle.Penalty(0.03, 0.2, 0.7, 0.25)
+    data = (arrays["features"], target, s, rows, batch, previous, penalty, leave_one_out)
     value, slope, _ = function(np.concatenate([v.ravel(), w]))
     assert value == pytest.approx(oracle.objective(v, w, *data), rel=1e-12)
     by_v, by_w = oracle.gradient(v, w, *data)

@@ -151,7 +151,7 @@ def judged(function: Function, losses: Callable[[int], float], seen: list[Floats
     return evaluate
 
 
-@pytest.mark.parametrize(("patience", "waits"), [(TO_THE_END, 6), (Patience(share=1.0), 9), (Patience(most=4), 4)])
+@pytest.mark.parametrize(("patience", "waits"), [(TO_THE_END, 4), (Patience(share=1.0), 7), (Patience(most=3), 3)])
 def test_solve__keeps_the_iterate_at_which_held_out_rows_lose_least(
     objective: Objective, patience: Patience, waits: int
 ) -> None:

@@ -90,33 +90,40 @@ def naive_value(
         name: np.concatenate([source.read(number)[name] for number in range(source.layout.n_blocks)])
         for name in ("features", TARGET.name, WEIGHT.name, HELD_OUT)
     }
-    candidates = set(problem.candidates.rows.tolist())
+    left_out = set() if problem.leave_one_out else set(problem.candidates.rows.tolist())
     standardized = problem.standardization.apply(arrays["features"][:, np.arange(problem.n_features)])
     total = np.zeros(len(problem.marginals))
     for row in rows.tolist():
-        if row not in candidates:
+        if row not in left_out:
             total[arrays[TARGET.name][row]] += arrays[WEIGHT.name][row]
     value = lost = held_weight = 0.0
     for row in rows.tolist():
         q = problem.marginals.copy()
         for batch, places in enumerate(problem.places):
             for j in range(places.start, places.stop):
+                if problem.candidates.rows[j] == row:
+                    continue
                 difference = feature_weights[batch] * (standardized[row] - problem.candidates.features[j])
                 q[problem.candidates.classes[j]] += weights[j] * np.exp(-(difference @ difference) / 2)
         label = arrays[TARGET.name][row]
         loss = -np.log(q[label] / q.sum())
-        if row not in candidates:
+        if row not in left_out:
             value += arrays[WEIGHT.name][row] * problem.marginals[label] / total[label] * loss
         lost += arrays[HELD_OUT][row] * loss
         held_weight += arrays[HELD_OUT][row]
     return value, lost / held_weight
 
 
+@pytest.mark.parametrize("leave_one_out", [True, False])
 def test_stages__minimise_the_formula_of_their_rows(
-    engine: Engine, make_rows: MakeRows, training_data: MakeData, monkeypatch: pytest.MonkeyPatch
+    engine: Engine,
+    make_rows: MakeRows,
+    training_data: MakeData,
+    monkeypatch: pytest.MonkeyPatch,
+    leave_one_out: bool,
 ) -> None:
     data = training_data(make_rows(ROWS, 2, n_classes=3, weights="weight"), n_classes=3)
-    config = replace(CONFIG, feature_forms="plain")
+    config = replace(CONFIG, feature_forms="plain", leave_one_out=leave_one_out)
     (part,) = held_out_parts(engine, data, config, grouped=False)
     seen: list[RoundProblem] = []
 

@@ -43,9 +43,13 @@ def class_weights(target: Integers, weights: Floats, n_classes: int) -> Floats:
     return total
 
 
-def loss_weights(target: Integers, weights: Floats, candidate_rows: Integers, n_classes: int) -> Floats:
-    """`r_n = s_n * W_k / (W_k - W_ck) / W` for `k = y_n`, and 0 for candidates (N,)."""
+def loss_weights(
+    target: Integers, weights: Floats, candidate_rows: Integers, n_classes: int, leave_one_out: bool = False
+) -> Floats:
+    """`r_n = s_n * W_k / (W_k - W_ck) / W` for `k = y_n`, and 0 for candidates; `s_n / W` if one is left out (N,)."""
     total = class_weights(target, weights, n_classes)
+    if leave_one_out:
+        return np.array([float(s) / sum(total) for s in weights])
     drawn = class_weights(target[candidate_rows], weights[candidate_rows], n_classes)
     candidates = {int(row) for row in candidate_rows}
     r = np.zeros(len(target))
@@ -75,16 +79,21 @@ def objective(
     batch: Integers,
     q_previous: Floats,
     penalty: Penalty,
+    leave_one_out: bool = False,
 ) -> float:
-    """`l(v, w)` of a round, `v` being (B, D), given the unscaled probabilities `q_previous` (N, K) before it."""
-    r = loss_weights(target, weights, candidate_rows, q_previous.shape[1])
+    """`l(v, w)` of a round, `v` being (B, D), given the unscaled probabilities `q_previous` (N, K) before it.
+
+    With `leave_one_out` candidates count as well, each without what it says of itself.
+    """
+    r = loss_weights(target, weights, candidate_rows, q_previous.shape[1], leave_one_out)
     value = 0.0
     for n in range(len(features)):
         if r[n] == 0:
             continue
         q = [float(mass) for mass in q_previous[n]]
         for j, row in enumerate(candidate_rows):
-            q[target[row]] += float(w[j]) * kernel(v[batch[j]], features[n] - features[row])
+            if row != n:
+                q[target[row]] += float(w[j]) * kernel(v[batch[j]], features[n] - features[row])
         value -= float(r[n]) * math.log(q[target[n]] / sum(q))
     return value + penalty_value(v.ravel(), w, penalty)
 
@@ -99,21 +108,25 @@ def gradient(
     batch: Integers,
     q_previous: Floats,
     penalty: Penalty,
+    leave_one_out: bool = False,
 ) -> tuple[Floats, Floats]:
     """`(dl/dv, dl/dw)`, a term for each row from the derivatives of `log p_k(x)`.
 
     `d log p_k / d v_bd = v_bd (sum_j w_j z_jd^2 K_j / Q - sum_j [y_j = k] w_j z_jd^2 K_j / q_k)` over the candidates of
     batch `b`, and `d log p_k / d w_j = [y_j = k] K_j / q_k - K_j / Q`, with `z_j = x - x_j`, `K_j = K_v(z_j)` for the
-    `v` of its batch, and `Q = sum_l q_l`.
+    `v` of its batch, 0 where `x` is the candidate itself, and `Q = sum_l q_l`.
     """
-    r = loss_weights(target, weights, candidate_rows, q_previous.shape[1])
+    r = loss_weights(target, weights, candidate_rows, q_previous.shape[1], leave_one_out)
     by_v = np.array([[penalty.lambda_v * (penalty.alpha_v * float(x) + 1 - penalty.alpha_v) for x in row] for row in v])
     by_w = np.array([penalty.lambda_w * (penalty.alpha_w * float(x) + 1 - penalty.alpha_w) for x in w])
     for n in range(len(features)):
         if r[n] == 0:
             continue
         k = target[n]
-        values = [kernel(v[batch[j]], features[n] - features[row]) for j, row in enumerate(candidate_rows)]
+        values = [
+            0.0 if row == n else kernel(v[batch[j]], features[n] - features[row])
+            for j, row in enumerate(candidate_rows)
+        ]
         q = [float(mass) for mass in q_previous[n]]
         for j, row in enumerate(candidate_rows):
             q[target[row]] += float(w[j]) * values[j]
@@ -154,17 +167,19 @@ def dense_objective(
     batch: Integers,
     q_previous: Floats,
     penalty: Penalty,
+    leave_one_out: bool = False,
 ) -> DenseObjective:
     """`(v, w) -> (value, dl/dv, dl/dw)` by the same formulas over rows x candidates x features arrays."""
-    r = loss_weights(target, weights, candidate_rows, q_previous.shape[1])
+    r = loss_weights(target, weights, candidate_rows, q_previous.shape[1], leave_one_out)
     scored = np.flatnonzero(r)
     squares = (features[scored][:, None, :] - features[candidate_rows][None, :, :]) ** 2
     same = target[scored][:, None] == target[candidate_rows][None, :]
     member = np.eye(q_previous.shape[1])[target[candidate_rows]]
+    others = scored[:, None] != candidate_rows[None, :]
     own = np.arange(len(scored)), target[scored]
 
     def evaluate(v: Floats, w: Floats) -> tuple[float, Floats, Floats]:
-        values = np.exp(-0.5 * (squares * v[batch] ** 2).sum(axis=2))
+        values = others * np.exp(-0.5 * (squares * v[batch] ** 2).sum(axis=2))
         q = q_previous[scored] + (values * w) @ member
         total, mine = q.sum(axis=1), q[own]
         value = -float(r[scored] @ np.log(mine / total)) + penalty_value(v.ravel(), w, penalty)

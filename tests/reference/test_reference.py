@@ -32,6 +32,7 @@ from reference.classifier import (
     mix,
     moments,
     objective,
+    penalty_value,
     priority,
     probabilities,
     projected,
@@ -55,11 +56,13 @@ class Case:
     batch: Integers
     q_previous: Floats
     penalty: Penalty
+    leave_one_out: bool = False
 
     @property
-    def data(self) -> tuple[Floats, Integers, Floats, Integers, Integers, Floats, Penalty]:
+    def data(self) -> tuple[Floats, Integers, Floats, Integers, Integers, Floats, Penalty, bool]:
         return (
             self.features, self.target, self.weights, self.candidates, self.batch, self.q_previous, self.penalty,
+            self.leave_one_out,
         )  # fmt: skip
 
     def value(self, v: Floats, w: Floats) -> float:
@@ -98,7 +101,8 @@ def cases(draw: st.DrawFn) -> Case:
     n_candidates = draw(st.integers(1, 5))
     n_rows = n_classes + n_candidates + draw(st.integers(0, 6))
     seed, n_features, n_batches = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    return make_case(seed, n_rows, n_features, n_classes, n_candidates, n_batches)
+    case = make_case(seed, n_rows, n_features, n_classes, n_candidates, n_batches)
+    return replace(case, leave_one_out=draw(st.booleans()))
 
 
 @settings(max_examples=25)
@@ -161,7 +165,7 @@ def test_objective__of_two_batches_by_hand() -> None:
 def test_objective__a_weight_of_two_is_a_row_repeated(case: Case, data: st.DataObject) -> None:
     times = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(case.target), max_size=len(case.target))))
     times[: case.q_previous.shape[1]] = 1
-    weighted = replace(case, weights=times.astype(np.float64))
+    weighted = replace(case, weights=times.astype(np.float64), leave_one_out=False)
 
     # Copies of a candidate leave the scored rows with it; as prototypes they weigh nothing.
     copies = np.repeat(np.arange(len(times)), times)
@@ -182,6 +186,23 @@ def test_objective__a_weight_of_two_is_a_row_repeated(case: Case, data: st.DataO
     # A row without weight is never a candidate: as one that weighs nothing it changes nothing.
     kept = np.where(present, case.w, 0.0)
     assert weighted.value(case.v, kept) == pytest.approx(repeated.value(case.v, repeated.w), rel=1e-12)
+
+
+def test_objective__of_all_rows_but_what_each_says_of_itself_is_a_mean_over_models_without_it() -> None:
+    case = replace(make_case(seed=5, n_rows=14, n_features=2, n_classes=2, n_candidates=6), leave_one_out=True)
+    value = 0.0
+    for n, s in enumerate(case.weights):
+        others = case.candidates != n
+        alone = replace(
+            case,
+            weights=np.where(np.arange(14) == n, s, 0.0),
+            candidates=case.candidates[others],
+            batch=case.batch[others],
+        )
+        if s > 0:
+            none = replace(alone, penalty=Penalty(0, 0, 0, 0))
+            value += s / case.weights.sum() * none.value(case.v, case.w[others])
+    assert case.value(case.v, case.w) == pytest.approx(value + penalty_value(case.v.ravel(), case.w, case.penalty))
 
 
 def test_loss_weights__keep_the_weight_of_every_class() -> None:
