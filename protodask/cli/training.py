@@ -41,7 +41,7 @@ AverageDraws = Annotated[
     int | None,
     _setting(
         "--average-draws",
-        "5; 3 of more than 2,000 rows; 1 from 16,000 on",
+        "5; 2 of more than 2,000 rows; 1 of more than 20,000",
         "Draws of candidates, each trained by itself; the model is their mean.",
     ),
 ]

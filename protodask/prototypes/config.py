@@ -19,18 +19,21 @@ LARGEST_PENALTY = 1e12
 """The likelihood is of the order of 1: a penalty of this size wins over it many times, and still squares safely."""
 
 
+DRAWS_OF_FEW, DRAWS, DRAWN_ROWS = 5, 2, 2000
+"""Draws where no number is given, up to so many rows and beyond: averaging serves most where rows are few, candidates
+where they are many. On eleven tables three draws of 12 times the root of the number of rows take a fifth longer than
+two of 20 times, and lose as much; what interacts is learnt better by these (a chess board by 6 per cent)."""
+
 FEWEST_CANDIDATES, MOST_CANDIDATES, MANY_CANDIDATES = 500, 2000, 1000
-CANDIDATES_BY_ROOT = 12
-"""Times the root of the number of rows, within the first two limits, that a draw has as candidates where no number is
-given: with 700 of 4,500 rows in place of 500 an evaluation takes longer, but fewer are made, and what interacts is
-learnt better (a chess board by 10 per cent, six-feature xor by 1)."""
+CANDIDATES_BY_ROOT = 20
+"""Times the root of the number of rows that a draw has as candidates where no number is given and rows are not few,
+within the first two limits."""
 
 MOST_PAIRS = 200_000_000
 """Of a row and a candidate in an evaluation, beyond which the number of candidates falls to `MANY_CANDIDATES`."""
 
-DRAWS, DRAWS_OF_MANY, DRAWN_ROWS, DRAWN_PAIRS = 5, 3, 2000, 50_000_000
-"""Draws where no number is given, up to so many rows and beyond, as long as all of them together meet so many pairs of
-a row and a candidate: averaging serves most where rows are few."""
+DRAWN_PAIRS = 80_000_000
+"""Of a row and a candidate in an evaluation of all draws, beyond which there are fewer draws."""
 
 FEW_ROWS = 500
 """Rows up to which the kernel is float64: there it takes no longer, and a row alone and among others has the same
@@ -69,8 +72,8 @@ class FitConfig:
     feature_forms: FeatureForms = "both"
     """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
     n_candidates: int = 0
-    """`M`: rows tried as prototypes in a round of a draw; 0 for 12 times the root of the number of rows, from 500 to
-    2,000, and 1,000 where rows are very many."""
+    """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20
+    times the root of their number up to 2,000, and 1,000 where rows are very many."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 3e-4
@@ -88,8 +91,8 @@ class FitConfig:
     seed: int = 0
     """Of the draw of candidates."""
     n_draws: int = 0
-    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, three of more than
-    2,000 rows, two from 12,500 on and one from 16,000."""
+    """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, two of more than
+    2,000 rows and one of more than 20,000."""
     hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
@@ -155,11 +158,12 @@ class FitConfig:
     def for_rows(self, n_rows: int) -> FitConfig:
         """The same settings, with what is left to the number of rows: candidates, draws and precision."""
         candidates, draws, precision = self.n_candidates, self.n_draws, self.precision
+        few = n_rows <= DRAWN_ROWS
         if not candidates:
             most = min(MOST_CANDIDATES, max(MANY_CANDIDATES, MOST_PAIRS // max(n_rows, 1)))
-            candidates = min(max(int(CANDIDATES_BY_ROOT * n_rows**0.5), FEWEST_CANDIDATES), most)
+            candidates = FEWEST_CANDIDATES if few else min(int(CANDIDATES_BY_ROOT * n_rows**0.5), most)
         if not draws:
-            most = DRAWS if n_rows <= DRAWN_ROWS else DRAWS_OF_MANY
+            most = DRAWS_OF_FEW if few else DRAWS
             draws = min(max(DRAWN_PAIRS // max(n_rows * candidates, 1), 1), most)
         if precision == "auto":
             precision = "float64" if n_rows <= FEW_ROWS else "float32"
