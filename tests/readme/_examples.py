@@ -1,4 +1,4 @@
-"""Examples of the README: finding them, and running them as a reader would."""
+"""Examples of the documents: finding them, and running them as a reader would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from unittest import mock
 
 from support.commands import run_command
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README, CLUSTER = ROOT / "README.md", ROOT / "cluster" / "README.md"
+
+DOCUMENTS = (README, CLUSTER, *sorted(ROOT.glob("protodask/*/README.md")))
+"""Those whose examples are run one by one; that of the pipelines is gone through from its beginning to its end."""
 
 BLOCK = re.compile(r"(?:<!-- run:(?P<name>\S+) -->\n)?^```\w*\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -33,12 +37,15 @@ class Block:
     code: str
     line: int
     """Where its code begins, from 1."""
+    document: Path = README
 
 
 def blocks() -> list[Block]:
-    text = README.read_text(encoding="utf-8")
+    """Those of all documents."""
+    texts = {document: document.read_text(encoding="utf-8") for document in DOCUMENTS}
     return [
-        Block(match["name"], match["code"], text.count("\n", 0, match.start("code")) + 1)
+        Block(match["name"], match["code"], text.count("\n", 0, match.start("code")) + 1, document)
+        for document, text in texts.items()
         for match in BLOCK.finditer(text)
     ]
 
@@ -51,8 +58,8 @@ def example(name: str) -> Block:
 
 def run_python(block: Block, folder: Path) -> str:
     """Run a program in this process, with a namespace and in a folder of its own; returns what it prints."""
-    # With the lines before it, so that tracebacks name those of the README.
-    program = compile("\n" * (block.line - 1) + block.code, README, "exec")
+    # With the lines before it, so that tracebacks name those of the document.
+    program = compile("\n" * (block.line - 1) + block.code, block.document, "exec")
     said = io.StringIO()
     with _nothing_lasts(folder), contextlib.redirect_stdout(said):
         exec(program, {"__name__": "__main__"})

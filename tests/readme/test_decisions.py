@@ -1,4 +1,4 @@
-"""Examples of the README on decisions, feature budgets, and features known only roughly."""
+"""Examples of the documents on decisions, feature budgets, and features known only roughly."""
 
 import re
 from pathlib import Path

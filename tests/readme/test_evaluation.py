@@ -1,4 +1,4 @@
-"""Examples of the README on subsamples, calibration, areas under curves, and policies."""
+"""Examples of the documents on subsamples, calibration, areas under curves, and policies."""
 
 import re
 from pathlib import Path

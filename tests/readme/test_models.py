@@ -1,4 +1,4 @@
-"""Examples of the README on what comes after a fit: explanations, pictures, reports, streams, versions."""
+"""Examples of the documents on what comes after a fit: explanations, pictures, reports, streams, versions."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Examples of the README on fitting: the tours, searches, plans, clusters."""
+"""Examples of the documents on fitting: the tours, searches, plans, clusters."""
 
 import socket
 from pathlib import Path
