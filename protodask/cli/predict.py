@@ -34,6 +34,14 @@ UnseenOption = Annotated[
         "take what is missing, where nothing was, for the mean.",
     ),
 ]
+BadRows = Annotated[
+    Literal["error", "mark"],
+    typer.Option(
+        "--bad-rows",
+        help="Rows of raw tables with a value that cannot be used, such as text where a number is expected: an error, "
+        "or marked, by no predicted class, while the others are scored.",
+    ),
+]
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", metavar="COL", help="Column of raw tables to leave out. Repeatable.")
 ]
@@ -70,6 +78,7 @@ def predict(
     batches: Batches = None,
     calibrated: Calibrated = False,
     unseen: UnseenOption = "error",
+    bad_rows: BadRows = "error",
     drop: Drop = None,
     keep: Keep = None,
     each_file: EachFile = False,
@@ -91,6 +100,7 @@ def predict(
             batches=batches,
             calibrated=calibrated,
             unseen=unseen,
+            bad_rows=bad_rows,
             drop=tuple(drop or ()),
             keep=tuple(keep or ()),
             each_file=each_file,

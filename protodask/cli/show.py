@@ -140,7 +140,8 @@ def _summarize_predictions(result: PredictionsWritten | FilesScored) -> str:
     if isinstance(result, FilesScored):
         return summarize_files_scored(result)
     kind = "calibrated predictions" if result.calibrated else "predictions"
-    return f"The {kind} {shorten(result.path)} have {result.rows:,} rows."
+    marked = f", of which {result.marked:,} could not be scored and are marked" if result.marked else ""
+    return f"The {kind} {shorten(result.path)} have {result.rows:,} rows{marked}."
 
 
 def show_results(results: Sequence[Result]) -> None:

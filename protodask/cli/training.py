@@ -34,7 +34,7 @@ Recipe = Annotated[
         "--recipe",
         "averaged",
         'What settings are that are not given. "source": one draw of 1,000 candidates that share feature weights, of '
-        "features as they are, trained on all rows.",
+        "features as they are, trained on all other rows.",
     ),
 ]
 AverageDraws = Annotated[
@@ -108,7 +108,7 @@ LeaveOneOut = Annotated[
     _setting(
         "--leave-one-out/--leave-candidates-out",
         "leave-one-out",
-        "Train on rows that are candidates as well, of which none looks at itself, or leave them out.",
+        "Train on rows that are candidates as well, of which none looks at itself in its round, or leave them out.",
     ),
 ]
 MaxIterations = Annotated[int | None, _setting("--max-iterations", "5000", "Iterations of a batch at most.")]

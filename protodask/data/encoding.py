@@ -26,6 +26,8 @@ Table = Mapping[str, Values]
 Unseen = Literal["error", "zero"]
 Missing = Literal["fill", "error"]
 """What becomes of missing values when it is found out what the columns of a table become: see `Column.filled`."""
+BadRows = Literal["error", "mark"]
+"""Whether a row with a value that cannot be used is an error, or marked where it is to be scored."""
 
 UNSEEN = -1
 MISSING = -2
@@ -72,6 +74,18 @@ class Problem:
         return InputError(
             "bad-value", f"Column {self.column!r} {self.seen} in row {self.row}{among} (counted from 0).", self.remedy
         )
+
+
+Marks = NDArray[np.bool_] | None
+"""Where rows with a value that cannot be used are marked (n,); None where such a value is an error."""
+
+
+def _first_of(wrong: NDArray[np.bool_], marks: Marks, problem: Callable[[int], Problem]) -> Problem | None:
+    """The problem of the first row that is wrong; none where those are marked."""
+    if marks is not None:
+        marks |= wrong
+        return None
+    return problem(int(np.argmax(wrong))) if wrong.any() else None
 
 
 def first_problem(problems: Iterable[Problem | None]) -> Problem | None:
@@ -264,23 +278,34 @@ FILL = (
 )
 
 
-def _label_problem(values: Values, codes: NDArray[np.int64], name: str, what: str, remedy: str) -> Problem | None:
-    wrong = codes < 0
-    if not wrong.any():
-        return None
-    row = int(np.argmax(wrong))
-    if codes[row] == MISSING:
-        return Problem(row, name, "has a missing value", REMOVE if what == "class" else FILL)
-    return Problem(row, name, f"has the {what} {_plain(values[row])!r}, which was not there at ingest,", remedy)
+def _label_problem(
+    values: Values, codes: NDArray[np.int64], name: str, what: str, remedy: str, marks: Marks = None
+) -> Problem | None:
+    def problem(row: int) -> Problem:
+        if codes[row] == MISSING:
+            return Problem(row, name, "has a missing value", REMOVE if what == "class" else FILL)
+        return Problem(row, name, f"has the {what} {_plain(values[row])!r}, which was not there at ingest,", remedy)
+
+    return _first_of(codes < 0, marks, problem)
 
 
 def encode_features(
-    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen = "error"
+    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen = "error", marks: Marks = None
 ) -> Problem | None:
     """Fill `out` (n, D) with the features of the columns; returns the first value that cannot be used, if any.
 
-    With `unseen="zero"` a nominal value that is none of the categories has 0 in all of its features.
+    With `unseen="zero"` a nominal value that is none of the categories has 0 in all of its features. Rows in which a
+    value cannot be used are noted in `marks`, if they are given: that is no problem then, and their features are 0.
     """
+    problem = _encode_columns(table, columns, out, unseen, marks)
+    if marks is not None:
+        out[marks] = 0
+    return problem
+
+
+def _encode_columns(
+    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen, marks: Marks
+) -> Problem | None:
     names = tuple(column.name for column in columns)
     if (
         isinstance(table, MatrixTable)
@@ -288,7 +313,7 @@ def encode_features(
         and table.matrix.dtype.kind in "biuf"
         and all(column.kind == "numeric" for column in columns)
     ):
-        return _encode_matrix(table.matrix, columns, out)
+        return _encode_matrix(table.matrix, columns, out, marks)
     problems: list[Problem | None] = []
     first = 0
     for column in columns:
@@ -296,15 +321,17 @@ def encode_features(
         first += part.shape[1]
         match column.kind:
             case "numeric":
-                problems.append(_encode_numeric(table[column.name], column, part))
+                problems.append(_encode_numeric(table[column.name], column, part, marks))
             case "nominal":
-                problems.append(_encode_nominal(table[column.name], column, part, unseen))
+                problems.append(_encode_nominal(table[column.name], column, part, unseen, marks))
             case "ordinal":
-                problems.append(_encode_ordinal(table[column.name], column, part))
+                problems.append(_encode_ordinal(table[column.name], column, part, marks))
     return first_problem(problems)
 
 
-def _encode_matrix(matrix: Values, columns: Sequence[Column], out: NDArray[np.floating]) -> Problem | None:
+def _encode_matrix(
+    matrix: Values, columns: Sequence[Column], out: NDArray[np.floating], marks: Marks
+) -> Problem | None:
     """Numbers, all columns at once."""
     mark = np.cumsum([1 + column.marked for column in columns]) - 1
     place = mark - [column.marked for column in columns]
@@ -314,7 +341,8 @@ def _encode_matrix(matrix: Values, columns: Sequence[Column], out: NDArray[np.fl
     for position, column in enumerate(columns):
         if column.filled is not None:
             _fill(out[:, place[position] : mark[position] + 1], np.isnan(matrix[:, position]), column)
-    return _unusable_number(out, columns, lambda row, position: matrix[row, position], None if direct else place)
+    places = None if direct else place
+    return _unusable_number(out, columns, lambda row, position: matrix[row, position], places, marks)
 
 
 def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column) -> None:
@@ -324,7 +352,9 @@ def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column)
         out[:, -1] = missing
 
 
-def _encode_nominal(values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen) -> Problem | None:
+def _encode_nominal(
+    values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen, marks: Marks
+) -> Problem | None:
     codes = label_codes(values, column.categories)
     out[...] = 0
     known = np.flatnonzero(codes >= 0)
@@ -336,30 +366,31 @@ def _encode_nominal(values: Values, column: Column, out: NDArray[np.floating], u
     if unseen == "zero":
         codes = np.where(codes == UNSEEN, 0, codes)
     remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
-    return _label_problem(values, codes, column.name, "category", remedy)
+    return _label_problem(values, codes, column.name, "category", remedy, marks)
 
 
-def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating]) -> Problem | None:
+def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating], marks: Marks) -> Problem | None:
     codes = label_codes(values, column.categories)
     out[:, 0] = codes
     if column.filled is not None:
         _fill(out, codes == MISSING, column)
         codes = np.where(codes == MISSING, 0, codes)
     remedy = f"The order given is {', '.join(map(str, column.categories))}: add the category to it, or remove the rows."
-    return _label_problem(values, codes, column.name, "category", remedy)
+    return _label_problem(values, codes, column.name, "category", remedy, marks)
 
 
-def _encode_numeric(values: Values, column: Column, out: NDArray[np.floating]) -> Problem | None:
-    numbers, problem = numeric_values(values, column.name)
+def _encode_numeric(values: Values, column: Column, out: NDArray[np.floating], marks: Marks) -> Problem | None:
+    numbers, problem = numeric_values(values, column.name, marks)
     with np.errstate(over="ignore"):
         out[:, 0] = numbers
     if column.filled is not None:
         _fill(out, np.isnan(numbers), column)
-    return first_problem([problem, _unusable_number(out[:, :1], (column,), lambda row, position: numbers[row])])
+    unusable = _unusable_number(out[:, :1], (column,), lambda row, position: numbers[row], marks=marks)
+    return first_problem([problem, unusable])
 
 
-def numeric_values(values: Values, name: str) -> tuple[Values, Problem | None]:
-    """Values as numbers, NaN where missing or where they are none, and the first that is none."""
+def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Values, Problem | None]:
+    """Values as numbers, NaN where missing and 0 where they are none, and the first that is none."""
     if values.dtype.kind in "biuf":
         return values, None
     numbers = np.zeros(len(values))
@@ -368,7 +399,9 @@ def numeric_values(values: Values, name: str) -> tuple[Values, Problem | None]:
         try:
             numbers[row] = math.nan if value is None or _is_missing(value) else float(value)
         except (TypeError, ValueError, OverflowError):
-            if problem is None:
+            if marks is not None:
+                marks[row] = True
+            elif problem is None:
                 remedy = f"Correct the value, or say that the column is not a number with --categorical {name}."
                 problem = Problem(row, name, f"has the value {_plain(value)!r}, which is not a number,", remedy)
     return numbers, problem
@@ -384,6 +417,7 @@ def _unusable_number(
     columns: Sequence[Column],
     original: Callable[[int, int], Any],
     places: NDArray[np.intp] | None = None,
+    marks: Marks = None,
 ) -> Problem | None:
     """The first number that cannot be used, of columns that are in these `places` of the features, or are all."""
     stays = np.array([column.filled is not None for column in columns])
@@ -396,6 +430,9 @@ def _unusable_number(
             continue
         usable |= stays & np.isnan(part)
         if usable.all():
+            continue
+        if marks is not None:
+            marks[first : first + CHECK_ROWS] |= ~usable.all(axis=1)
             continue
         row, position = (int(index) for index in np.argwhere(~usable)[0])
         row += first

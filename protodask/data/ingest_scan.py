@@ -15,6 +15,7 @@ from protodask.data.encoding import (
     FILL,
     MISSING,
     REMOVE,
+    BadRows,
     KeptTable,
     Missing,
     Problem,
@@ -29,7 +30,7 @@ from protodask.data.encoding import (
 from protodask.data.ingest_sources import open_table
 from protodask.data.kept_columns import KEPT_COPIES, NOTHING_KEPT, Kept, different_types, require_pyarrow
 from protodask.data.rows import BlockNumbers
-from protodask.data.schema import FEATURES, Column, Label
+from protodask.data.schema import FEATURES, MARKED, Column, Label
 from protodask.data.tables import Encoder, Partitions, TableSource
 from protodask.engine import (
     Block,
@@ -68,6 +69,8 @@ class Scanned:
     """Rows in which the value of a column is missing, of those of which that may be."""
     sums: Mapping[str, float] = field(default_factory=dict)
     """Of the other values of such a column, as a feature."""
+    marked: int = 0
+    """Rows that the encoder marks."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,8 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
         if name == scan.target_name:
             problems.append(_measurement(table, name))
     found = replace(_limited((rows,), labels, frozenset(), first_problem(problems)), missing=missing, sums=sums)
+    if MARKED in arrays:
+        found = replace(found, marked=int(np.count_nonzero(arrays[MARKED])))
     if not isinstance(table, KeptTable):
         return found
     types = tuple((field.name, str(field.type)) for field in table.kept.schema)
@@ -150,6 +155,7 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
         kept_bytes=left.kept_bytes + right.kept_bytes,
         missing={name: left.missing[name] + right.missing[name] for name in left.missing},
         sums={name: left.sums[name] + right.sums[name] for name in left.sums},
+        marked=left.marked + right.marked,
     )
 
 
@@ -218,20 +224,24 @@ def table_source(
     keep: Sequence[str] = (),
     dropped: Sequence[str] = (),
     unseen: Unseen = "error",
+    bad_rows: BadRows = "error",
     dtype: str = "float32",
     block_rows: int | None = None,
     engine: EngineLike = None,
 ) -> TableSource:
     """Tables or arrays, encoded block by block by the columns of an ingest, for scoring.
 
-    One pass finds the rows of each partition and checks all values. Target, weight, inclusion and group are taken
-    along where the tables have them; `dropped` columns are left out, and others that nobody knows, too, of which a
-    warning says so. `numbers` says which columns, besides
-    all of these, blocks have as arrays of which names; they must be there, finite, and are read as float64. Columns to
-    `keep`, which may be any of these or others, are handed on as they are, in the array `KEPT` (see `kept_columns`).
+    One pass finds the rows of each partition and checks all values; with `bad_rows="mark"` a row of features that
+    cannot be used is no error, and blocks say in the array `MARKED` which ones are such. Target, weight, inclusion and
+    group are taken along where the tables have them; `dropped` columns are left out, and others that nobody knows, too,
+    of which a warning says so. `numbers` says which columns, besides all of these, blocks have as arrays of which
+    names; they must be there, finite, and are read as float64. Columns to `keep`, which may be any of these or others,
+    are handed on as they are, in the array `KEPT` (see `kept_columns`).
     """
     if unseen not in ("error", "zero"):
         raise InputError("bad-setting", f"unseen is {unseen!r}.", "Give 'error' or 'zero'.")
+    if bad_rows not in ("error", "mark"):
+        raise InputError("bad-setting", f"bad_rows is {bad_rows!r}.", "Give 'error' or 'mark'.")
     labels = [column.name for column in columns if column.kind != "numeric"]
     names = [column.name for column in columns]
     texts = [name for name in (target_name, group_name) if name is not None]
@@ -266,10 +276,11 @@ def table_source(
         unseen=unseen,
         numbers=tuple(further.items()),
         kept=kept.names,
+        bad_rows=bad_rows,
     )
     with open_engine(engine) as opened:
         found = run_scan(Scan(table, encoder, (), None), opened)
-    return encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes)
+    return replace(encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes), marked=found.marked)
 
 
 def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:

@@ -71,9 +71,10 @@ def write_table(path: str, columns: Mapping[str, Any]) -> None:
 
 
 def label_column(labels: Sequence[Label], codes: NDArray[np.integer]) -> Any:
-    """A column of the labels that codes stand for: of one type, text as soon as the labels are mixed."""
+    """A column of the labels that codes stand for: of one type, text as soon as the labels are mixed; null for -1."""
     import pyarrow
 
     kinds = {type(label) for label in labels}
     known = list(labels) if len(kinds) == 1 else [str(label) for label in labels]
-    return pyarrow.array(known).take(pyarrow.array(codes))
+    none = codes < 0
+    return pyarrow.array(known).take(pyarrow.array(codes, mask=none if none.any() else None))

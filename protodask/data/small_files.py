@@ -43,6 +43,7 @@ def encode_file(
     keep: Sequence[str],
     dropped: Sequence[str],
     unseen: Any,
+    bad_rows: Any,
     dtype: str,
 ) -> Arrays:
     """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones."""
@@ -56,7 +57,7 @@ def encode_file(
     rows = table_rows(found)
     if rows == 0:
         raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
-    encoder = Encoder(tuple(columns), (), None, dtype=dtype, unseen=unseen, kept=kept.names)
+    encoder = Encoder(tuple(columns), (), None, dtype=dtype, unseen=unseen, kept=kept.names, bad_rows=bad_rows)
     arrays = encoder.empty(rows)
     problem = encoder.encode(found, arrays)
     if problem is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.encoding import (
+    BadRows,
     KeptTable,
     MatrixTable,
     Problem,
@@ -33,7 +34,7 @@ from protodask.data.encoding import (
 )
 from protodask.data.kept_columns import KEPT, NOTHING_KEPT, Kept, kept_of_arrays, pack
 from protodask.data.row_arrays import RowArray
-from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label
+from protodask.data.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import InputError, StorageError
 
@@ -88,6 +89,8 @@ class Encoder:
     """Further arrays of a block, float64, and the columns they hold."""
     kept: tuple[str, ...] = ()
     """Columns that are handed on as they are, in the array `KEPT`."""
+    bad_rows: BadRows = "error"
+    """With "mark", blocks say in the array `MARKED` which rows have features that cannot be used."""
 
     @property
     def n_features(self) -> int:
@@ -111,13 +114,15 @@ class Encoder:
             arrays[GROUP.name] = np.empty(rows, dtype=np.int64)
         for array, _ in self.numbers:
             arrays[array] = np.empty(rows)
+        if self.bad_rows == "mark":
+            arrays[MARKED] = np.zeros(rows, dtype=np.bool_)
         return arrays
 
     def encode(self, table: Table, out: Arrays) -> Problem | None:
         """Fill `out` with the rows of the table; returns the first value that cannot be used."""
         if isinstance(table, KeptTable):
             table = table.table
-        problems = [encode_features(table, self.columns, out[FEATURES.name], self.unseen)]
+        problems = [encode_features(table, self.columns, out[FEATURES.name], self.unseen, out.get(MARKED))]
         if self.target_name is not None:
             out[TARGET.name][...], problem = encode_labels(table[self.target_name], self.classes, self.target_name)
             problems.append(problem)
@@ -145,6 +150,8 @@ class TableSource:
     edges: tuple[int, ...]
     """First row of each partition, and the number of all rows."""
     layout: Layout
+    marked: int = 0
+    """Rows that are marked, since their features cannot be used."""
 
     @property
     def key(self) -> str:

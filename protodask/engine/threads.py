@@ -79,7 +79,8 @@ class ThreadScheduler:
         keys = [f"group-{task}" for task in range(len(groups))]
         graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
         try:
-            results = dask.threaded.get(graph, keys, pool=self._pool)
+            # Without Dask's callbacks: to find those that are registered it changes what all threads share.
+            results = dask.threaded.get(graph, keys, pool=self._pool, callbacks=())
         except BaseException:
             # Whoever catches this may remove the store that the tasks write to, so none may still be at work.
             tasks.stop()

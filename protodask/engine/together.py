@@ -2,8 +2,8 @@
 
 A job, such as a fit, is written as if it were alone and runs in a thread of its own. In step, a pass begins when every
 job at work waits for one, and serves them all: out of core, ten fits cost the reading of one. Where all rows are at
-hand there is nothing to share, and each job computes by itself, as many at a time as there are threads, on its part of
-these. Either way a job has the bits it would have alone.
+hand there is nothing to share, and each job computes by itself, as many at a time as there are threads. Either way a
+job has the bits it would have alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protodask.engine.threads import ThreadScheduler
 Result = TypeVar("Result")
 Job = Callable[[Engine], Result]
 Company = Literal["in step", "side by side"]
-"""Whether the passes of jobs become one, or each job computes on its part of the threads."""
+"""Whether the passes of jobs become one, or each job computes by itself."""
 
 
 def choose_company(engine: Engine, data_bytes: int) -> Company:
@@ -42,8 +42,12 @@ def run_together(
     *,
     company: Company,
     most: int,
+    spread: bool = False,
 ) -> None:
     """Run jobs, at most `most` at a time, and those that `done` answers to the result of one with.
+
+    Where they compute side by side, each does on one thread. If they are to `spread`, those that are left when jobs are
+    fewer than threads compute on several; no further jobs may follow then, which would compute beside these.
 
     `done` is called in this thread, one result at a time, in the order in which jobs end; jobs that follow others go
     first, so that few are ever half done. If a job fails the others are stopped at their next pass, or in one at their
@@ -57,6 +61,7 @@ def run_together(
     try:
         with one_blas_thread():
             while waiting or crew.at_work:
+                crew.expected = min(most, crew.at_work + len(waiting)) if spread else None
                 while waiting and crew.at_work < most:
                     crew.start(waiting.popleft(), own)
                 ended, requests = crew.next_event()
@@ -98,6 +103,9 @@ class _StoppedError(Exception):
 class _Crew(Generic[Result]):
     """The jobs at work, each in a thread, and what they wait for."""
 
+    expected: int | None = None
+    """How many will be at work, which share the threads; None where each has one."""
+
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._requests: list[_Request] = []
@@ -112,11 +120,6 @@ class _Crew(Generic[Result]):
         """Jobs that have not ended, or whose result or error nobody has seen yet."""
         with self._changed:
             return len(self._threads) + len(self._ended) + (self._error is not None)
-
-    @property
-    def computing(self) -> int:
-        """Jobs that have not ended."""
-        return len(self._threads)
 
     def start(self, job: Job[Result], engine: Engine) -> None:
         number = self._started
@@ -245,11 +248,12 @@ class _JobScheduler:
 
 
 class _CheckedScheduler(_JobScheduler):
-    """Computes the passes of a job at once: in its own thread, or in several where jobs are fewer than threads."""
+    """Computes the passes of a job at once: in its own thread, or in several where jobs share more than that."""
 
     @property
     def n_tasks(self) -> int:
-        return max(1, self._scheduler.n_threads // max(1, self._crew.computing))
+        expected = self._crew.expected
+        return 1 if expected is None else max(1, self._scheduler.n_threads // max(1, expected))
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         def advance_or_stop(blocks: int) -> None:

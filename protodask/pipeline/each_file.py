@@ -294,6 +294,7 @@ class _Run:
             n_batches=count,
             calibrated=self.step.calibrated,
             unseen=self.step.unseen,
+            bad_rows=self.step.bad_rows,
             drop=self.step.drop,
             keep=self.step.keep,
         )

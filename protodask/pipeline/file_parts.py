@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from protodask._version import __version__
-from protodask.data.encoding import Unseen
+from protodask.data.encoding import BadRows, Unseen
 from protodask.data.local_files import flush
 from protodask.data.scored_ledger import Scored, blocks_name, part_name
 from protodask.data.small_files import encode_file, is_small
@@ -75,6 +75,7 @@ class Scoring:
     n_batches: int
     calibrated: bool
     unseen: Unseen
+    bad_rows: BadRows
     drop: tuple[str, ...]
     keep: tuple[str, ...]
     schema: bytes | None = None
@@ -120,7 +121,13 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
     """Score a file block by block, and put the blocks together to a part."""
     try:
         source = rows_to_predict(
-            model, new.file.path, engine=engine, unseen=scoring.unseen, drop=scoring.drop, keep=scoring.keep
+            model,
+            new.file.path,
+            engine=engine,
+            unseen=scoring.unseen,
+            bad_rows=scoring.bad_rows,
+            drop=scoring.drop,
+            keep=scoring.keep,
         )
         entry = scoring.entry(new, source.layout.n_rows)
         blocks = os.path.join(scoring.folder, blocks_name(entry.part, scoring.run))
@@ -152,7 +159,13 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
             table = _small_table(new, content, scoring, model)
         else:
             source = rows_to_predict(
-                model, new.file.path, engine=engine, unseen=scoring.unseen, drop=scoring.drop, keep=scoring.keep
+                model,
+                new.file.path,
+                engine=engine,
+                unseen=scoring.unseen,
+                bad_rows=scoring.bad_rows,
+                drop=scoring.drop,
+                keep=scoring.keep,
             )
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
@@ -190,6 +203,7 @@ def _small_table(new: NewFile, content: bytes, scoring: Scoring, model: Prototyp
         keep=scoring.keep,
         dropped=dropped_columns(model, scoring.drop, (model.target_name,)),
         unseen=scoring.unseen,
+        bad_rows=scoring.bad_rows,
         dtype=model.precision,
     )
     found = predict_block(Block(0, 0, arrays), model, scoring.n_batches, scoring.calibrated)

@@ -8,6 +8,7 @@ from protodask.data import Dataset, sample_data
 from protodask.data.ingest import ingest
 from protodask.data.storage import check_file_free, check_free, locate
 from protodask.data.synthetic import synthetic_source
+from protodask.data.tables import TableSource
 from protodask.decisions.stored import check_per_row
 from protodask.engine import Engine
 from protodask.errors import InputError
@@ -233,7 +234,15 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesSco
     count = model.scored_batches(step.batches, step.calibrated)
     where = locate(step.out)
     check_free(where, step.overwrite, PREDICTIONS)
-    source = rows_to_predict(model, step.data, engine=engine, unseen=step.unseen, drop=step.drop, keep=step.keep)
+    source = rows_to_predict(
+        model,
+        step.data,
+        engine=engine,
+        unseen=step.unseen,
+        bad_rows=step.bad_rows,
+        drop=step.drop,
+        keep=step.keep,
+    )
     rows = predict(
         model,
         source,
@@ -243,7 +252,8 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesSco
         engine=engine,
         overwrite=step.overwrite,
     )
-    return PredictionsWritten(where, rows, count, step.calibrated)
+    marked = source.marked if isinstance(source, TableSource) else 0
+    return PredictionsWritten(where, rows, count, step.calibrated, marked)
 
 
 def _judge(step: EvaluateStep | GateStep | MonitorStep, engine: Engine) -> Result:

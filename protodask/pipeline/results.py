@@ -227,6 +227,8 @@ class PredictionsWritten:
     rows: int
     n_batches: int
     calibrated: bool = False
+    marked: int = 0
+    """Rows among them that could not be scored."""
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -236,6 +238,7 @@ class PredictionsWritten:
             "rows": self.rows,
             "batches": self.n_batches,
             "calibrated": self.calibrated,
+            "marked": self.marked,
         }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
-from protodask.data.encoding import Unseen
+from protodask.data.encoding import BadRows, Unseen
 from protodask.data.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
@@ -40,12 +40,13 @@ def rows_to_predict(
     *,
     engine: Engine,
     unseen: Unseen = "error",
+    bad_rows: BadRows = "error",
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
 ) -> Source:
     """The features in a dataset or in raw tables; a target may be there or not.
 
-    Columns of raw tables to `keep` are handed on with the rows.
+    Columns of raw tables to `keep` are handed on with the rows, of which bad ones may be marked.
     """
     if is_dataset(path):
         if keep:
@@ -55,7 +56,17 @@ def rows_to_predict(
                 "Keep columns of raw tables, or keep none: the predictions are in the order of the dataset's rows.",
             )
         return _matching_dataset(model, path)
-    return _table(model, path, engine, unseen=unseen, drop=drop, target=model.target_name, classes=(), keep=keep)
+    return _table(
+        model,
+        path,
+        engine,
+        unseen=unseen,
+        bad_rows=bad_rows,
+        drop=drop,
+        target=model.target_name,
+        classes=(),
+        keep=keep,
+    )
 
 
 def rows_to_evaluate(
@@ -215,6 +226,7 @@ def _table(
     target: str,
     classes: Sequence[Label],
     keep: Sequence[str] = (),
+    bad_rows: BadRows = "error",
     roles: tuple[str | None, str | None] = (None, None),
 ) -> TableSource:
     check_present(path)
@@ -232,6 +244,7 @@ def _table(
         keep=keep,
         dropped=dropped_columns(model, drop, (target, weight, inclusion)),
         unseen=unseen,
+        bad_rows=bad_rows,
         dtype=model.precision,
         engine=engine,
     )

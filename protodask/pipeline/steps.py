@@ -211,6 +211,7 @@ class PruneStep(KnownRows):
 class PredictStep(GivenRows):
     """Write a model's predictions for a dataset or for raw tables. Columns to `keep` are written beside them.
 
+    With `bad_rows: mark`, rows of raw tables with a value that cannot be used have no prediction, in place of an error.
     With `each_file`, every file of the raw tables is scored once, by whichever run finds it first, into a part of its
     own of the folder `out`. Files that changed within the last `settle` seconds are left for the next time.
     """
@@ -220,6 +221,7 @@ class PredictStep(GivenRows):
     out: Written
     batches: int | None = None
     calibrated: bool = False
+    bad_rows: Literal["error", "mark"] = "error"
     keep: tuple[str, ...] = ()
     each_file: bool = False
     settle: float = 0.0

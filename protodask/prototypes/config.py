@@ -92,7 +92,7 @@ class FitConfig:
     """Of the draw of candidates."""
     n_draws: int = 0
     """Independent draws of candidates, each trained by itself; the model is their mean. 0 for five, two of more than
-    2,000 rows and one of more than 20,000."""
+    2,000 rows, and one where rows times candidates are more than 40 million: of more than 20,000 rows."""
     hold_out: float = 0.2
     """Share of the rows of each class, whole groups where there are such, that no round is trained on: of its iterates
     that one is kept at which they lose least. It is one part of `round(1 / hold_out)`, another one for each draw. 0: a
@@ -216,7 +216,7 @@ SOURCE_RECIPE: Mapping[str, Any] = {
     "lambda_w": 1e-8,
     "precision": "float32",
 }
-"""Settings of one batch after the other, each on one draw of candidates of all classes, trained on all rows."""
+"""Settings of one batch after the other, each on one draw of candidates of all classes, trained on all others."""
 
 
 def stage_row_bytes(n_features: int, n_forms: int, n_classes: int) -> int:

@@ -86,7 +86,7 @@ class Fitting:
         else:
             told = [_one_at_a_time(callback, threading.Lock()) for callback in self.callbacks]
             jobs = [partial(train, draw, callbacks=told) for draw in range(len(parts))]
-            run_together(self.engine, jobs, _nothing_more, company=company, most=min(most, len(jobs)))
+            run_together(self.engine, jobs, _nothing_more, company=company, most=min(most, len(jobs)), spread=True)
         models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
         return averaged(first, models), [record for history in histories for record in history]
 

@@ -371,8 +371,9 @@ class LikelihoodKernel:
             tile, shared = features[rows], None
             if standardized is not None or len(parts) > 1:
                 shared = _SharedRows(self.row_sides, tile, None if standardized is None else standardized[rows])
+            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             for part, candidates in zip(parts, own, strict=True):
-                pairs = None if candidates is None else meetings(candidates, np.arange(len(target))[rows])
+                pairs = None if candidates is None else meetings(candidates, numbers)
                 found[part.classes] += class_sums(part, tile, shared, pairs)
             return found
 

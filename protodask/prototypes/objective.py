@@ -2,7 +2,8 @@
 
     l(v, w) = - sum_{n in T} r_n log p[y_n](x_n) + penalty(v; lambda_v, alpha_v) + penalty(w; lambda_w, alpha_w)
 
-In `T` are all rows, and one that is a candidate does not look at itself: its own term is left out of its `p`, and
+In `T` are all rows, and one that is a candidate does not look at itself: its own term of this round is left out of its
+`p`, and
 
     r_n = s_n / W,  W = sum_n s_n
 

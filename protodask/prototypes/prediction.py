@@ -65,6 +65,9 @@ def predict(
     that the attribute `generation` names. The record, in the attributes or the file `_protodask.json`, has an
     `identity` of its own for each writing: who reads while others overwrite compares it before and after.
 
+    Rows that the source marks, since their features cannot be used, have NaN for probabilities and familiarity, and no
+    predicted class: -1 in an array, null in a table.
+
     `calibrated` predictions are those of the model's calibration, the predicted class too; `calibrated` in the record
     says so. The familiarity is as it was: it says how much evidence there is, not what for.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.kept_columns import KEPT
-from protodask.data.schema import FEATURES, GROUP
+from protodask.data.schema import FEATURES, GROUP, MARKED
 from protodask.engine import Arrays, Block
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
@@ -52,9 +52,13 @@ PREDICTED = "predicted"
 def predict_block(block: Block, model: PrototypeSet, n_batches: int, calibrated: bool = False) -> Arrays:
     """Probabilities, familiarity and index of the most probable class (the first, if several are) of a block.
 
-    Where the block says what groups its rows belong to, or has columns to be handed on, so do its predictions.
+    Where the block says what groups its rows belong to, or has columns to be handed on, so do its predictions. Rows
+    that it marks have no prediction: NaN, and -1 for the class.
     """
     ((probability, evidence),) = predict_features(block[FEATURES.name], model, [n_batches], calibrated)
     besides = {name: block[name] for name in (GROUP.name, KEPT) if name in block}
     predicted = probability.argmax(axis=1).astype(np.int32)
+    if MARKED in block:
+        marked = block[MARKED]
+        probability[marked], evidence[marked], predicted[marked] = np.nan, np.nan, -1
     return {PROBABILITY: probability, FAMILIARITY: evidence, PREDICTED: predicted, **besides}

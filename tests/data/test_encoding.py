@@ -162,6 +162,55 @@ def test_encode_features__can_leave_unseen_categories_out() -> None:
     assert "missing" in problem.seen
 
 
+COLUMNS = (
+    Column("age"),
+    Column("pay", filled=1.5, marked=True),
+    Column("town", "nominal", ("Oslo", "Rome")),
+    Column("size", "ordinal", ("s", "m"), filled=0.0),
+)
+VALUES: dict[str, list[Any]] = {
+    "age": [1.0, -2.5, "3", "old", None, float("inf"), 1e300],
+    "pay": [0.5, None, "much", float("-inf")],
+    "town": ["Oslo", "Rome", "Bonn", None],
+    "size": ["s", "m", None, "xl"],
+}
+"""Values that can be used, and others."""
+
+
+@given(data=st.data(), unseen=st.sampled_from(["error", "zero"]), rows=st.integers(1, 12))
+def test_encode_features__marks_the_rows_that_would_be_errors_by_themselves(
+    data: st.DataObject, unseen: Any, rows: int
+) -> None:
+    good = data.draw(st.booleans(), label="mostly good")
+    table = {
+        name: objects(
+            *data.draw(st.lists(st.sampled_from(values[:2] if good else values), min_size=rows, max_size=rows))
+        )
+        for name, values in VALUES.items()
+    }
+    if good:
+        table["age"][data.draw(st.integers(0, rows - 1))] = "old"
+    marks = np.zeros(rows, dtype=np.bool_)
+    found, problem = encode(table, *COLUMNS, unseen=unseen, marks=marks)
+    assert problem is None
+    for row in range(rows):
+        one, wrong = encode({name: values[row : row + 1] for name, values in table.items()}, *COLUMNS, unseen=unseen)
+        assert marks[row] == (wrong is not None)
+        np.testing.assert_array_equal(found[row], np.zeros_like(found[row]) if marks[row] else one[0])
+
+
+@given(wrong=st.sets(st.integers(0, 20_000), max_size=5))
+def test_encode_features__marks_rows_of_a_matrix(wrong: set[int]) -> None:
+    matrix = np.ones((20_001, 2))
+    for number, row in enumerate(wrong):
+        matrix[row, number % 2] = (np.nan, np.inf, 1e300)[number % 3]
+    marks = np.zeros(len(matrix), dtype=np.bool_)
+    out = np.empty(matrix.shape, dtype=np.float32)
+    assert encode_features(MatrixTable(("a", "b"), matrix, {}), (Column("a"), Column("b")), out, marks=marks) is None
+    assert set(np.flatnonzero(marks).tolist()) == wrong
+    assert (out == np.where(marks, 0, 1)[:, None]).all()
+
+
 @pytest.mark.parametrize(
     ("values", "code", "facts"),
     [

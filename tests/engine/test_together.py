@@ -314,7 +314,9 @@ def test_jobs_side_by_side__compute_on_their_part_of_the_threads(tmp_path: Path,
 
     with thread_engine(4, 2**32) as engine:
         expected = engine.reduce(source, SUM, "noise")
+        run_together(engine, [job] * jobs, lambda _: (), company="side by side", most=jobs, spread=True)
+        assert [seen for seen, _ in found] == [tasks] * jobs
         run_together(engine, [job] * jobs, lambda _: (), company="side by side", most=jobs)
-    assert [seen for seen, _ in found] == [tasks] * jobs
+        assert [seen for seen, _ in found[jobs:]] == [1] * jobs, "others may follow"
     assert all(total == expected for _, total in found)
     assert len(list(tmp_path.iterdir())) == LAYOUT.n_blocks, "blocks are kept for all of them"

@@ -125,3 +125,8 @@ def test_for_rows__chooses_what_was_left_open_and_nothing_else(
 def test_for_rows__fewer_draws_and_more_candidates_of_more_rows(rows: int, expected: tuple[int, int]) -> None:
     chosen = FitConfig().for_rows(rows)
     assert (chosen.n_candidates, chosen.n_draws) == expected
+
+
+def test_as_dict__says_that_one_is_left_out_where_it_is() -> None:
+    assert FitConfig().as_dict()["leave_one_out"] is True
+    assert "leave_one_out" not in FitConfig.of("source").as_dict(), "so that runs that were begun before go on"

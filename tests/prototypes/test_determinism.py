@@ -42,7 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "float32": {"lambda_w": 1e-3, "precision": "float32"},
     "float64": {"lambda_w": 1e-3, "precision": "float64"},
     "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class", "feature_forms": "both"},
-    "draws": {"lambda_w": 1e-4, "precision": "float32", "hold_out": 0.25, "n_draws": 2},
+    "draws": {"lambda_w": 1e-4, "hold_out": 0.25, "n_draws": 2, "feature_weights": "both", "leave_one_out": True},
 }
 """Settings of fits that are computed in different ways."""
 
@@ -87,7 +87,7 @@ def expected(dataset: Dataset) -> Expected:
             assert all(record.prototypes > 4 and record.iterations > 7 for record in run.history), [
                 (record.prototypes, record.iterations) for record in run.history
             ]
-            assert run.model.rounds == {"class": (3, 3), "draws": (2, 2)}.get(kind)
+            assert run.model.rounds == {"class": (3, 3), "draws": (4, 4)}.get(kind)
             found[kind] = run.model, run.history
     return found
 
