@@ -43,8 +43,8 @@ def encode_file(
     keep: Sequence[str],
     dropped: Sequence[str],
     unseen: Any,
-    bad_rows: Any,
     dtype: str,
+    bad_rows: Any = "error",
 ) -> Arrays:
     """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones."""
     kept = kept_columns(columns, [target_name], keep)

@@ -20,7 +20,7 @@ ASSUMED_EVALUATIONS = 250
 """Of a batch: between 90 and 850 on eight datasets of two to 784 features, with the default tolerance."""
 
 HELD_OUT_EVALUATIONS = 50
-"""Of a draw's round where rows that are held out end it: between 15 and 220 on seventeen tables."""
+"""Of a draw's round where rows that are held out end it: between 18 and 130 on seventeen tables."""
 
 STAGED_EVALUATIONS = 30
 """The same on all rows, where it begins on parts of them."""

@@ -92,7 +92,14 @@ def test_log__each_event_is_a_line_that_names_its_run() -> None:
         "name": "scoring",
         "kind": "predict",
         "seconds": 1.235,
-        "result": {"kind": "predictions", "path": "out.parquet", "rows": 70, "batches": 2, "calibrated": False},
+        "result": {
+            "kind": "predictions",
+            "path": "out.parquet",
+            "rows": 70,
+            "batches": 2,
+            "calibrated": False,
+            "marked": 0,
+        },
     }
     assert records[4]["reasons"] == ["drift.largest is 0.4, above 0.25"]
     assert (records[5]["code"], records[5]["message"]) == ("column-missing", "There is no column y. Name another.")
