@@ -9,11 +9,11 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import pytest
+from readme._examples import LINK
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SUMMARY = ROOT / ".ci" / "summary.py"
-LINK = re.compile(r"(?<!\w)\[[^\]]+\]\(([^)]+)\)")
 
 
 @pytest.fixture(scope="module")

@@ -105,9 +105,9 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
             problems.append(Problem(int(np.argmax(absent)), name, "has a missing value", remedy))
         if name == scan.target_name:
             problems.append(_measurement(table, name))
-    found = replace(_limited((rows,), labels, frozenset(), first_problem(problems)), missing=missing, sums=sums)
-    if MARKED in arrays:
-        found = replace(found, marked=int(np.count_nonzero(arrays[MARKED])))
+    marked = int(np.count_nonzero(arrays.get(MARKED, False)))
+    found = _limited((rows,), labels, frozenset(), first_problem(problems))
+    found = replace(found, missing=missing, sums=sums, marked=marked)
     if not isinstance(table, KeptTable):
         return found
     types = tuple((field.name, str(field.type)) for field in table.kept.schema)

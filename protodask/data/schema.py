@@ -46,10 +46,10 @@ TARGET = Variable("target", ("row",), ("int32",), -1, True, "index into the clas
 WEIGHT = Variable("weight", ("row",), ("float64",), np.nan, False, "sample weight, >= 0")
 INCLUSION = Variable("inclusion", ("row",), ("float64",), np.nan, False, "probability that the row was kept, in (0, 1]")
 GROUP = Variable("group", ("row",), ("int64",), -1, False, "code of the group the row belongs to, >= 0")
+VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION, GROUP)
 
 MARKED = "marked"
-"""Array of a block that says which of its rows have features that cannot be used, (n,); they are not stored."""
-VARIABLES = (FEATURES, TARGET, WEIGHT, INCLUSION, GROUP)
+"""Array of a block that says which of its rows have features that cannot be used, (n,); it is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

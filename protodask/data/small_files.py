@@ -13,7 +13,7 @@ import lzma
 from collections.abc import Sequence
 from typing import Any
 
-from protodask.data.encoding import KeptTable, Table, columns_besides, table_rows
+from protodask.data.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
 from protodask.data.ingest_frames import CSV_PARTITION_BYTES, csv_columns, is_compressed, partition_columns
 from protodask.data.ingest_scan import kept_columns
 from protodask.data.kept_columns import KEPT, Kept, pack
@@ -44,7 +44,7 @@ def encode_file(
     dropped: Sequence[str],
     unseen: Any,
     dtype: str,
-    bad_rows: Any = "error",
+    bad_rows: BadRows = "error",
 ) -> Arrays:
     """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones."""
     kept = kept_columns(columns, [target_name], keep)

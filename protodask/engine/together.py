@@ -248,12 +248,12 @@ class _JobScheduler:
 
 
 class _CheckedScheduler(_JobScheduler):
-    """Computes the passes of a job at once: in its own thread, or in several where jobs share more than that."""
+    """Computes the passes of a job at once: in its own thread, or in its part of all threads where jobs spread."""
 
     @property
     def n_tasks(self) -> int:
         expected = self._crew.expected
-        return 1 if expected is None else max(1, self._scheduler.n_threads // max(1, expected))
+        return 1 if expected is None else self._scheduler.n_threads // expected
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
         def advance_or_stop(blocks: int) -> None:

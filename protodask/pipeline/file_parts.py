@@ -19,7 +19,7 @@ from protodask.data.scored_ledger import Scored, blocks_name, part_name
 from protodask.data.small_files import encode_file, is_small
 from protodask.data.source_files import SourceFile, digest_of, is_unchanged
 from protodask.data.storage import storage_errors
-from protodask.engine import Arrays, Block, Engine
+from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, ProtodaskError, StorageError
 from protodask.pipeline.scoring_data import dropped_columns, rows_to_predict
 from protodask.prototypes.model import PrototypeSet
@@ -120,15 +120,7 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
 def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Outcome:
     """Score a file block by block, and put the blocks together to a part."""
     try:
-        source = rows_to_predict(
-            model,
-            new.file.path,
-            engine=engine,
-            unseen=scoring.unseen,
-            bad_rows=scoring.bad_rows,
-            drop=scoring.drop,
-            keep=scoring.keep,
-        )
+        source = _rows(new, scoring, model, engine)
         entry = scoring.entry(new, source.layout.n_rows)
         blocks = os.path.join(scoring.folder, blocks_name(entry.part, scoring.run))
         with _writing(blocks):
@@ -149,6 +141,19 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
     return entry if digest_of(new.file) == new.digest else Changed(new.file.name)
 
 
+def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Source:
+    """The rows of a large file."""
+    return rows_to_predict(
+        model,
+        new.file.path,
+        engine=engine,
+        unseen=scoring.unseen,
+        bad_rows=scoring.bad_rows,
+        drop=scoring.drop,
+        keep=scoring.keep,
+    )
+
+
 def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> bytes | Changed | Failed:
     """The schema that a part of a file would have."""
     try:
@@ -158,15 +163,7 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
                 return Changed(new.file.name)
             table = _small_table(new, content, scoring, model)
         else:
-            source = rows_to_predict(
-                model,
-                new.file.path,
-                engine=engine,
-                unseen=scoring.unseen,
-                bad_rows=scoring.bad_rows,
-                drop=scoring.drop,
-                keep=scoring.keep,
-            )
+            source = _rows(new, scoring, model, engine)
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
     except Exception as error:

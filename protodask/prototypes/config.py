@@ -72,8 +72,8 @@ class FitConfig:
     feature_forms: FeatureForms = "both"
     """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
     n_candidates: int = 0
-    """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20
-    times the root of their number up to 2,000, and 1,000 where rows are very many."""
+    """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20 times the root of
+    their number up to 2,000, and 1,000 where rows are very many."""
     max_fraction: float = 0.5
     """`eta`: largest share of a bin of rows that may become candidates."""
     lambda_v: float = 3e-4

@@ -12,8 +12,8 @@ candidates in all batches of the round,
 
     r_n = s_n W_k / (W_k - W_ck) / W,  k = y_n
 
-`theta` has the feature weights of one batch after those of another, then the candidate weights in the
-same order. It knows no solver; one evaluation is one pass over the data.
+`theta` has the feature weights of one batch after those of another, then the candidate weights in the same order. It
+knows no solver; one evaluation is one pass over the data.
 """
 
 from __future__ import annotations

@@ -58,9 +58,10 @@ def stages(
     rows = first_rows(engine, source, seed, sizes[-1])
     arrays = engine.take(source, rows, names, label="take")
     weight = np.array(arrays[WEIGHT.name], dtype=np.float64)
-    # Those candidates are told which rows of a stage they are that are in it, unless these are left out by weight.
-    places, drawn = meetings(problem.candidates.rows, np.sort(rows))
-    places = np.argsort(rows)[places]
+    # Rows that are candidates either have no weight, or the candidates know which rows of the stages they are.
+    order = np.argsort(rows)
+    places, drawn = meetings(problem.candidates.rows, rows[order])
+    places = order[places]
     at = np.full(problem.n_candidates, -1, dtype=np.int64)
     if problem.leave_one_out:
         at[drawn] = places

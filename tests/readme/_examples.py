@@ -22,6 +22,8 @@ README, CLUSTER = ROOT / "README.md", ROOT / "cluster" / "README.md"
 DOCUMENTS = (README, CLUSTER, *sorted(ROOT.glob("protodask/*/README.md")))
 """Those whose examples are run one by one; that of the pipelines is gone through from its beginning to its end."""
 
+LINK = re.compile(r"(?<!\w)\[[^\]]+\]\(([^)]+)\)")
+
 BLOCK = re.compile(r"(?:<!-- run:(?P<name>\S+) -->\n)?^```\w*\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 FILE = re.compile(r"^cat > (?P<name>\S+) <<END\n(?P<content>.*?)^END\n", re.DOTALL | re.MULTILINE)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from readme._examples import CLUSTER, DOCUMENTS, README, ROOT, Block, blocks, run_commands, run_python
+from readme._examples import CLUSTER, DOCUMENTS, LINK, README, ROOT, Block, blocks, run_commands, run_python
 
 NOT_RUN = {
     "pip install . && protodask run pipelines/quickstart.yaml": "pipelines/test_quickstart.py",
@@ -18,7 +18,6 @@ have tests of their own."""
 
 RUN = re.compile(r'\bexample\("(\w+)"\)')
 
-LINK = re.compile(r"(?<!\w)\[[^\]]+\]\(([^)]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
