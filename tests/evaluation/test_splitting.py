@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.errors import refused
 
@@ -62,11 +62,18 @@ def groups_of(dataset: Dataset) -> set[int]:
     seed=st.integers(0, 2**64 - 1),
     groups=st.sampled_from([0, 25, 1000]),
 )
+@example(rows=40, more=1, share=0.875, seed=69, groups=25)  # all groups would be held out
 def test_split__leaves_rows_where_they_are_when_the_dataset_grows(
     rows: int, more: int, share: float, seed: int, groups: int, tmp_path_factory: pytest.TempPathFactory, engine: Engine
 ) -> None:
     folder = tmp_path_factory.mktemp("split")
     data = write(folder / "data.zarr", rows, engine, groups=groups)
+    units = np.arange(rows) * 7919 % groups if groups else np.arange(rows)
+    taken = np.count_nonzero(Part(share, seed, True, bool(groups)).of(units))
+    if taken in (0, rows):
+        with refused("too-few", rows, "all" if taken else "none"):
+            split(data, folder / "t.zarr", folder / "h.zarr", share=share, seed=seed, engine=engine)
+        return
     parts = []
     for name in ("before", "after"):
         found = split(data, folder / name / "t.zarr", folder / name / "h.zarr", share=share, seed=seed, engine=engine)
