@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from support.commands import check_failed
-from support.secure_cluster import secure_cluster
+from support.secure_cluster import START_SECONDS, secure_cluster, tls_files
 
 from protodask.engine import connect
 from protodask.engine.certificates import make_certificates
+from protodask.engine.connect import connect_client
 from protodask.errors import Code
 
 Call = Callable[..., Any]
@@ -46,6 +47,8 @@ def secure(call: Call, tmp_path_factory: pytest.TempPathFactory, no_process_left
     commands = [[here.get(part, part) for part in command] for command in (scheduler, worker)]
     options = tuple(fit[fit.index("--tls-ca") :])
     with secure_cluster(commands[0], commands[1], folder, n_workers=2) as address:
+        with connect_client(address, tls_files(folder / "certs")) as client:
+            client.wait_for_workers(2, timeout=START_SECONDS)
         yield Secure(address, options)
 
 
