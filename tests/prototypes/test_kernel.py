@@ -91,15 +91,18 @@ class Case:
         )
 
     def term_norms(self) -> tuple[float, float]:
-        """Norms of the gradients with the absolute value of each row's and candidate's share in place of the share."""
-        squares = (self.standardized[:, None, :] - self.standardized[self.rows][None, :, :]) ** 2
+        """Norms of the gradients with the absolute value of each term in place of the term: of each row's and candidate's
+        share, and of the three parts of `(z - s)^2`, which are summed one by one.
+        """
+        rows, candidates = self.standardized[:, None, :], self.standardized[self.rows][None, :, :]
+        squares, parts = (rows - candidates) ** 2, (np.abs(rows) + np.abs(candidates)) ** 2
         values = np.exp(-0.5 * (squares * self.v[self.batch] ** 2).sum(axis=2))
         q = self.data[-1] + (values * self.w) @ np.eye(self.n_classes)[self.target[self.rows]]
         own = q[np.arange(len(q)), self.target][:, None]
         same = self.target[:, None] == self.target[self.rows][None, :]
         share = np.abs(values / q.sum(axis=1)[:, None] - same * values / own) * self.row_weight[:, None]
         by_feature = np.zeros_like(self.v)
-        np.add.at(by_feature, self.batch, self.v[self.batch] * np.einsum("nj,njd->jd", self.w * share, squares))
+        np.add.at(by_feature, self.batch, self.v[self.batch] * np.einsum("nj,njd->jd", self.w * share, parts))
         return float(np.linalg.norm(by_feature)), float(np.linalg.norm(share.sum(axis=0)))
 
 
@@ -182,9 +185,9 @@ def test_evaluate__agrees_with_the_loops(precision: Precision, case: Case, longe
     by_v, by_w = gradient(case.v, case.w, *case.data, UNPENALISED)
     norm_v, norm_w = float(np.linalg.norm(by_v)), float(np.linalg.norm(by_w))
     terms_v, terms_w = case.term_norms()
-    # A sum whose terms cancel to less than a tenth has no ten digits more than its terms: one feature alone has a
-    # gradient that passes through zero.
-    assume(norm_v >= 0.1 * terms_v and norm_w >= 0.1 * terms_w)
+    # A sum whose terms cancel to next to nothing has no more digits than its terms: one feature alone has a gradient
+    # that passes through zero, and so has a row that nearly is a candidate.
+    assume(norm_v >= 0.03 * terms_v and norm_w >= 0.1 * terms_w)
     with mock.patch.object(tiles_module, "LONGEST_TILE", longest):
         found = case.evaluate(precision)
     assert_agrees(found, expected, by_v, by_w, TOLERANCE[precision], (norm_v, norm_w))
