@@ -63,6 +63,15 @@ def test_run__a_no_of_a_gate_is_exit_code_3(call: Call, pipeline: Path) -> None:
     assert Path("p.zarr").exists()
 
 
+def test_run__a_no_of_a_gate_that_stops_is_no_failure(call: Call, pipeline: Path) -> None:
+    pipeline.write_text(TEXT.replace('least: "${least}"}}', 'least: "${least}"}}, if-no: stop'))
+    for _ in range(2):
+        done = call("run", pipeline, "--set", "least=1.5", "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["status"] == "stopped"
+        assert not Path("p.zarr").exists()
+
+
 def test_run__dry(call: Call, pipeline: Path) -> None:
     done = call("run", pipeline, "--dry-run")
     assert done.exit_code == 0, done.output

@@ -16,6 +16,7 @@ import pytest
 from support.errors import refused
 
 from protodask.data import local_files as local_files_module
+from protodask.data import locks as locks_module
 from protodask.data.growing import commit
 from protodask.data.local_files import (
     discard,
@@ -28,7 +29,7 @@ from protodask.data.local_files import (
     put_in_place,
     recover,
 )
-from protodask.data.locks import sole_writer, sweep
+from protodask.data.locks import lock_handle, sole_writer, sweep
 from protodask.data.storage import published
 from protodask.data.whole_files import replace_file
 from protodask.errors import Code, OutputExistsError, StorageError
@@ -165,6 +166,29 @@ def test_sweep__spares_what_a_living_process_writes(tmp_path: Path) -> None:
     assert len(leftovers(place)) == 1
     assert os.path.exists(lock_place(place))
     sweep(place)
+    assert os.listdir(tmp_path) == []
+
+
+def test_sole_writer__whose_lock_file_others_removed_and_made_anew_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its opening and its locking of the file one writer ends, and another one begins."""
+    place = str(tmp_path / "d")
+    others: list[int] = []
+
+    def lock_late(handle: int, path: str) -> bool:
+        if not others:
+            os.unlink(lock_place(place))
+            others.append(os.open(lock_place(place), os.O_RDWR | os.O_CREAT))
+            fcntl.flock(others[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock_handle(handle, path)
+
+    monkeypatch.setattr(locks_module, "lock_handle", lock_late)
+    with refused("written-by-another", place, kind=StorageError), sole_writer(place):
+        pass
+    os.close(others[0])
+    with sole_writer(place):
+        pass
     assert os.listdir(tmp_path) == []
 
 

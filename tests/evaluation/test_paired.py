@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import bootstrap, norm
+from scipy.stats import bootstrap, norm, t
 from sklearn.metrics import log_loss
 from support.errors import refused
 
@@ -78,6 +78,15 @@ def test_compare_paired__agrees_with_the_bootstrap_of_scipy() -> None:
     assert found.gain == pytest.approx(np.mean(a - b))
     assert found.low == pytest.approx(wanted.confidence_interval.low, abs=0.1 * float(wanted.standard_error))
     assert found.standard_error == pytest.approx(float(wanted.standard_error), rel=0.05)
+
+
+@pytest.mark.parametrize("n_blocks", [8, 10])
+def test_compare_paired__of_few_blocks_has_the_bound_of_student(n_blocks: int) -> None:
+    """Of blocks that look like normal ones; their own quantiles would lie a tenth of a standard error too high."""
+    gains = norm.ppf((np.arange(n_blocks) + 0.5) / n_blocks)
+    found = compare_paired(sums_of(gains, np.zeros(n_blocks), 1), draws=20_000, confidence=0.95)
+    standard_error = np.std(gains, ddof=1) / math.sqrt(n_blocks)
+    assert (found.gain - found.low) / standard_error == pytest.approx(t.ppf(0.95, n_blocks - 1), abs=0.05)
 
 
 def test_compare_paired__weights_count_rows() -> None:

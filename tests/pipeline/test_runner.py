@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from support.errors import check_error, refused
+from support.kills import what_kills_leave
 from support.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
@@ -25,7 +26,7 @@ from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitt
 from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
 from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
 from protodask.pipeline.staleness import look, planned
-from protodask.pipeline.state import State
+from protodask.pipeline.state import Begun, State, StepRecord
 from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
 
 
@@ -474,6 +475,19 @@ def test_run__what_it_changes_itself_does_not_make_it_stale(tmp_path: Path) -> N
     assert work.done == ["b", "total"] * 2
 
 
+def test_run__what_a_step_writes_to_the_place_it_reads_does_not_make_it_stale(tmp_path: Path) -> None:
+    work, total = Copies(tmp_path), str(tmp_path / "total")
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "total").write_text("0")
+    pipeline = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), total, out=total, overwrite=True))
+    assert work.run(pipeline).status == "done"
+    assert work.run(pipeline).status == "fresh"
+    (tmp_path / "a").write_text("2")
+    assert work.run(pipeline).status == "done"
+    assert work.run(pipeline).status == "fresh"
+    assert (tmp_path / "total").read_text() == "total(2,total(1,0))"
+
+
 @pytest.mark.parametrize(("overlap", "status"), [("leave", "left"), ("wait", "done")])
 def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
@@ -525,6 +539,19 @@ def test_state__files_of_one_name_do_not_wait_for_each_other(tmp_path: Path) -> 
     )
     with one.sole_run(False) as first, other.sole_run(False) as second, same.sole_run(False) as third:
         assert (first, second, third) == (True, True, False)
+
+
+def test_state__a_kill_while_a_step_is_noted_leaves_one_note_of_it(tmp_path: Path) -> None:
+    """Without any, what lies at its output would be somebody else's."""
+    folder = tmp_path / "state"
+    state = State(str(folder), "p.yaml")
+    state.begin("step", Begun("key"))
+    record = StepRecord("key", {}, {}, {}, 1.0, "2026-01-01T00:00:00", {})
+    copies = what_kills_leave(lambda: state.done("step", record), folder, tmp_path / "copies")
+    assert state.record("step") == record
+    left = [State(str(copy), "p.yaml") for copy in [*copies, folder]]
+    notes = {(one.begun("step") is not None, one.record("step") is not None) for one in left}
+    assert notes == {(True, False), (True, True), (False, True)}
 
 
 def test_state__the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:

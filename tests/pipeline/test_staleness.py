@@ -102,6 +102,22 @@ def test_append__once_when_it_is_killed_before_its_record(engine: Engine, tmp_pa
     assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
 
 
+def test_append__that_was_killed_before_its_rows_count_is_done(engine: Engine, tmp_path: Path) -> None:
+    pipeline = _growing(tmp_path)
+
+    def die(step: Step) -> Any:
+        if isinstance(step, IngestStep) and step.append:
+            raise Killed
+        return perform(step, engine)
+
+    with pytest.raises(Killed):
+        run_pipeline(pipeline, die)
+    assert _rows(tmp_path) == 30
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
+    assert _rows(tmp_path) == 50
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+
+
 def test_append__what_a_killed_one_left_may_be_made_anew(engine: Engine, tmp_path: Path) -> None:
     pipeline = _growing(tmp_path)
     with pytest.raises(Killed):

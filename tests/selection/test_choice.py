@@ -95,6 +95,12 @@ def test_choose__by_hand() -> None:
         assert choose([*trials[:1], trial(1e-1, (last + 1e-4,) * 3)], rule) == 0
 
 
+@pytest.mark.parametrize("rule", ["best", *dict(RULES)])
+def test_choose__of_equals_but_for_lambda_w_takes_the_largest(rule: Rule) -> None:
+    trials = [Trial(1, 1e-3, lambda_w, 2, (0.5, 0.6)) for lambda_w in (1e-8, 1e-6, 1e-9)]
+    assert choose(trials, rule) == 1
+
+
 def test_choose__with_a_single_fold_takes_the_best() -> None:
     assert choose([trial(1e-1, (0.5,)), trial(1e-5, (0.4999,))]) == 1
 
