@@ -91,8 +91,9 @@ class Case:
         )
 
     def term_norms(self) -> tuple[float, float]:
-        """Norms of the gradients with the absolute value of each term in place of the term: of each row's and candidate's
-        share, and of the three parts of `(z - s)^2`, which are summed one by one.
+        """Norms of the gradients with the absolute value of each term in place of the term.
+
+        Terms are the share of each row and candidate, and the three parts of `(z - s)^2`, which are summed one by one.
         """
         rows, candidates = self.standardized[:, None, :], self.standardized[self.rows][None, :, :]
         squares, parts = (rows - candidates) ** 2, (np.abs(rows) + np.abs(candidates)) ** 2
