@@ -376,6 +376,25 @@ def test_predict__overhead_is_kept_back(world: World, item: Item) -> None:
     assert not classifier.predict_item(item, 0.0).within_budget
 
 
+def test_predict__time_that_goes_by_besides_features_is_not_spent_again(world: World, item: Item) -> None:
+    def size_in_time(item: Item) -> float:
+        world.now += item.delay.get("size", 0.0)
+        return item.size
+
+    classifier = fitted(world, size=size_in_time)
+    full = classifier.predict_item(item, 7.0)
+    assert full.spent > 4.0
+    # At size 2: weak 1, pair 2, strong 4. With half of the budget gone, the first two can be paid at most.
+    item.delay["size"] = 3.5
+    found = classifier.predict_item(item, 7.0)
+    assert set(found.computed) <= {"weak", "pair"}
+    assert found.spent == pytest.approx(3.5 + sum(found.computed.values()))
+    assert found.within_budget
+    assert found.fell_back
+    item.delay["size"] = 7.5
+    assert classifier.predict_item(item, 7.0).computed == {}
+
+
 def test_fit__overhead_is_that_of_the_slowest_models(world: World) -> None:
     class Slow(GaussianNB):  # type: ignore[misc]
         def predict_proba(self, X: Any) -> Any:

@@ -156,6 +156,16 @@ def test_scheduler__states_its_limits(cluster: Engine) -> None:
     assert (cluster.scheduler.n_threads, cluster.scheduler.memory_bytes) == (2, 2**30)
 
 
+@pytest.mark.parametrize(("limits", "expected"), [((3, 2, 5), 2), ((0, 7, 4), 4)])
+def test_scheduler__of_unequal_workers_has_the_memory_of_the_smallest(
+    cluster: Engine, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, ...], expected: int
+) -> None:
+    """Any worker may get any task; one of 0 has no limit."""
+    workers = {f"tls://w{number}": {"memory_limit": limit * 2**30} for number, limit in enumerate(limits)}
+    monkeypatch.setattr(cluster_module, "workers_of", lambda client: workers)
+    assert cluster.scheduler.memory_bytes == expected * 2**30
+
+
 def test_open_engine__of_a_client_leaves_it_connected(address: str) -> None:
     with Client(address, set_as_default=False) as client:
         with open_engine(client) as engine:

@@ -13,6 +13,7 @@ from protodask.evaluation import evaluate
 from protodask.evaluation.outcomes import Outcomes
 from protodask.evaluation.roc import (
     MOST_BINS,
+    Areas,
     BinnedCurves,
     Runs,
     area,
@@ -134,6 +135,15 @@ def test_finish_areas__means_leave_out_classes_without_an_area() -> None:
     np.testing.assert_array_equal(areas.by_class, [1.0, np.nan, 0.5])
     assert areas.macro == 0.75
     assert areas.weighted == (3 * 1.0 + 1 * 0.5) / 4
+
+
+@pytest.mark.parametrize(
+    ("prevalence", "bound"), [([1.0, 9.0, 2.0], 0.0272), ([9.0, 1.0, 2.0], 0.016), ([1.0, 1.0, 8.0], 0.016)]
+)
+def test_areas__error_bound_is_that_of_either_mean(prevalence: list[float], bound: float) -> None:
+    """The third class has no area, whatever its weight."""
+    areas = Areas(np.array([0.9, 0.8, np.nan]), np.array(prevalence), np.array([0.002, 0.03, np.nan]))
+    assert areas.error_bound == pytest.approx(bound)
 
 
 @pytest.mark.parametrize("n_classes", [2, 6])

@@ -150,6 +150,22 @@ def test_split__does_not_take_a_part_that_was_added_to_for_one_that_is_done(tmp_
     assert max(rows_of(held_out)) < 500
 
 
+def test_split__takes_no_other_part_of_as_many_rows_for_the_one_that_is_asked_for(
+    tmp_path: Path, engine: Engine
+) -> None:
+    data = write(tmp_path / "data.zarr", 60, engine)
+    places = tmp_path / "t.zarr", tmp_path / "h.zarr"
+    drawn = [np.flatnonzero(Part(0.2, seed, True, False).of(np.arange(60))).tolist() for seed in range(40)]
+    other = next(seed for seed in range(1, 40) if len(drawn[seed]) == len(drawn[0]) and drawn[seed] != drawn[0])
+    split(data, *places, engine=engine)
+    with refused("exists", "--overwrite", kind=OutputExistsError):
+        split(data, *places, seed=other, engine=engine)
+    assert rows_of(Dataset.open(places[1])) == drawn[0]
+    training, held_out = split(data, *places, seed=other, engine=engine, overwrite=True)
+    assert rows_of(held_out) == drawn[other]
+    assert rows_of(training) == [row for row in range(60) if row not in drawn[other]]
+
+
 def test_split__killed_between_the_parts_is_completed(
     tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

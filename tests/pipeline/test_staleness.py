@@ -144,6 +144,23 @@ def test_append__that_failed_is_no_killed_one(engine: Engine, tmp_path: Path) ->
     assert _rows(tmp_path) == 60
 
 
+def test_append__that_failed_after_its_rows_counted_is_not_repeated(engine: Engine, tmp_path: Path) -> None:
+    pipeline = _growing(tmp_path)
+
+    def fail(step: Step) -> Any:
+        result = perform(step, engine)
+        if isinstance(step, IngestStep) and step.append:
+            raise ProtodaskError("disk-full", "The disk was full.", "Free some space.")
+        return result
+
+    with refused("disk-full", "Free some space", kind=ProtodaskError):
+        run_pipeline(pipeline, fail)
+    assert _rows(tmp_path) == 50
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
+    assert _rows(tmp_path) == 50
+    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+
+
 def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(engine: Engine, tmp_path: Path) -> None:
     step = SampleDataStep("checker", 100, f"{tmp_path}/rows.zarr")
     pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))

@@ -18,6 +18,7 @@ from protodask import PrototypeSetClassifier
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
+from protodask.prototypes import tiles as tiles_module
 from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FeatureForms, FeatureWeights
 from protodask.prototypes.forms import (
@@ -319,6 +320,17 @@ def test_scores__of_many_rows_are_those_of_each(make_model: Callable[..., Protot
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     np.testing.assert_array_equal(whole[0], np.tile(model.marginals, (len(rows), 1)))
     assert [scores.shape for scores in model.scores(rows[:0], [1])] == [(0, model.n_classes)]
+
+
+@pytest.mark.parametrize("longest", [1, 7, 16])
+def test_scores__of_rows_in_several_tiles_are_those_of_each(
+    make_model: Callable[..., PrototypeSet], monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    model = looking_at_scores(make_model(0, n_features=4))
+    rows = np.random.default_rng(2).normal(size=(33, 4))
+    expected = np.concatenate([model.scores(row[None, :], [2])[0] for row in rows])
+    monkeypatch.setattr(tiles_module, "LONGEST_TILE", longest)
+    np.testing.assert_allclose(model.scores(rows, [2])[0], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

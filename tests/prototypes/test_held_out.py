@@ -15,7 +15,7 @@ from protodask.data.ingest import ingest_arrays
 from protodask.engine import Block, Engine, Source
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import draws as draws_module
-from protodask.prototypes.candidates import HELD_OUT
+from protodask.prototypes.candidates import HELD_OUT, smallest_class
 from protodask.prototypes.fitting import dataset_for_training
 from protodask.prototypes.folds import FOLD, folded_source, make_folds
 from protodask.prototypes.held_out import held_out_parts
@@ -182,3 +182,15 @@ def test_held_out_parts__leaves_classes_that_are_too_rare_as_they_are(
     arrays["target"][6:] = 1
     (part,) = held_out_parts(engine, training_data({name: rows[:6] for name, rows in arrays.items()}), CONFIG, False)
     assert part.held_out_weight == 0
+
+
+def test_held_out_parts__hold_out_rows_of_a_class_that_keeps_just_enough(
+    engine: Engine, make_rows: MakeRows, training_data: MakeData
+) -> None:
+    arrays = make_rows(60, 3)
+    arrays["target"][:] = np.arange(60) < 4
+    assert smallest_class(CONFIG.max_fraction) == 3
+    for part in held_out_parts(engine, training_data(arrays), replace(CONFIG, n_draws=4), grouped=False):
+        held = all_of(part.source, HELD_OUT)
+        assert held[:4].sum() == 1
+        assert held[4:].sum() == 14

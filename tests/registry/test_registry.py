@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +229,17 @@ def test_publish__from_another_registry(tmp_path: Path, model_at: Models) -> Non
     found = registry.publish(f"{staging.path}@best", alias="champion", files={"report": f"{staging.path}@1:page"})
     assert files_below(found.version.path) == files_below(model_at(3))
     assert Path(found.version.files["report"]).name == "report.html"
+
+
+def test_publish__says_how_the_last_training_of_several_went(tmp_path: Path, model_at: Models) -> None:
+    model = load_model(model_at(1))
+    (first,) = model.provenance["fits"]
+    environment = {"protodask": "0.2.0", "python": "3.13.0", "numpy": "2.3.0"}
+    last = {"dataset": "later", "rows": 7, "config": {"seed": 9}, "environment": environment}
+    replace(model, provenance={"fits": [first, last]}).save(tmp_path / "m.zarr")
+    version = Registry.create(tmp_path / "reg").publish(tmp_path / "m.zarr").version
+    assert version.data == ("data-1", "later")
+    assert (version.rows, version.settings, version.code) == (7, {"seed": 9}, environment)
 
 
 def test_publish__reuses_what_no_alias_names(tmp_path: Path, model_at: Models) -> None:

@@ -148,6 +148,27 @@ def test_largest_deviation__fine_grid_of_means(seed: int) -> None:
         assert found[j] <= np.sqrt(max(best, 0.0) + 1e-3 * (upper - lower) ** 2)
 
 
+def test_largest_deviation__where_what_the_support_and_the_second_moment_allow_meet() -> None:
+    # min(1 - m^2, 1 - (m - 1/2)^2) is 3/4 at m = 0 and at m = 1/2, and 15/16 between them.
+    rows = UncertainRows([[-1.0]], [[1.0]], second_moment=[[1.0]], origin=0.5)
+    assert largest_deviation(rows)[0, 0] == pytest.approx(np.sqrt(15 / 16))
+
+
+@given(st.integers(0, 2**32), st.floats(-2, 2))
+def test_largest_deviation__of_a_second_moment_about_any_point(seed: int, origin: float) -> None:
+    rng = np.random.default_rng(seed)
+    means = np.sort(rng.uniform(-1, 1, size=(2, 1, 4)), axis=0)
+    least = np.square(np.clip(origin, *means) - origin)
+    second = least + rng.uniform(size=(1, 4)) * ((1 + abs(origin)) ** 2 - least)
+    ones = np.ones((1, 4))
+    rows = UncertainRows(-ones, ones, means[0], means[1], second, origin=origin)
+    found = largest_deviation(rows)[0]
+    tried = np.linspace(rows.mean_low[0], rows.mean_high[0], 2001)
+    best = np.maximum(np.minimum(1 - np.square(tried), second - np.square(tried - origin)).max(axis=0), 0.0)
+    assert (np.sqrt(best) <= found + 1e-5).all()
+    assert (np.square(found) <= best + 5e-3).all()
+
+
 def values_of(rows: UncertainRows, eps: float, direction: Floats) -> dict[str, float]:
     return {name: largest(sample_of(make_terms(rows, name, eps), 0), direction) for name in FORMULATIONS}
 

@@ -1,5 +1,5 @@
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from protodask.prototypes.runs import read_log
 from protodask.selection import tuning as tuning_module
 from protodask.selection.config import SearchConfig
 from protodask.selection.results import as_rows, read_search
-from protodask.selection.search import FoldStep, SearchEvent
+from protodask.selection.search import FoldStep, Limits, SearchEvent
 from protodask.selection.tuning import TuneRun, draw_seeds, require_reach, tune
 
 Arrays = dict[str, NDArray[Any]]
@@ -92,6 +92,22 @@ def test_tune__in_two_stages_searches_penalties_and_then_batches(dataset: Datase
     assert [trial.n_batches for trial in second] == [0, 1, 2]
     assert second[1].fold_losses == best.fold_losses
     assert found.trials[found.selected].stage == 2
+
+
+def test_tune__in_two_stages_points_at_trials_of_the_second(
+    dataset: Dataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses: list[tuple[float, ...]] = [(0.7, 0.7), (0.5, 0.6), (0.49, 0.59)]
+
+    def searched(
+        engine: Engine, parts: Any, settings: Sequence[Any], config: FitConfig, limits: Limits, *_: Any, **__: Any
+    ) -> list[list[tuple[float, ...]]]:
+        return [losses[: limits.max_batches + 1] for _ in settings]
+
+    monkeypatch.setattr(tuning_module, "run_search", searched)
+    found = tune(dataset, CONFIG, replace(SEARCH, strategy="two-stage", method="random"), engine=engine).search
+    assert [(trial.stage, trial.n_batches) for trial in found.trials] == [*[(1, 1)] * 3, (2, 0), (2, 1), (2, 2)]
+    assert (found.best, found.selected) == (5, 4)
 
 
 @pytest.mark.parametrize("stop_after", [1, 7])
