@@ -153,7 +153,7 @@ class SettingsOptions:
     precision: Precision = None
     tolerance: Annotated[
         float | None,
-        _setting("--tolerance", "2.22e-09", "Stop when an iteration improves by less, as a share of the objective."),
+        _setting("--tolerance", "3e-06", "Stop when ten iterations improve by less each, as a share of the objective."),
     ] = None
     max_iterations: MaxIterations = None
     seed: Annotated[int | None, _setting("--seed", "0", "Of the draw of candidates.")] = None

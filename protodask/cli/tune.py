@@ -141,8 +141,8 @@ class TuningOptions:
         _option(
             TRAINING,
             "--tolerance",
-            "2.22e-09",
-            "Of the final model: stop when an iteration improves by less, as a share of the objective.",
+            "3e-06",
+            "Of the final model: stop when ten iterations improve by less each, as a share of the objective.",
         ),
     ] = None
     max_iterations: MaxIterations = None

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from protodask.errors import InputError
 from protodask.prototypes.setting_checks import check_count, check_flag, check_range, is_number, unwrap_numbers
 from protodask.prototypes.tiles import Precision
@@ -84,8 +82,8 @@ class FitConfig:
     """Feature weights refer to features of mean 0 and standard deviation 1; else to the raw units."""
     precision: Precision | Literal["auto"] = "auto"
     """Of the kernel; sums over rows are float64 in any case. "auto" is float64 up to `FEW_ROWS`, float32 beyond."""
-    tolerance: float = 1e7 * float(np.finfo(np.float64).eps)
-    """Stop when an iteration lowers the objective by less than this, relative to its size."""
+    tolerance: float = 3e-6
+    """Stop when an iteration lowers the objective by less than this share of its size, on average over ten."""
     max_iterations: int = 5000
     """Iterations of the solver for a round."""
     seed: int = 0

@@ -108,7 +108,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Of the kernel, "float32", "float64", or "auto": float64 up to 500 rows, float32 beyond; sums over rows are
         float64 in any case.
     tolerance
-        Relative decrease of the objective at which a batch is done.
+        Relative decrease of the objective by an iteration, on average over ten, at which a batch is done.
     max_iterations
         Solver iterations for a round.
     random_state

@@ -360,7 +360,7 @@ class _Fitting:
             Penalty(config.lambda_w, config.alpha_w),
         )
         scale = solver_scale(problem.n_features, problem.n_candidates, problem.n_batches)
-        found = solve(objective, joint.theta, scale, config.tolerance, iterations, gradient_tolerance=0.0)
+        found = solve(objective, joint.theta, scale, config.tolerance, iterations)
         feature_weights, weight = problem.split(found.theta)
         every = joint.feature_weights.copy()
         every[joint.present] = feature_weights

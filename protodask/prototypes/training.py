@@ -46,7 +46,6 @@ from protodask.prototypes.objective import (
 from protodask.prototypes.scores import ScoreKeeper
 from protodask.prototypes.scoring import add_round_block, score_block
 from protodask.prototypes.solver import (
-    GRADIENT_TOLERANCE,
     OF_A_STAGE,
     TO_THE_END,
     Function,
@@ -321,7 +320,6 @@ class Training:
                 config.tolerance,
                 config.max_iterations,
                 partial(report, rows=rows),
-                0.0,
                 OF_A_STAGE,
             )
             self.engine.forget(stage.source)
@@ -343,10 +341,7 @@ class Training:
         objective = self._objective(source, problem, number, warm=start is not None)
         patience = TO_THE_END if start is None else OF_A_STAGE
         start = starting_point(problem) if start is None else start
-        # Rows that are held out say when it is enough; the gradient shrinks with the number of candidates, and by an
-        # absolute measure is small too soon.
-        gradient = 0.0 if problem.held_out_weight else GRADIENT_TOLERANCE
-        solution = solve(objective, start, scale, tolerance, most, report, gradient, patience)
+        solution = solve(objective, start, scale, tolerance, most, report, patience)
         if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
             # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
             exact = self._objective(source, replace(problem, precision="float64"), number)
@@ -355,7 +350,7 @@ class Training:
             def after(state: Iteration) -> None:
                 report(state.after(single.iterations, single.evaluations))
 
-            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, gradient, patience)
+            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, patience)
             solution = replace(
                 single if single.held_out < double.held_out else double,
                 iterations=single.iterations + double.iterations,

@@ -14,7 +14,7 @@ from protodask.pipeline.runner import check_pipeline
 FOLDER = Path(__file__).parents[2] / "pipelines"
 QUICKSTART = FOLDER / "quickstart.yaml"
 
-SMALL = ("--set", "rows=1500", "--set", "held_out_rows=1000", "--set", "candidates=80")
+SMALL = ("--set", "rows=1500", "--set", "held_out_rows=1000", "--set", "candidates=200")
 
 PRODUCTS = {"training.zarr", "held-out.zarr", "model.zarr", "scores.json", "predictions.zarr"}
 

@@ -46,7 +46,7 @@ def test_fitting__is_the_mean_of_its_draws(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, settings: dict[str, Any]
 ) -> None:
     config = replace(CONFIG, **settings)
-    data = training_data(make_rows(240, 4))
+    data = training_data(make_rows(240, 7))
     found, history = run(engine, data, config)
     parts = held_out_parts(engine, data, config, grouped=False)
     x = make_rows(50, 9)["features"]

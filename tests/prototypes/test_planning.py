@@ -25,7 +25,7 @@ from protodask.prototypes.planning import HELD_OUT_EVALUATIONS, Plan, applied, m
 
 MIB = 2**20
 
-QUICK = FitConfig.of("source", n_candidates=30, max_iterations=3, tolerance=0.5)
+QUICK = FitConfig.of("source", n_candidates=30, max_iterations=11, tolerance=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_plan__counts_are_those_of_the_fit(small: Dataset, monkeypatch: pytest.M
     assert found.tasks == max(scheduler.tasks) == scheduler.tasks[-1]
     assert sum(read) == found.first_evaluation_bytes == small.n_rows * small.metadata.row_bytes
     assert found.evaluation_bytes == 0
-    assert found.evaluations == 3
+    assert found.evaluations == 12
     assert found.seconds is None
 
 

@@ -21,6 +21,7 @@ from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import (
     GRADIENT_TOLERANCE,
     TO_THE_END,
+    WINDOW,
     Evaluation,
     Function,
     Iteration,
@@ -76,9 +77,15 @@ def objective(engine: Engine, make_rows: Callable[..., Any], training_data: Call
     return batch_objective(engine, make_rows, training_data)
 
 
+def starting_theta() -> Floats:
+    return np.concatenate([np.full(3, 10 / 3), np.ones(30)])
+
+
+SCALE = np.concatenate([np.full(3, 4.0), np.ones(30)])
+
+
 def run(objective: Function, tolerance: float = FitConfig.tolerance, most: int = 1000, **others: Any) -> Solution:
-    start = np.concatenate([np.full(3, 10 / 3), np.ones(30)])
-    return solve(objective, start, solver_scale(3, 30), tolerance, most, **others)
+    return solve(objective, starting_theta(), SCALE, tolerance, most, **others)
 
 
 @pytest.mark.parametrize("tolerance", [FitConfig.tolerance, 0.0])
@@ -92,15 +99,38 @@ def test_solve__says_of_its_end_what_the_function_says(objective: Objective, tol
     slope = np.where(inside, np.minimum(gradient, found.theta), np.minimum(gradient, 0))
     assert found.gradient_norm == pytest.approx(np.abs(slope).max(), rel=1e-9)
     assert (found.theta >= 0).all()
-    scaled = projected_norm(found.theta * solver_scale(3, 30), gradient / solver_scale(3, 30))
-    if tolerance == 0.0:
-        assert found.status == "stationary"
-    if found.status == "stationary":
-        assert scaled <= GRADIENT_TOLERANCE
-        assert "PROJECTED GRADIENT" in found.message.upper()
-    else:
-        assert found.status == "converged"
-        assert scaled < 1e-3
+    start = starting_theta()
+    at_start = projected_norm(start * SCALE, objective(start).gradient / SCALE)
+    share = projected_norm(found.theta * SCALE, gradient / SCALE) / at_start
+    assert found.status in ("converged", "stationary")
+    assert share <= (1e-6 if tolerance == 0.0 else 1e-2)
+    assert (found.status == "stationary") == (share <= GRADIENT_TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-2, 1e4])
+def test_solve__ends_at_the_same_place_whatever_the_size_of_the_function(objective: Objective, size: float) -> None:
+    def resized(theta: Floats) -> Evaluation:
+        found = objective(theta)
+        return Evaluation(size * found.value, size * found.gradient)
+
+    found, plain = run(resized), run(objective)
+    best = run(objective, 0.0).value
+    assert found.status == plain.status == "converged"
+    for value in (found.value / size, plain.value):
+        assert best <= value <= 1.001 * best
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, FitConfig.tolerance])
+def test_solve__ends_at_the_first_iteration_up_to_which_the_last_ones_gained_too_little(
+    objective: Objective, tolerance: float
+) -> None:
+    states: list[Iteration] = []
+    found = run(objective, tolerance, on_iteration=states.append)
+    values = np.array([state.value for state in states])
+    gains = (values[:-WINDOW] - values[WINDOW:]) / values[WINDOW:] / WINDOW
+    assert found.status == "converged"
+    assert (gains[:-1] > tolerance).all()
+    assert gains[-1] <= tolerance
 
 
 def test_solve__counts_its_evaluations_and_reports_its_iterations(objective: Objective) -> None:
@@ -202,7 +232,7 @@ def test_solver_scale__makes_the_start_of_one_norm_whatever_the_number_of_featur
     for n_features in (1, 4, 300):
         variables = solver_scale(n_features, 7)[:n_features] * (10 / n_features)
         assert np.linalg.norm(variables) == pytest.approx(24)
-        assert (solver_scale(n_features, 7)[n_features:] == 1).all()
+        assert (solver_scale(n_features, 7)[n_features:] == 0.05).all()
 
 
 def test_training__at_its_iteration_limit_warns_and_records_it(

@@ -21,7 +21,7 @@ from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, F
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.objective import likelihood_block
 from protodask.prototypes.scores import MemoryScores
-from protodask.prototypes.solver import GRADIENT_TOLERANCE, Solution, solve, solver_scale
+from protodask.prototypes.solver import Solution, solve, solver_scale
 from protodask.prototypes.training import Training, TrainingData, make_batch
 
 Arrays = dict[str, NDArray[Any]]
@@ -72,7 +72,7 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
         alpha_w=0.6,
         max_fraction=0.4,
         precision="float64",
-        tolerance=0.0,
+        tolerance=1e-12,
         standardize=standardize,
         seed=5,
         feature_weights=feature_weights,
@@ -80,7 +80,7 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
     model, history = train(serial, training_data(arrays, n_classes=n_classes), config)
     width = 1 if feature_weights == "shared" else n_classes
     assert model.round_ends == (0, width, 2 * width)
-    assert [record.status for record in history] == ["stationary"] * 2
+    assert {record.status for record in history} <= {"converged", "stationary"}
     features, target = arrays["features"], arrays["target"].astype(np.int64)
     sample = row_weights(Block(0, 0, arrays))
     sample = np.ones(160) if sample is None else sample
@@ -110,7 +110,7 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
         by_theta = np.concatenate([slope.ravel() for slope in slopes])
         slope = np.abs(oracle.projected(np.concatenate([v.ravel(), w]), by_theta)).max()
         assert record.gradient_norm == pytest.approx(slope, rel=1e-4)
-        assert slope <= GRADIENT_TOLERANCE * solver_scale(3, 1)[0]
+        assert slope <= 1e-5 * solver_scale(3, 1)[0]
         fresh_q.append(fresh_q[-1])
         for place, batch in enumerate(batches):
             own = number == place
