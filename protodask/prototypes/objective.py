@@ -132,12 +132,16 @@ def batch_sizes(classes: NDArray[np.int64], feature_weights: FeatureWeights) -> 
     return tuple(np.unique(classes, return_counts=True)[1].tolist())
 
 
+START_WEIGHT = 10.0
+"""Of a candidate: from 1 fits of fifteen tables take a seventh longer, and the log-loss is 1 per cent larger."""
+
+
 def starting_point(problem: RoundProblem) -> Floats:
-    """`v = 10 / D`, `w_j = 1`; of `k` forms of each of `D` features `10 / (D sqrt k)`: rows are as far apart then."""
+    """`v = 10 / D`, `w_j = 10`; of `k` forms of each of `D` features `10 / (D sqrt k)`: rows are as far apart then."""
     looked_at = problem.n_features if problem.columns is None else len(np.unique(problem.columns))
     start = 10 / (looked_at * problem.n_features) ** 0.5
     feature_weights = np.full(problem.n_feature_weights, start)
-    return np.concatenate([feature_weights, np.ones(problem.n_candidates)])
+    return np.concatenate([feature_weights, np.full(problem.n_candidates, START_WEIGHT)])
 
 
 def prepare_kernel(

@@ -19,7 +19,7 @@ from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FeatureWeights, FitConfig
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
-from protodask.prototypes.objective import likelihood_block
+from protodask.prototypes.objective import START_WEIGHT, likelihood_block
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.solver import Solution, solve, solver_scale
 from protodask.prototypes.training import Training, TrainingData, make_batch
@@ -103,7 +103,7 @@ def test_training__ends_every_round_where_the_formulas_have_a_minimum(
             w[[rows.tolist().index(row) for row in batch.row]] = batch.prototype_weight  # no two are equivalent
         value, *slopes = formula(v, w)
         assert record.value == pytest.approx(value, rel=1e-9)
-        assert value < formula(np.full((width, 3), 10 / 3), np.ones(len(rows)))[0]
+        assert value < formula(np.full((width, 3), 10 / 3), np.full(len(rows), START_WEIGHT))[0]
         assert record.active_features == np.count_nonzero(v.any(axis=0))
         assert record.prototypes == np.count_nonzero(w)
         # At the bound, only a slope that leads away from it counts.
