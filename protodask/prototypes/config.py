@@ -83,7 +83,8 @@ class FitConfig:
     precision: Precision | Literal["auto"] = "auto"
     """Of the kernel; sums over rows are float64 in any case. "auto" is float64 up to `FEW_ROWS`, float32 beyond."""
     tolerance: float = 3e-6
-    """Stop when an iteration lowers the objective by less than this share of its size, on average over ten."""
+    """Stop when an iteration lowers the objective by less than this share of its size, on average over the last ten:
+    after eleven at the earliest."""
     max_iterations: int = 5000
     """Iterations of the solver for a round."""
     seed: int = 0

@@ -57,7 +57,8 @@ and end in worse optima (on wine by half)."""
 
 CANDIDATE_SCALE = 0.05
 """Of the candidates' weights. With 1 the objective ends 2 to 40 per cent higher on small tables, and the log-loss of
-the defaults is a tenth larger where classes can be told apart (digits, wine), the same where they hardly can."""
+the defaults is a tenth larger where classes can be told apart (digits, wine), the same where they hardly can; but a
+hundred candidates on a chess board of 64 fields learn it better (tests/benchmarks/solver.py, tables.py)."""
 
 LINE_SEARCH_STEPS = 20
 
@@ -65,8 +66,9 @@ LEAST_GAIN = 1e-3
 """Share of the loss of held-out rows that counts as a gain."""
 
 FIRST_PATIENCE, LEARNT = 20, 0.05
-"""Iterations in a row without a gain that are allowed as long as the loss of the first one was not lowered by this
-share: where classes interleave, as on a chess board, little is gained until the feature weights have grown."""
+"""Iterations in a row without a gain that are allowed as long as the loss without prototypes, or of the first iteration
+if that is less, was not lowered by this share: where classes interleave, as on a chess board, little is gained until
+the feature weights have grown."""
 
 
 @dataclass(frozen=True)
@@ -152,16 +154,26 @@ class _Best:
     evaluation: Evaluation
     gained: tuple[int, float]
     """Iteration and loss of the last one that was better by `LEAST_GAIN` than the one of which that was said before."""
-    first: float
-    """Loss after the first iteration."""
+    baseline: float
+    """Loss without prototypes where that is known, at most that of the first iteration."""
 
     def goes_on(self, iteration: int, patience: Patience) -> bool:
         """Whether there may be one that is much better, after so many iterations."""
         gained = self.gained[0]
         waits = min(patience.least + patience.share * gained, patience.most)
-        if self.evaluation.held_out > (1 - LEARNT) * self.first:
+        if self.evaluation.held_out > (1 - LEARNT) * self.baseline:
             waits = max(waits, FIRST_PATIENCE)
         return iteration - gained < waits
+
+
+def _better(best: _Best | None, iteration: int, theta: Floats, known: Evaluation, baseline: float) -> _Best:
+    """The better one of the best so far, if there is any, and this iterate."""
+    if best is None:
+        return _Best(iteration, theta, known, (iteration, known.held_out), min(baseline, known.held_out))
+    if known.held_out >= best.evaluation.held_out:
+        return best
+    gains = known.held_out < (1 - LEAST_GAIN) * best.gained[1]
+    return _Best(iteration, theta, known, (iteration, known.held_out) if gains else best.gained, best.baseline)
 
 
 def solve(
@@ -172,12 +184,13 @@ def solve(
     max_iterations: int,
     on_iteration: Callable[[Iteration], None] | None = None,
     patience: Patience = TO_THE_END,
+    baseline: float = math.inf,
 ) -> Solution:
     """Minimise `function` over `theta >= 0` from `start`, in the variables `scale * theta`.
 
-    It ends when an iteration lowers the value by less than `tolerance` of its size, on average over the last ones.
+    It ends when an iteration lowers the value by less than `tolerance` of its size, on average over the last `WINDOW`.
     Where the function says what rows that are held out lose, the iterate at which they lose least is the solution, and
-    it also ends when `patience` does.
+    it also ends when `patience` does; `baseline` is what they lose without prototypes.
     """
     from scipy.optimize import minimize  # half a second, which commands that train nothing do not wait for
 
@@ -216,19 +229,11 @@ def solve(
         elif projected_norm(variables, known.gradient / scale) <= GRADIENT_TOLERANCE * slope_at_start:
             ended = "stationary"
         if not math.isnan(known.held_out):
-            keep(iterations, theta, known)
+            best = _better(best, iterations, theta, known, baseline)
+            if not best.goes_on(iterations, patience):
+                ended = "held out"
         if ended is not None:
             raise StopIteration
-
-    def keep(iteration: int, theta: Floats, known: Evaluation) -> None:
-        nonlocal best, ended
-        if best is None or known.held_out < best.evaluation.held_out:
-            gained = (iteration, known.held_out)
-            if best is not None and known.held_out >= (1 - LEAST_GAIN) * best.gained[1]:
-                gained = best.gained
-            best = _Best(iteration, theta, known, gained, known.held_out if best is None else best.first)
-        if not best.goes_on(iteration, patience):
-            ended = "held out"
 
     with one_blas_thread():  # else the solver's own products wake BLAS threads that spin into the next evaluation
         result = minimize(

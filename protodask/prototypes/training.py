@@ -341,7 +341,10 @@ class Training:
         objective = self._objective(source, problem, number, warm=start is not None)
         patience = TO_THE_END if start is None else OF_A_STAGE
         start = starting_point(problem) if start is None else start
-        solution = solve(objective, start, scale, tolerance, most, report, patience)
+        none = without_prototypes(problem)
+        nothing = objective(none) if problem.held_out_weight else None
+        baseline = math.inf if nothing is None else nothing.held_out
+        solution = solve(objective, start, scale, tolerance, most, report, patience, baseline)
         if solution.status == "line search failed" and problem.precision == "float32" and solution.iterations < most:
             # Near the optimum of a small problem float32's rounding can hide the last descent from the line search.
             exact = self._objective(source, replace(problem, precision="float64"), number)
@@ -350,13 +353,19 @@ class Training:
             def after(state: Iteration) -> None:
                 report(state.after(single.iterations, single.evaluations))
 
-            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, patience)
+            double = solve(exact, single.theta, scale, tolerance, most - single.iterations, after, patience, baseline)
             solution = replace(
-                single if single.held_out < double.held_out else double,
+                double if nothing is None or double.held_out <= single.held_out else single,
                 iterations=single.iterations + double.iterations,
                 evaluations=single.evaluations + double.evaluations,
             )
-        return better_than_none(objective, problem, solution) if problem.held_out_weight else solution
+        if nothing is None:
+            return solution
+        # No prototypes at all, if rows that are held out lose no more without them.
+        solution = replace(solution, evaluations=solution.evaluations + 1)
+        if solution.held_out < nothing.held_out:
+            return solution
+        return replace(solution, theta=none, status="held out", **nothing._asdict())
 
     def _objective(
         self, source: Source, problem: RoundProblem, number: int, stage: str | None = None, warm: bool = False
@@ -378,7 +387,8 @@ class Training:
 
         if not problem.held_out_weight:
             return recorded(objective)
-        return WorkingSet(objective, recorded, awake=1 if warm else None)
+        # The first evaluation is that without prototypes, if any are held out; the second one looks at all, too.
+        return WorkingSet(objective, recorded, awake=2 if warm else None)
 
     def _candidates(self, source: Source, model: PrototypeSet, number: int) -> DrawnCandidates:
         if self.log is None:
@@ -431,15 +441,11 @@ def first_model(data: TrainingData, config: FitConfig, start: PrototypeSet | Non
     )
 
 
-def better_than_none(objective: Function, problem: RoundProblem, solution: Solution) -> Solution:
-    """The solution, or no prototypes at all if rows that are held out lose no more without it."""
-    idle = starting_point(problem)
-    idle[problem.n_feature_weights :] = 0
-    found = objective(idle)
-    evaluations = solution.evaluations + 1
-    if solution.held_out < found.held_out:
-        return replace(solution, evaluations=evaluations)
-    return replace(solution, theta=idle, status="held out", evaluations=evaluations, **found._asdict())
+def without_prototypes(problem: RoundProblem) -> Floats:
+    """The start, with no candidate of any weight."""
+    theta = starting_point(problem)
+    theta[problem.n_feature_weights :] = 0
+    return theta
 
 
 @dataclass(frozen=True)

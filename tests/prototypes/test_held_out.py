@@ -66,7 +66,7 @@ def test_held_out_parts__takes_its_share_of_every_class(
 def test_training__keeps_the_iterate_at_which_held_out_rows_lose_least(
     engine: Engine, make_rows: MakeRows, training_data: MakeData, feature_weights: Any
 ) -> None:
-    arrays, events = make_rows(240, 9, weights="weight"), list[FitEvent]()
+    arrays, events = make_rows(240, 5, weights="weight"), list[FitEvent]()
     (data,) = held_out_parts(engine, training_data(arrays), CONFIG, grouped=False)
     held = all_of(data.source, HELD_OUT)
     config = replace(CONFIG, feature_weights=feature_weights, n_batches=2)

@@ -221,6 +221,19 @@ def test_solve__does_not_go_on_for_gains_of_next_to_nothing(
     assert found.theta.tobytes() == states[-1].theta.tobytes(), "the last is still the best"
 
 
+def test_solve__has_learnt_nothing_before_held_out_rows_lose_less_than_without_prototypes(
+    objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that is worse than no prototypes is soon left, and that is not what there is to learn."""
+    monkeypatch.setattr(solver_module, "FIRST_PATIENCE", 9)
+
+    def losing() -> Function:
+        return judged(objective, lambda step: 2.0 if step < 2 else 1.0, [])
+
+    assert run(losing(), 0.0, baseline=1.0).iterations == 2 + 9
+    assert run(losing(), 0.0, baseline=1.5).iterations == run(losing(), 0.0).iterations == 2 + 4
+
+
 def test_projected_norm__is_zero_exactly_at_a_kkt_point() -> None:
     assert projected_norm(np.array([0.0, 2.0]), np.array([5.0, 0.0])) == 0
     assert projected_norm(np.array([0.0, 2.0]), np.array([-5.0, 0.0])) == 5

@@ -17,6 +17,8 @@ from protodask.engine.reduction import Node
 from protodask.engine.threads import ThreadScheduler
 from protodask.prototypes import training as training_module
 from protodask.prototypes.config import FeatureWeights, FitConfig
+from protodask.prototypes.convergence import ConvergenceWarning
+from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, FitEvent, IterationDone
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.prototypes.objective import START_WEIGHT, likelihood_block
@@ -145,6 +147,26 @@ def test_training__goes_on_in_float64_where_float32_finds_no_descent_and_counts_
     done = [event for event in events if isinstance(event, IterationDone)]
     assert [event.iteration for event in done] == list(range(1, record.iterations + 1))
     assert done[-1].evaluations == record.evaluations
+
+
+def test_training__keeps_what_float32_found_where_float64_finds_nothing(
+    serial: Engine, make_rows: MakeRows, training_data: MakeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solutions = list[Solution]()
+
+    def failing(*arguments: Any) -> Solution:
+        solutions.append(solve(*arguments))
+        held_out = solutions[0].held_out if len(solutions) == 1 else float("nan")  # not an iteration was made
+        return replace(solutions[-1], status="line search failed", held_out=held_out)
+
+    monkeypatch.setattr(training_module, "solve", failing)
+    config = FitConfig.of("source", n_candidates=40, hold_out=0.25, **QUICK)
+    (data,) = held_out_parts(serial, training_data(make_rows(300, 2), 512), config, grouped=False)
+    with pytest.warns(ConvergenceWarning, match="line search failed"):
+        _, (record,) = Training(data, config, serial, MemoryScores()).run()
+    assert len(solutions) == 2
+    assert record.prototypes > 0
+    assert record.held_out == solutions[0].held_out
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
