@@ -17,10 +17,10 @@ from protodask.prototypes.footprint import Shape, fits, memory_of, read_bytes, s
 from protodask.prototypes.model import PrototypeSet
 
 ASSUMED_EVALUATIONS = 250
-"""Of a batch: between 90 and 850 on eight datasets of two to 784 features, with the default tolerance."""
+"""Of a batch: between 60 and 400 on six datasets of two to 64 features, with the default tolerance."""
 
 HELD_OUT_EVALUATIONS = 50
-"""Of a draw's round where rows that are held out end it: between 18 and 130 on seventeen tables."""
+"""Of a draw's round where rows that are held out end it: between 18 and 140 on seventeen tables."""
 
 STAGED_EVALUATIONS = 30
 """The same on all rows, where it begins on parts of them."""

@@ -29,8 +29,7 @@ FEW_ROWS, FEW_ROWS_DRAWS = 10_000, 5
 standard deviation of 0.08 and 0.02, and goes with the training log-loss."""
 
 SEARCH_TOLERANCE = 5e10 * float(np.finfo(np.float64).eps)
-"""Of the fits of a search, 1e-5: they need to be compared and not to be perfect. A fifth of it takes nearly twice the
-evaluations on iris, wine and cancer, with a test log-loss that differs by less than that of other splits."""
+"""Of the fits of a search, 1e-5: they need to be compared and not to be perfect."""
 
 
 @dataclass(frozen=True)
