@@ -169,7 +169,7 @@ def test_estimator__names_column_and_first_row_of_a_value_that_is_no_number(
     elif kind == "zarr":
         _as_zarr(features, target, tmp_path)
         given = zarr.open_array(tmp_path / "arrays.zarr" / "features", mode="r")
-    classifier = PrototypeSetClassifier(n_candidates=10, max_iterations=11, tolerance=1e-2)
+    classifier = PrototypeSetClassifier(n_candidates=10, max_iterations=100, tolerance=1e-2)
     if action == "predict":
         classifier.fit(good, target)
     with pytest.raises(ValueError, match="(?s)(?=.*x1)(?=.*row 17)"):
@@ -827,7 +827,7 @@ def _rows() -> tuple[Any, Any]:
     return features, np.arange(ROWS) % 3
 
 
-QUICK_CLASSIFIER = PrototypeSetClassifier(n_candidates=10, max_iterations=11, tolerance=1e-2)
+QUICK_CLASSIFIER = PrototypeSetClassifier(n_candidates=10, max_iterations=100, tolerance=1e-2)
 
 
 def test_estimator__names_a_class_that_has_no_weight() -> None:
