@@ -353,7 +353,8 @@ def test_predict__not_any_time_computes_what_was_looked_up(world: World, item: I
         assert 2 not in classifier.predict_item(item, 7.0).features
 
 
-def test_predict__overhead_is_kept_back(world: World, item: Item) -> None:
+@pytest.mark.parametrize("any_time", [True, False])
+def test_predict__overhead_is_kept_back(any_time: bool, world: World, item: Item) -> None:
     class Ticking:
         """Every look at the clock takes a hundredth of a second."""
 
@@ -363,7 +364,14 @@ def test_predict__overhead_is_kept_back(world: World, item: Item) -> None:
 
     items, labels = make_items()
     classifier = BudgetedClassifier(
-        GaussianNB(), clock=Ticking(), monotone_error=1.0, cost_degree=1, size=size_of, folds=3, headroom=1.5
+        GaussianNB(),
+        clock=Ticking(),
+        monotone_error=1.0,
+        cost_degree=1,
+        size=size_of,
+        folds=3,
+        headroom=1.5,
+        any_time=any_time,
     ).fit(items, labels, world.extractors)
 
     assert classifier.overhead_ > 1.5 * 0.02

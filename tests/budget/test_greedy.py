@@ -167,6 +167,16 @@ def test_make_greedy__stops_within_a_budget_of_fits(
         assert orders(index) == orders(whole)
 
 
+@pytest.mark.parametrize("most", range(1, 10))
+def test_make_greedy__asks_for_no_more_fits_than_allowed_for_all_sequences_together(most: int) -> None:
+    """At the second step one sequence needs {0, 1} and {1, 2}, and another one {0, 2} besides."""
+    seen: list[FeatureSet] = []
+    known: dict[FeatureSet, float | None] = {set_of(*features): value for features, value in ACCURACIES.items()}
+    curves = CostCurves.of(PRICES)
+    index = make_greedy(curves, expanding(known, seen), ["accuracy", 0.09, "cost"], size=1.0, most_fits=most)
+    assert len(seen) == index.expanded <= most
+
+
 def test_make_greedy__default_trade_offs_suit_the_data() -> None:
     index = build_greedy(PRICES, by_hand, size=1.0)
 

@@ -234,6 +234,16 @@ def test_choose__of_dask_arrays_is_lazy() -> None:
         index.choose(lazy * 100, 5).compute(scheduler="synchronous")
 
 
+def test_skyline__of_sets_that_tie_is_what_budgets_lead_to() -> None:
+    rng = np.random.default_rng(4)
+    for number in range(60):
+        drawn = draw(rng, KINDS[number % 3])
+        index = index_of(drawn)
+        for size in np.unique(np.clip([0, 0.5, 1, 2, 3, 4], drawn.low, drawn.high)).tolist():
+            skyline = [choice for choice in index.skyline(size) if choice.cost >= 0]  # some curves dip below
+            assert [index.best(size, choice.cost) for choice in skyline] == skyline, (number, size)
+
+
 def test_skyline__refuses_what_is_no_size() -> None:
     for size in (None, "large", [1.0]):
         with refused("wrong-type"):

@@ -210,6 +210,21 @@ def test_predict__dataset_of_other_features(call: Call, example: Any, tmp_path: 
     check_failed(done, 1, "columns-differ", tmp_path / "other.zarr", f"lacks {lacking}", f"has {besides}")
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_model__refuses_a_dataset_with_a_column_in_another_order(
+    command: str, call: Call, example: Any, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.zarr"
+    made = call(
+        "ingest", example.table, "--out", other, "--target", "outcome", "--categorical", "colour",
+        "--ordinal", "size=large,medium,small",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    done = call(command, example.model, other, "--out", tmp_path / "found.zarr")
+    check_failed(done, 1, "columns-differ", other, "'size' in another order")
+    assert not (tmp_path / "found.zarr").exists()
+
+
 def test_predict__too_many_batches(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr", "--batches", 3)
     check_failed(done, 1, "bad-setting", "n_batches", 3, "2 batches")

@@ -161,6 +161,10 @@ def test_registry__promotes_rolls_back_and_prunes(registry: str, models: Path, c
     ]
     assert "trial is now version 1." in call("registry", "promote", registry, "trial", "previous").stdout
     assert "trial is version 1 already" in call("registry", "promote", registry, "trial", "1").stdout
+    assert call("registry", "promote", registry, "trial", "2", "--why", "to try it").exit_code == 0
+    assert call("registry", "promote", registry, "trial", "1").exit_code == 0
+    moves = result(call, "registry", "list", registry)["moves"]
+    assert [move["why"] for move in moves if move["alias"] == "trial"] == ["promoted", "to try it", "promoted"]
     for number in (1, 2, 1):
         call("publish", models / f"m{number}.zarr", "--registry", registry, "--note", "x")
     assert result(call, "registry", "prune", registry, "--keep", "1") == {

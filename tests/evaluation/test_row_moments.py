@@ -98,3 +98,14 @@ def test_area_interval__covers_the_area_as_often_as_it_says() -> None:
     assert hits / 400 >= 0.92
     assert area_interval(0.9, 1, 50).low is None
     assert math.isnan(area_interval(math.nan, 5, 5).value)
+
+
+@pytest.mark.parametrize(("n_positive", "n_negative"), [(8, 120), (120, 8)])
+def test_area_interval__of_exponential_scores_has_their_standard_error(n_positive: int, n_negative: int) -> None:
+    """The formula is exact for them: of means 9 and 1, the area is 0.9."""
+    rng = np.random.default_rng(3)
+    positive = rng.exponential(9, (2000, n_positive, 1))
+    areas = (positive > rng.exponential(1, (2000, 1, n_negative))).mean(axis=(1, 2))
+    found = area_interval(0.9, n_positive, n_negative)
+    assert found.low is not None
+    assert (0.9 - found.low) / 1.959963984540054 == pytest.approx(areas.std(), rel=0.08)

@@ -203,6 +203,28 @@ def test_compare_profiles__with_themselves_says_nothing() -> None:
     assert changes.familiarity.rare < changes.familiarity.below_1_percent <= 0.012
 
 
+def test_compare_profiles__takes_the_largest_shift_of_calibration_up_or_down() -> None:
+    plain = profiled(rows_of(calm, np.random.default_rng(0), 2000))
+    known = plain.outcomes
+    assert known is not None
+
+    def with_residuals(*residuals: float) -> StreamProfile:
+        outcomes = replace(
+            known,
+            labels=np.full(3, 2000 / 3),
+            mean=np.array([0.5, 0.8, *residuals]),
+            variance=np.full(5, 0.2),
+        )
+        predicted, probability = np.full(3, 2000 / 3), np.full(3, 1 / 3)
+        return replace(plain, classes=("a", "b", "c"), predicted=predicted, probability=probability, outcomes=outcomes)
+
+    even, askew = with_residuals(0.0, 0.0, 0.0), with_residuals(-0.2, 0.1, 0.1)
+    for before, after in ((even, askew), (askew, even)):
+        found = compare_profiles(before, after).outcomes
+        assert found is not None
+        assert found.calibration_shift == pytest.approx(0.2)
+
+
 def test_compare_profiles__classes_are_told_apart_by_label_and_type() -> None:
     block = rows_of(calm, np.random.default_rng(0), 400)
     plain = profiled(block)

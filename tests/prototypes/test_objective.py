@@ -63,6 +63,7 @@ def make_objective(
     scored=st.booleans(),
     sizes=st.sampled_from([(9,), (4, 5), (2, 3, 4), (9, 0)]),
     leave_one_out=st.booleans(),
+    idle=st.sampled_from([0.0, 0.5]),
 )
 def test_objective__is_the_oracles(
     engine: Engine,
@@ -73,6 +74,7 @@ def test_objective__is_the_oracles(
     scored: bool,
     sizes: tuple[int, ...],
     leave_one_out: bool,
+    idle: float,
 ) -> None:
     rng = np.random.default_rng(seed)
     arrays = make_rows(50, seed, n_classes=3, weights=weights)
@@ -97,6 +99,7 @@ def test_objective__is_the_oracles(
         leave_one_out=leave_one_out,
     )
     v, w = rng.uniform(0, 3, (len(sizes), 3)), rng.uniform(0, 2, 9)
+    w[rng.random(9) < idle] = 0
     found = row_weights(Block(0, 0, arrays))
     s = np.ones(50) if found is None else found
     target = arrays["target"].astype(np.int64)

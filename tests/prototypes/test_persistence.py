@@ -226,6 +226,15 @@ def test_save__keeps_normal_scores_to_the_last_bit(
     assert found.scores(x, [2])[0].tobytes() == model.scores(x, [2])[0].tobytes()
 
 
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_save__keeps_what_missing_values_count_as(make_model: MakeModel, tmp_path: Path, with_scores: bool) -> None:
+    model = looking_at_scores(make_model(0)) if with_scores else make_model(0)
+    columns = (*model.columns[:-1], replace(model.columns[-1], filled=0.1))
+    replace(model, columns=columns).save(tmp_path / "m.zarr")
+    assert load_model(tmp_path / "m.zarr").columns == columns
+    assert attributes_of(tmp_path / "m.zarr")["version"] == 4, "readers that know no missing values must not take it"
+
+
 @pytest.mark.parametrize("knots", [[5], [5, -1], [5, True], "5", [10**9, 0], [0, 0], [4, 0], None])
 def test_load__refuses_knots_that_are_not_those_of_the_batches(
     make_model: MakeModel, tmp_path: Path, knots: Any

@@ -253,6 +253,16 @@ def test_publish__reuses_what_no_alias_names(tmp_path: Path, model_at: Models) -
     assert (again.version.number, again.added) == (3, True), "a version that an alias names stays what it was"
 
 
+def test_publish__leaves_an_alias_on_the_version_of_this_very_model(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    registry.publish(model_at(1), alias="champion")
+    registry.publish(model_at(1), alias="trial")
+    registry.publish(model_at(0), alias="trial")
+    found = registry.publish(model_at(1), alias="champion")
+    assert (found.version.number, found.added, found.replaced) == (1, False, None), "though no alias names version 2"
+    assert registry.publish(model_at(1), alias="other").version.number == 2
+
+
 def test_rollback__restores_predictions_bit_for_bit(tmp_path: Path, model_at: Models) -> None:
     registry = Registry.create(tmp_path / "reg")
     rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)

@@ -16,12 +16,12 @@ from protodask.data import Dataset
 from protodask.engine import open_engine, thread_engine
 from protodask.errors import FormatError
 from protodask.prototypes.convergence import ConvergenceWarning
-from protodask.robust import RobustClassifier, training
+from protodask.robust import RobustClassifier, passes, training
 from protodask.robust.config import RobustConfig
 from protodask.robust.formulations import FORMULATIONS
 from protodask.robust.measures import certified_sums, evaluate_robust
 from protodask.robust.model import RobustModel
-from protodask.robust.prediction import predict_robust
+from protodask.robust.prediction import CERTIFIED, DECISION, PREDICTED, predict_block, predict_robust
 from protodask.robust.training import CoarseBoundsWarning, PlanePass, RowsOfColumns, fit_robust
 from protodask.robust.uncertain_columns import uncertain_columns
 from protodask.robust.uncertain_rows import UncertainRows
@@ -235,6 +235,18 @@ def test_predict_robust__writes_what_the_model_says(n_classes: int, tmp_path: Pa
     expected = certified_sums(model.predict(rows) == y, model.certified_eps(rows), CONFIG.eps)
     assert sums.expected_certified_error == pytest.approx(expected.expected_certified_error)
     assert sums.certified == expected.certified
+
+
+def test_predict_block__in_tiles_is_that_of_all_rows(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fit_robust(known.data, RobustConfig("S", gap=1e-2)).model
+    block, rows_of = known.data.read(1), RowsOfColumns(uncertain_columns(known.data.feature_names))
+    assert block.n_rows > 60
+    expected = predict_block(block, model, rows_of, "SBMV-I")
+    monkeypatch.setattr(passes, "TILE_ROWS", 24)
+    found = predict_block(block, model, rows_of, "SBMV-I")
+    np.testing.assert_array_equal(found[PREDICTED], expected[PREDICTED])
+    for name in (DECISION, CERTIFIED):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
 
 
 def test_engine__is_not_closed_if_it_was_given(known: Known) -> None:

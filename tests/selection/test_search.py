@@ -17,7 +17,7 @@ from protodask.prototypes.held_out import without_fold
 from protodask.prototypes.model import probabilities
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.training import Training, TrainingData
-from protodask.selection.fold_parts import FoldData
+from protodask.selection.fold_parts import FoldData, fold_parts
 from protodask.selection.holdout import JUDGED, marginal_loss
 from protodask.selection.search import (
     FoldStep,
@@ -68,6 +68,22 @@ def search_with(
     engine: Engine, parts: Sequence[FoldData], limits: Limits, company: Company, most: int, **others: Any
 ) -> Losses:
     return run_search(engine, parts, SETTINGS, CONFIG, limits, PLACE, company=company, most=most, **others)
+
+
+def test_fold_parts__judge_the_shares_of_a_training_part_by_its_fold(rows: Arrays, engine: Engine) -> None:
+    _, fold_of, whole = held_out(rows, 32, engine)
+    source = array_source(rows, 32)
+    folded = folded_source(source, make_folds(engine, source, 3, N_FOLDS, seed=2))
+    data = training_data(engine, source, ("features", "target", "weight", "inclusion"))
+    found = fold_parts(engine, folded, data, N_FOLDS, CONFIG, False, "side by side", 1)
+    assert [part.fold for part in found] == list(range(N_FOLDS))
+    target, weight = whole["target"], whole["weight"]
+    for part in found:
+        inside = fold_of == part.fold
+        class_weight = np.bincount(target[~inside], weights=weight[~inside], minlength=3)
+        np.testing.assert_allclose(part.data.summary.class_weight, class_weight)
+        shares = np.tile(class_weight / class_weight.sum(), (int(inside.sum()), 1))
+        assert part.marginal_loss == pytest.approx(log_loss(shares, target[inside], weight[inside]))
 
 
 @pytest.fixture(scope="module")
