@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -40,9 +41,23 @@ def start_command(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "protodask", *map(str, arguments)],
         text=True,
-        env=environment(),
+        env=environment(PYTHONFAULTHANDLER="1"),
         **{**streams, **options},
     )
+
+
+def error_of(process: subprocess.Popen[str], seconds: float = SECONDS) -> str:
+    """What a command says on its standard error until it ends; where it does not, with what all its threads do."""
+    try:
+        return process.communicate(timeout=seconds)[1]
+    except subprocess.TimeoutExpired:
+        state = "is stuck" if process.poll() is None else f"ended with {process.returncode}, and left some behind"
+        process.send_signal(signal.SIGABRT)  # Python shows the stacks then
+        try:
+            said = process.communicate(timeout=10)[1]
+        except subprocess.TimeoutExpired as waiting:  # whoever it began has the stream open
+            said = (waiting.stderr or b"").decode()
+        raise AssertionError(f"The command {state}. It said: {said}") from None
 
 
 def wait_until(

@@ -4,10 +4,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cli._processes import run_python, start_command, wait_until
+from cli._processes import environment, error_of, run_python, start_command, wait_until
 from support.commands import run_command
 
 from protodask._version import __version__
@@ -100,6 +102,16 @@ def test_failure__shows_a_traceback_with_debug(tmp_path: Path) -> None:
         assert ("Traceback" in done.stderr) == debug
 
 
+def test_error_of__a_process_that_is_stuck_says_where() -> None:
+    line = [sys.executable, "-c", "import time\ndef rest(): time.sleep(100)\nprint(flush=True)\nrest()"]
+    shown = environment(PYTHONFAULTHANDLER="1")
+    with subprocess.Popen(line, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=shown) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(AssertionError, match=r"is stuck(.|\n)*in rest"):
+            error_of(process, seconds=0.1)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals to process groups")
 def test_interrupt__ends_workers_without_tracebacks(tmp_path: Path) -> None:
     made = run_command("sample-data", "xor", "--rows", 20000, "--out", tmp_path / "data.zarr")
@@ -110,9 +122,9 @@ def test_interrupt__ends_workers_without_tracebacks(tmp_path: Path) -> None:
             wait_until(lambda: list(tmp_path.glob("run/batch-1-*.log")), process)
             # As a terminal does: to the program and to its workers.
             os.killpg(process.pid, signal.SIGINT)
-            _, err = process.communicate()
+            err = error_of(process)
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, err
     assert err.endswith("Stopped. What was finished before stays; nothing is left half-written.\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli._processes import start_command, wait_until
+from cli._processes import error_of, start_command, wait_until
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.commands import check_failed
 from typer.testing import Result
@@ -266,7 +266,7 @@ def test_run__one_that_is_ended_says_so(folder: Path) -> None:
         try:
             wait_until(lambda: "step-started" in _read(folder / "run.log"), process)
             process.terminate()
-            _, said = process.communicate()
+            said = error_of(process)
         finally:
             process.kill()
     assert process.returncode == 143
