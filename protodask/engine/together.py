@@ -81,7 +81,7 @@ def _scheduler_for_jobs(scheduler: Scheduler, company: Company, crew: _Crew[Any]
     return _CheckedScheduler(scheduler, crew)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Request:
     """A pass that a job waits for."""
 
@@ -109,6 +109,8 @@ class _Crew(Generic[Result]):
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._requests: list[_Request] = []
+        self._unanswered: list[_Request] = []
+        """Those, and what is being answered: a signal may come at any moment, and no job may then wait for ever."""
         self._ended: list[Result] = []
         self._error: BaseException | None = None
         self._stopped = False
@@ -176,8 +178,11 @@ class _Crew(Generic[Result]):
         with self._changed:
             self.check()
             self._requests.append(request)
+            self._unanswered.append(request)
             self._changed.notify_all()
         request.answered.wait()
+        with self._changed:
+            self._unanswered.remove(request)
         if request.nodes is None:
             raise _StoppedError
         return request.nodes
@@ -191,10 +196,9 @@ class _Crew(Generic[Result]):
         """Have the jobs that are left end, and wait until they have."""
         with self._changed:
             self._stopped = True
-            requests, self._requests = self._requests, []
-            left = list(self._threads.values())
+            requests, left = list(self._unanswered), list(self._threads.values())
         for request in requests:
-            request.answer(None)
+            request.answer(request.nodes)  # again where a signal came before its job was told
         for thread in left:
             if thread.is_alive():  # else it could not be started, or ends by itself before its job begins
                 thread.join()
@@ -202,15 +206,8 @@ class _Crew(Generic[Result]):
 
 def _answer(engine: Engine, requests: Sequence[_Request]) -> None:
     """One pass for all requests."""
-    answered = False
-    try:
-        work, numbers = bundle([request.work for request in requests], [request.numbers for request in requests])
-        nodes = engine.run_pass(work, numbers)
-        answered = True
-    finally:
-        if not answered:
-            for request in requests:
-                request.answer(None)
+    work, numbers = bundle([request.work for request in requests], [request.numbers for request in requests])
+    nodes = engine.run_pass(work, numbers)
     for position, request in enumerate(requests):
         request.answer(unbundle(nodes, position))
 

@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from support.errors import refused
 from support.passes import PRODUCTS, REFUSE, SLOW_SUM, SUM, NoiseSource
 
 from protodask.engine import Engine, Layout, Progress, array_source, open_engine, thread_engine, zip_sources
+from protodask.engine import together as together_module
 from protodask.engine.together import Company, Job, choose_company, run_together
 from protodask.errors import InputError
 
@@ -176,6 +177,23 @@ def test_run_together__stops_when_it_is_interrupted_between_jobs(engine: Engine)
 
     with pytest.raises(KeyboardInterrupt):
         run_together(engine, [endless, lambda own: None], interrupted, company="in step", most=2)
+    assert jobs_at_work() == []
+
+
+@pytest.mark.parametrize("answered", [0, 1, 3])
+def test_run_together__stops_when_it_is_interrupted_between_a_request_and_its_answer(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, answered: int
+) -> None:
+    answer = together_module._answer
+
+    def interrupted(engine: Engine, requests: Sequence[Any]) -> None:
+        if answered:
+            answer(engine, requests[:answered])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(together_module, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        together(engine, NoiseSource(LAYOUT, "noise"), range(3), lambda number: 4, "in step", 3)
     assert jobs_at_work() == []
 
 
