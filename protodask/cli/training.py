@@ -55,11 +55,12 @@ HoldOut = Annotated[
     ),
 ]
 FeatureForms = Annotated[
-    Literal["plain", "scores", "both"] | None,
+    Literal["plain", "scores", "both", "all"] | None,
     _setting(
         "--feature-forms",
-        "both",
-        "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, or in both forms.",
+        "all",
+        "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, in both forms, or in all: "
+        "with differences of those that go together.",
     ),
 ]
 Candidates = Annotated[

@@ -218,7 +218,7 @@ class _BatchSide:
     def _near(self, row: Floats) -> Floats:
         """The features of the batch as it measures them, cut off where the kernel cuts them off."""
         reach = FARTHEST * self.batch.scale
-        measured = self.batch.measured(row[self.batch.feature_index])
+        measured = self.batch.measured(self.batch.values(row))
         near: Floats = np.clip(measured, self.batch.center - reach, self.batch.center + reach)
         return near
 
@@ -243,7 +243,7 @@ class _BatchSide:
         prototypes = batch.prototypes[positions]
         differences = self._near(row) - batch.measured(prototypes)
         similarities = np.exp(-0.5 * np.square(differences * self._weight_per_unit))
-        values, weights = row[batch.feature_index].tolist(), batch.feature_weight.tolist()
+        values, weights = batch.values(row).tolist(), batch.feature_weight.tolist()
         return [
             tuple(map(FeatureMatch._make, zip(names, values, prototype, weights, similarity, strict=True)))
             for prototype, similarity in zip(prototypes.tolist(), similarities.tolist(), strict=True)

@@ -158,6 +158,7 @@ def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], ta
         return _Cells((), (), (), ())
     features = np.array(block[FEATURES.name][rows])  # a copy: its columns are exchanged and put back
     kernels = tuple(batch.kernel(model.n_classes, model.precision) for batch in model.batches[: task.batches])
+    seen = tuple(batch.looked_at for batch in model.batches[: task.batches])
     parts = tuple(_part(kernel, features) for kernel in kernels)
     arrays = {name: block[name][rows] for name in (WEIGHT.name, INCLUSION.name) if name in block}
     arrays |= {PROBABILITY: _probability(model, parts, len(rows)), TARGET.name: codes[block[TARGET.name][rows]]}
@@ -171,8 +172,8 @@ def _block_cells(block: Block, model: PrototypeSet, codes: NDArray[np.int64], ta
             order = np.random.default_rng((task.seed, repeat, column, block.number)).permutation(len(rows))
             features[:, index] = original[order]
             changed = tuple(
-                _part(kernel, features) if np.isin(index, kernel.feature_index).any() else part
-                for kernel, part in zip(kernels, parts, strict=True)
+                _part(kernel, features) if np.isin(index, looked_at).any() else part
+                for kernel, looked_at, part in zip(kernels, seen, parts, strict=True)
             )
             difference = _losses(_probability(model, changed, len(rows)), outcomes) - loss
             change[place, repeat] = float(outcomes.weight @ difference)
@@ -221,7 +222,7 @@ def _columns(model: PrototypeSet) -> tuple[tuple[str, ...], tuple[tuple[int, ...
 
 
 def _active_groups(model: PrototypeSet, groups: tuple[tuple[int, ...], ...], n_batches: int) -> list[int]:
-    active = {index for batch in model.batches[:n_batches] for index in batch.feature_index.tolist()}
+    active = {index for batch in model.batches[:n_batches] for index in batch.looked_at.tolist()}
     return [position for position, group in enumerate(groups) if active.intersection(group)]
 
 
@@ -231,7 +232,7 @@ def _rows_wanted(
     # A batch is computed again only for the columns that it looks at.
     per_row = 0
     for batch in model.batches[:n_batches]:
-        looked_at = set(batch.feature_index.tolist())
+        looked_at = set(batch.looked_at.tolist())
         per_row += batch.n_prototypes * repeats * sum(not looked_at.isdisjoint(groups[position]) for position in used)
     return min(most, max(LEAST_ROWS, MOST_KERNEL_VALUES // max(per_row, 1)))
 

@@ -65,7 +65,7 @@ class BatchMap:
                 f"The features have shape {rows.shape} and type {rows.dtype}.",
                 f"Give rows of the model's {self.n_features} features, as numbers.",
             )
-        return self._place(self.shown.measured(rows[:, self.feature_index].astype(np.float64)))
+        return self._place(self.shown.measured(self.shown.values(rows).astype(np.float64)))
 
     def _place(self, selected: Floats) -> Floats:
         places: Floats = ((selected - self.center) * self.scaling) @ self.axes.T

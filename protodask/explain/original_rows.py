@@ -139,8 +139,12 @@ def _original(item: Prototype | Contribution, found: tuple[Label, dict[str, Valu
 
 def _held(model: PrototypeSet, item: Prototype | Contribution) -> OriginalRow:
     batch = model.batches[item.batch - 1]
-    names = [model.feature_names[index] for index in batch.feature_index.tolist()]
-    values: dict[str, Value] = dict(zip(names, batch.prototypes[item.position].tolist(), strict=True))
+    known = {index: batch.values_of(index) for index in batch.looked_at.tolist()}
+    values: dict[str, Value] = {
+        model.feature_names[index]: float(column[item.position])
+        for index, column in known.items()
+        if column is not None
+    }
     return OriginalRow(item.batch, item.position, item.row, item.label, values, complete=False)
 
 

@@ -223,6 +223,9 @@ def strongest_features(model: PrototypeSet, most: int) -> list[int]:
     weight = np.zeros(model.n_features)
     for batch in model.batches:
         np.maximum.at(weight, batch.feature_index, batch.feature_weight)
+        if batch.differences is not None:
+            places = batch.differences.places
+            np.maximum.at(weight, batch.differences.others[places], batch.feature_weight[places])
     order = np.argsort(-weight, kind="stable")
     return [int(place) for place in order[:most] if weight[place] > 0]
 
@@ -246,12 +249,8 @@ def _checked_classes(target: ArrayLike | None, n_rows: int, n_classes: int) -> I
 
 def _values(model: PrototypeSet, column: int) -> Floats:
     """Values of a feature in all prototypes that have it."""
-    found = [
-        batch.prototypes[:, place]
-        for batch in model.batches
-        for place in np.flatnonzero(batch.feature_index == column)[:1].tolist()
-    ]
-    return np.concatenate([np.zeros(0), *found])
+    found = [batch.values_of(column) for batch in model.batches]
+    return np.concatenate([np.zeros(0), *(values for values in found if values is not None)])
 
 
 def _limits(model: PrototypeSet, rows: Floats, column: int) -> tuple[float, float]:
@@ -285,10 +284,10 @@ def _draw_pair(
 ) -> set[int]:
     _scatter_rows(axes, rows[:, pair], codes, 5 if n > 3 else 9, n * (n - 1) // 2)
     parts = [
-        (batch.prototypes[:, [first[0], second[0]]], batch.prototype_class, batch.prototype_weight)
+        (np.column_stack([first, second]), batch.prototype_class, batch.prototype_weight)
         for batch in model.batches
-        for first, second in [[np.flatnonzero(batch.feature_index == column) for column in pair]]
-        if len(first) and len(second)
+        for first, second in [[batch.values_of(column) for column in pair]]
+        if first is not None and second is not None
     ]
     if not parts:
         return set()

@@ -133,9 +133,9 @@ def _prototype_values(model: PrototypeSet, column: int, n_batches: int) -> tuple
     """Values of one feature and weights of the prototypes whose batch looks at it."""
     values, weights = [np.zeros(0)], [np.zeros(0)]
     for batch in model.batches[:n_batches]:
-        place = np.flatnonzero(batch.feature_index == column)
-        if len(place):
-            values.append(batch.prototypes[:, place[0]])
+        found = batch.values_of(column)
+        if found is not None:
+            values.append(found)
             weights.append(batch.prototype_weight)
     return np.concatenate(values), np.concatenate(weights)
 
@@ -157,15 +157,22 @@ def _range(model: PrototypeSet, column: int, n_batches: int) -> Limits:
 
 def _kernel_widths(model: PrototypeSet, column: int, n_batches: int, value: float) -> list[float]:
     """`scale_d / v_d` in each batch that looks at a feature: the distance at which similarity is exp(-1/2), of a normal
-    score as steep as it is at a value.
+    score as steep as it is at a value, of a difference while the other feature stays.
     """
     widths: list[float] = []
     for batch in model.batches[:n_batches]:
-        for place in np.flatnonzero(batch.feature_index == column).tolist():
+        for place in batch.places_of(column).tolist():
             scale = batch.scale[place]
             if batch.knots is not None and place in batch.knots.places:
                 scale = _slope(batch.knots.values[place], batch.knots.scores[place], value)
             widths.append(float(scale / batch.feature_weight[place]))
+        if batch.differences is None:
+            continue
+        for place in batch.differences.places:
+            other, factor = batch.differences.of(place)
+            if column in (batch.feature_index[place], other):
+                steep = abs(factor) if column == other else 1.0
+                widths.append(float(batch.scale[place] / batch.feature_weight[place] / steep))
     return widths
 
 
@@ -191,15 +198,16 @@ def _prototypes_near(
 ) -> tuple[Floats, Integers, Floats]:
     places, classes, impacts = [np.zeros((0, 2))], [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     for batch in model.batches[:n_batches]:
-        index = batch.feature_index
-        found = [np.flatnonzero(index == column) for column in columns]
-        if not (len(found[0]) and len(found[1])):
+        first, second = (batch.values_of(column) for column in columns)
+        if first is None or second is None:
             continue
-        others = ~np.isin(index, columns)
-        difference = batch.measured(point[index]) - batch.measured(batch.prototypes)
+        others = ~np.isin(batch.feature_index, columns)
+        if batch.differences is not None:
+            others &= ~np.isin(batch.differences.others, columns)
+        difference = batch.measured(batch.values(point)) - batch.measured(batch.prototypes)
         distance = difference[:, others] * (batch.feature_weight / batch.scale)[others]
         similarity = np.exp(-0.5 * np.einsum("jd,jd->j", distance, distance))
-        places.append(batch.prototypes[:, [found[0][0], found[1][0]]])
+        places.append(np.column_stack([first, second]))
         classes.append(batch.prototype_class)
         impacts.append(batch.prototype_weight * similarity)
     place, label, impact = np.concatenate(places), np.concatenate(classes), np.concatenate(impacts)

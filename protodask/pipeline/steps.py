@@ -37,7 +37,7 @@ class TrainingSettings:
     alpha_v: float | None = None
     alpha_w: float | None = None
     feature_weights: Literal["shared", "class", "both"] | None = None
-    feature_forms: Literal["plain", "scores", "both"] | None = None
+    feature_forms: Literal["plain", "scores", "both", "all"] | None = None
     candidates: int | None = None
     max_fraction: float | None = None
     standardize: bool | None = None

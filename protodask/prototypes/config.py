@@ -50,7 +50,7 @@ MOST_STAGED_BYTES = 64 * 2**20
 """Of the rows of all stages, in memory; on a cluster they travel to the workers."""
 
 FeatureWeights = Literal["shared", "class", "both"]
-FeatureForms = Literal["plain", "scores", "both"]
+FeatureForms = Literal["plain", "scores", "both", "all"]
 Recipe = Literal["averaged", "source"]
 """What settings are that nobody gave: those of `FitConfig`, or those of `SOURCE_RECIPE`."""
 
@@ -67,8 +67,9 @@ class FitConfig:
     feature_weights: FeatureWeights = "both"
     """By all prototypes of a round, which is one batch then, or by each "class" its own: a batch for each class. With
     "both", draws take turns, the first by class: on most tables the mean of such draws is ahead of either."""
-    feature_forms: FeatureForms = "both"
-    """Numbers enter as they are ("plain"), as normal scores ("scores"), or in "both" forms: see the module `forms`."""
+    feature_forms: FeatureForms = "all"
+    """Numbers enter as they are ("plain"), as normal scores ("scores"), in "both" forms, or in "all", with differences
+    of those that go together: see the module `forms`."""
     n_candidates: int = 0
     """`M`: rows tried as prototypes in a round of a draw; 0 for 500 up to 2,000 rows, then 20 times the root of
     their number up to 2,000, and 1,000 where rows are very many."""
@@ -140,7 +141,9 @@ class FitConfig:
             )
         if self.feature_forms not in get_args(FeatureForms):
             raise InputError(
-                "unknown-name", f"feature_forms is {self.feature_forms!r}.", "Choose 'plain', 'scores' or 'both'."
+                "unknown-name",
+                f"feature_forms is {self.feature_forms!r}.",
+                "Choose 'plain', 'scores', 'both' or 'all'.",
             )
         if self.precision not in ("auto", *get_args(Precision)):
             raise InputError(

@@ -76,7 +76,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         draws take turns, the first by class.
     feature_forms
         Whether features enter as they are ("plain"), as their normal scores ("scores"), which heavy tails and lumps do
-        not harm, or in "both" forms, so that the feature weights choose.
+        not harm, in "both" forms, so that the feature weights choose, or in "all": with the differences of up to twenty
+        pairs of columns that go together, such as lengths, where what one has beyond the other tells classes apart.
     hold_out
         Share of the rows of each class that a draw does not train on: of its iterates that one is kept at which they
         lose least. 0 ends a round at its optimum.
@@ -90,7 +91,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     progressive
         Whether a round begins on parts of the rows, where they are many and some are held out.
     recipe
-        What these, the penalties and the precision are where they are None. "averaged": both feature weights, both
+        What these, the penalties and the precision are where they are None. "averaged": both feature weights, all
         forms, a fifth of the rows held out, candidates trained on as well, five draws of 500 candidates, of more
         than 2,000 rows two, and one of more than 20,000, of 20 times the root of the number of rows, up to 2,000, and
         1,000 of very many rows; `lambda_v` is 3e-4 and `lambda_w` 1e-10.

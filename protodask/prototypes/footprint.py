@@ -20,7 +20,7 @@ from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
 from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig, stage_row_bytes, stage_sizes
-from protodask.prototypes.forms import MOST_KNOTS, expected_forms, sample_rows
+from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
 from protodask.prototypes.tiles import MOST_ENTRIES, tile_rows
@@ -291,13 +291,17 @@ def driving_parts(shape: Shape, processes: Processes) -> tuple[Part, ...]:
     drawn = candidates * (3 * shape.row_bytes + DOUBLE * (features + 8))
     merging = MERGING_VECTORS * DOUBLE * candidates * (features + 4)
     knots = 0 if shape.feature_forms == "plain" else 2 * MOST_KNOTS
-    models = shape.n_batches * DOUBLE * (candidates * (features + 4) + (4 + knots) * shape.n_feature_weights)
+    pairs = MOST_DIFFERENCES if shape.feature_forms == "all" else 0
+    models = shape.n_batches * DOUBLE * (candidates * (features + pairs + 4) + (4 + knots) * shape.n_feature_weights)
     sent = 0
     if processes.kind == "workers":
         sent = SENT_COPIES * DOUBLE * candidates * (features + 4)
     partials = partials_bytes(shape, most_partials(processes, shape.layout.n_blocks))
     # Rows of the sample as they are stored, once more as float64 by column, and what sorts a column.
     sampled = min(sample_rows(shape.row_features), shape.n_rows) * (3 * shape.row_bytes + 16 * DOUBLE)
+    if pairs:  # the sample as float64, and what is said of each pair
+        compared = min(shape.row_features, MOST_COMPARED)
+        sampled += DOUBLE * compared * (min(sample_rows(shape.row_features), shape.n_rows) + 8 * compared)
     return (
         Part("learning forms of features", 0 if shape.feature_forms == "plain" else sampled),
         Part("drawing and merging candidates", drawn + merging + models + sent),

@@ -79,6 +79,42 @@ class Knots:
         return found if found.places else None
 
 
+@dataclass(frozen=True)
+class Differences:
+    """Features that are what one column has beyond another, `u = x_i - f x_j` (D,).
+
+    `others` are the columns `j` of the rows, -1 of a feature that is of one column alone; `factor` is 0 there.
+    """
+
+    others: NDArray[np.int64]
+    factor: Floats
+
+    @cached_property
+    def places(self) -> list[int]:
+        """Features that are differences."""
+        return [int(place) for place in np.flatnonzero(self.others >= 0)]
+
+    def value(self, place: int, features: NDArray[Any], column: int) -> Floats:
+        """`u` of rows with all columns (..., all), in float64, since what is left of alike columns is little."""
+        first, second = (features[..., index].astype(np.float64) for index in (column, self.others[place]))
+        difference: Floats = first - self.factor[place] * second
+        return difference
+
+    def of(self, place: int) -> tuple[int, float]:
+        """The other column of a feature and the factor, -1 and 0 where it is of one alone."""
+        return int(self.others[place]), float(self.factor[place])
+
+    def compared(self, features: NDArray[Any]) -> Floats:
+        """Of rows with all columns, the other one of each difference (..., differences)."""
+        found: Floats = features[..., self.others[self.places]].astype(np.float64)
+        return found
+
+    def select(self, index: NDArray[np.int64]) -> Differences | None:
+        """Of some features; None where all of them are of one column."""
+        found = Differences(self.others[index], self.factor[index])
+        return found if found.places else None
+
+
 class ScoredColumns:
     """Normal scores of some rows, found once for all batches that look at them."""
 
@@ -98,19 +134,30 @@ class ScoredColumns:
 class Standardization:
     """`z = (x - center) / scale`, or the normal score of a feature that has `knots`.
 
-    Centring is needed in any case: without it large offsets cancel in float32.
+    Centring is needed in any case: without it large offsets cancel in float32. Of `differences`, `x` is `u`.
     """
 
     center: Floats
     scale: Floats
     knots: Knots | None = None
+    differences: Differences | None = None
 
     @property
     def scored(self) -> list[int]:
         """Places of normal scores."""
         return [] if self.knots is None else self.knots.places
 
+    def values(self, rows: NDArray[Any], columns: NDArray[np.int64]) -> NDArray[Any]:
+        """Of rows with all columns (..., all), those that the features are of, and differences (..., D)."""
+        if self.differences is None:
+            return rows[..., columns]
+        found = rows[..., columns].astype(np.float64)
+        for place in self.differences.places:
+            found[..., place] = self.differences.value(place, rows, int(columns[place]))
+        return found
+
     def apply(self, features: NDArray[Any]) -> Floats:
+        """Of `values` (N, D)."""
         standardized: Floats = (features.astype(np.float64) - self.center) / self.scale
         if self.knots is not None:
             for place in self.knots.places:
@@ -119,7 +166,8 @@ class Standardization:
 
     def select(self, index: NDArray[np.int64]) -> Standardization:
         knots = None if self.knots is None else self.knots.select(index)
-        return Standardization(self.center[index], self.scale[index], knots)
+        differences = None if self.differences is None else self.differences.select(index)
+        return Standardization(self.center[index], self.scale[index], knots, differences)
 
 
 def product(left: Array, right: Array, out: Array | None = None) -> Array:
@@ -168,6 +216,8 @@ class RowSide:
     """Columns of the rows that these features are in."""
     knots: Knots | None
     """Of all features, active or not."""
+    differences: Differences | None
+    """Among these features."""
     center: Array
     inverse_scale: Array
 
@@ -192,6 +242,10 @@ class RowSide:
         selected = features if as_they_are else features[:, self.columns]
         with np.errstate(over="ignore"):
             np.subtract(selected, self.center, out=out, casting="same_kind")
+            if self.differences is not None:
+                for place in self.differences.places:
+                    found = self.differences.value(place, features, int(self.columns[place]))
+                    out[:, place] = found - self.center[place]
             np.multiply(out, self.inverse_scale, out=out)
         # Squares must stay finite; a row that far away is far from every prototype as it is.
         np.clip(out, -FARTHEST, FARTHEST, out=out)
@@ -211,6 +265,7 @@ def row_side(
         active=active,
         columns=columns[active],
         knots=standardization.knots,
+        differences=None if standardization.differences is None else standardization.differences.select(active),
         center=standardization.center[active].astype(dtype),
         inverse_scale=(1 / standardization.scale[active]).astype(dtype),
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.data.schema import Column, Label, feature_names
 from protodask.errors import InputError
-from protodask.prototypes.kernel import Knots, ScoredColumns, ScoreKernel, Standardization
+from protodask.prototypes.kernel import Differences, Knots, ScoredColumns, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
 
@@ -40,8 +40,9 @@ class Batch:
     """The prototypes of a batch (J) and the features they look at (D).
 
     `feature_weight` refers to `(x - center) / scale`, with `x` the normal score of a feature that has `knots`, whose
-    centre is 0 and scale 1. A batch may look at a feature in both forms, which are two of its features then.
-    `prototypes` are in raw units, `row` are their row numbers in the training data. A batch may be empty.
+    centre is 0 and scale 1. A batch may look at a feature in both forms, which are two of its features then; last are
+    the `differences` of two. `prototypes` are in raw units, `row` are their row numbers in the training data. A batch
+    may be empty.
     """
 
     feature_index: Integers
@@ -53,6 +54,9 @@ class Batch:
     prototype_weight: Floats
     row: Integers
     knots: Knots | None = None
+    differences: Differences | None = None
+    compared: Floats | None = None
+    """Raw values of the other feature of each difference in the prototypes (J, differences), to show them."""
 
     @property
     def n_features(self) -> int:
@@ -65,10 +69,41 @@ class Batch:
     @property
     def standardization(self) -> Standardization:
         """What turns raw values of its features into those that the weights refer to."""
-        return Standardization(self.center, self.scale, self.knots)
+        return Standardization(self.center, self.scale, self.knots, self.differences)
+
+    @property
+    def looked_at(self) -> Integers:
+        """Features of the model that it looks at, in whatever form, ascending."""
+        others = [] if self.differences is None else self.differences.others[self.differences.places].tolist()
+        return np.unique(np.concatenate([self.feature_index, np.array(others, dtype=np.int64)]))
+
+    def values(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Of rows with all features of the model (..., all), those of its own (..., D), as the prototypes have them."""
+        return self.standardization.values(rows, self.feature_index)
+
+    def places_of(self, feature: int) -> Integers:
+        """Where a feature of the model is among its own, alone, in whatever form."""
+        alone = self.feature_index == feature
+        if self.differences is not None:
+            alone[self.differences.places] = False
+        return np.flatnonzero(alone)
+
+    def values_of(self, feature: int) -> Floats | None:
+        """Values of a feature of the model in the prototypes (J,); None where the batch does not look at it."""
+        for place in self.places_of(feature).tolist():
+            return self.prototypes[:, place]
+        if self.differences is None or self.compared is None:
+            return None
+        for other, place in enumerate(self.differences.places):
+            if self.differences.others[place] == feature:
+                return self.compared[:, other]
+            if self.feature_index[place] == feature:
+                first: Floats = self.prototypes[:, place] + self.differences.factor[place] * self.compared[:, other]
+                return first
+        return None
 
     def measured(self, values: Floats) -> Floats:
-        """Raw values of its features (..., D) as they are, but for normal scores: `v / scale` is their weight."""
+        """What `values` gives (..., D) as it is, but for normal scores: `v / scale` is their weight."""
         if self.knots is None:
             return values
         found = values.copy()
@@ -156,7 +191,7 @@ class PrototypeSet:
         """Features that any batch looks at, ascending."""
         if not self.batches:
             return np.zeros(0, dtype=np.int64)
-        return np.unique(np.concatenate([batch.feature_index for batch in self.batches]))
+        return np.unique(np.concatenate([batch.looked_at for batch in self.batches]))
 
     @property
     def n_prototypes(self) -> int:
@@ -179,21 +214,30 @@ class PrototypeSet:
         return tuple(found)
 
     def _middle(self, feature: int) -> float:
-        """The mean of a feature, or its median, as far as the batches tell; 0 if none looks at it."""
+        """The mean of a feature, or its median, as far as the batches tell, that of prototypes where it is only in
+        differences; 0 if none looks at it.
+        """
         middle = 0.0
         for batch in self.batches:
-            for place in np.flatnonzero(batch.feature_index == feature).tolist():
+            for place in batch.places_of(feature).tolist():
                 if batch.knots is None or place not in batch.knots.places:
                     return float(batch.center[place])
                 middle = float(np.interp(0.0, batch.knots.scores[place], batch.knots.values[place]))
+            if middle == 0.0 and batch.n_prototypes and (values := batch.values_of(feature)) is not None:
+                middle = float(np.median(values))
         return middle
 
     def names_in(self, batch: Batch) -> tuple[str, ...]:
-        """Names of the features of a batch, those that are normal scores said to be such."""
-        return tuple(
+        """Names of the features of a batch, normal scores said to be such, and differences as "x - 0.98 y"."""
+        found = [
             f"{self.feature_names[index]}{NORMAL_SCORE if scored else ''}"
             for index, scored in zip(batch.feature_index.tolist(), batch.scored.tolist(), strict=True)
-        )
+        ]
+        if batch.differences is not None:
+            for place in batch.differences.places:
+                factor, other = batch.differences.factor[place], self.feature_names[batch.differences.others[place]]
+                found[place] += f" {'-' if factor >= 0 else '+'} {abs(factor):.3g} {other}"
+        return tuple(found)
 
     def label_of(self, batch: Batch) -> Label | None:
         """The class that all prototypes of a batch are of; None where they are of several, or there are none."""

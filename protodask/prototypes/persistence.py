@@ -18,15 +18,15 @@ from protodask.data.records import Fields, RecordKind, Relative, recognize, seal
 from protodask.data.references import follow
 from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError
-from protodask.prototypes.kernel import Knots
+from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration
 from protodask.prototypes.table_model import read_table, table_fields
 
 MODEL = Kind("model", "protodask-model")
-MODEL_VERSION = 4
-"""The newest form of a model: 2 has a calibration, 3 normal scores, 4 columns with missing values. A model is written
-as the oldest that holds it."""
+MODEL_VERSION = 5
+"""The newest form of a model: 2 has a calibration, 3 normal scores, 4 columns with missing values, 5 differences of
+features. A model is written as the oldest that holds it."""
 
 FIT_AGAIN = "Fit the model again, or restore it from a copy."
 
@@ -56,7 +56,11 @@ batches are batches, pass over it."""
 KNOTS = "knots"
 """Field of the record of a model that looks at normal scores: the knots of each batch, 0 where it has none."""
 
+DIFFERENCES = "differences"
+"""Field of the record of a model that looks at differences of features: how many each batch has."""
+
 MOST_KNOTS = 10**4
+MOST_DIFFERENCES = 10**4
 MOST_PROTOTYPES = 10**8
 """A bound on what a damaged or hostile file can make a reader allocate."""
 
@@ -75,11 +79,19 @@ BATCH_ARRAYS = (
 # Those of a batch with normal scores (D, Q): name, field of `Knots`, dtype.
 KNOT_ARRAYS = (("knot_values", "values", "float64"), ("knot_scores", "scores", "float64"))
 
+# Those of a batch with differences: name, dtype, and sizes, P that of differences.
+DIFFERENCE_ARRAYS = (
+    ("difference_other", "int64", "D"),
+    ("difference_factor", "float64", "D"),
+    ("compared", "float64", "JP"),
+)
+
 
 def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a model, whole or not at all."""
     where = locate(path)
     knots = [0 if batch.knots is None else batch.knots.values.shape[1] for batch in model.batches]
+    differences = [_n_differences(batch) for batch in model.batches]
     record = {
         "format": MODEL.format,
         "version": _version(model),
@@ -89,6 +101,7 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         "batches": [[batch.n_features, batch.n_prototypes] for batch in model.batches],
         **({} if model.rounds is None else {ROUNDS: list(model.rounds)}),
         **({KNOTS: knots} if any(knots) else {}),
+        **({DIFFERENCES: differences} if any(differences) else {}),
         "digest": _digest(model),
         **({} if model.calibration is None else {CALIBRATION: _describe_calibration(model.calibration)}),
     }
@@ -101,7 +114,13 @@ def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: boo
         group.attrs.put(sealed)
 
 
+def _n_differences(batch: Batch) -> int:
+    return 0 if batch.differences is None else len(batch.differences.places)
+
+
 def _version(model: PrototypeSet) -> int:
+    if any(batch.differences is not None for batch in model.batches):
+        return 5
     if any(column.filled is not None for column in model.columns):
         return 4
     if any(batch.knots is not None for batch in model.batches):
@@ -114,6 +133,9 @@ def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:
     arrays = [(name, getattr(batch, name), dtype) for name, dtype, _ in BATCH_ARRAYS]
     if batch.knots is not None:
         arrays += [(name, getattr(batch.knots, field), dtype) for name, field, dtype in KNOT_ARRAYS]
+    if batch.differences is not None and batch.compared is not None:
+        values = (batch.differences.others, batch.differences.factor, batch.compared)
+        arrays += [(name, value, dtype) for (name, dtype, _), value in zip(DIFFERENCE_ARRAYS, values, strict=True)]
     return arrays
 
 
@@ -162,8 +184,10 @@ def _parse(fields: Fields) -> PrototypeSet:
         target_name=table.target_name,
         other_names=table.other_names,
         batches=tuple(
-            _read_batch(fields, number, size, n_knots)
-            for number, (size, n_knots) in enumerate(zip(_sizes(fields), _knots(fields), strict=True), start=1)
+            _read_batch(fields, number, *sizes)
+            for number, sizes in enumerate(
+                zip(_sizes(fields), _knots(fields), _differences(fields), strict=True), start=1
+            )
         ),
         rounds=rounds,
         precision=table.precision,
@@ -224,8 +248,8 @@ def _sizes(fields: Fields) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for size in sizes:
         match size:
-            case [int(width), int(length)] if 0 <= width <= 2 * n_features and 0 <= length <= MOST_PROTOTYPES // max(
-                width, 1
+            case [int(width), int(length)] if 0 <= width <= 2 * n_features + MOST_DIFFERENCES and (
+                0 <= length <= MOST_PROTOTYPES // max(width, 1)
             ):
                 found.append((width, length))
             case _:
@@ -245,15 +269,28 @@ def _parse_rounds(fields: Fields) -> tuple[int, ...] | None:
 
 def _knots(fields: Fields) -> list[int]:
     """Knots of each batch."""
+    return _counts(fields, KNOTS, MOST_KNOTS)
+
+
+def _differences(fields: Fields) -> list[int]:
+    """Differences of each batch, which are among its features."""
+    found = _counts(fields, DIFFERENCES, MOST_DIFFERENCES)
+    if any(count > width for count, (width, _) in zip(found, _sizes(fields), strict=True)):
+        fields.damaged("the differences are not those of its batches")
+    return found
+
+
+def _counts(fields: Fields, name: str, most: int) -> list[int]:
+    """A number for each batch, 0 where the record has none."""
     n_batches = len(_sizes(fields))
-    knots = fields.record.get(KNOTS, [0] * n_batches)
-    plain = isinstance(knots, list) and all(type(count) is int and 0 <= count <= MOST_KNOTS for count in knots)
-    if not plain or len(knots) != n_batches:
-        fields.damaged("the knots are not those of its batches")
-    return list(knots)
+    counts = fields.record.get(name, [0] * n_batches)
+    plain = isinstance(counts, list) and all(type(count) is int and 0 <= count <= most for count in counts)
+    if not plain or len(counts) != n_batches:
+        fields.damaged(f"the {name} are not those of its batches")
+    return list(counts)
 
 
-def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int) -> Batch:
+def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int, n_differences: int) -> Batch:
     with damage_named(f"Batch {number} of the model", fields.where, FIT_AGAIN):
         arrays: dict[str, NDArray[Any]] = {
             name: read_array(
@@ -265,7 +302,18 @@ def _read_batch(fields: Fields, number: int, size: tuple[int, int], n_knots: int
             field: read_array(fields.where, f"batch-{number}/{name}", dtype, (size[0], n_knots))
             for name, field, dtype in (KNOT_ARRAYS if n_knots else ())
         }
-    batch = Batch(**arrays, knots=Knots(**of_knots) if of_knots else None)
+        sizes = {"D": size[0], "J": size[1], "P": n_differences}
+        of_differences = [
+            read_array(fields.where, f"batch-{number}/{name}", dtype, tuple(sizes[letter] for letter in dims))
+            for name, dtype, dims in (DIFFERENCE_ARRAYS if n_differences else ())
+        ]
+    others, factor, compared = of_differences or (None, None, None)
+    batch = Batch(
+        **arrays,
+        knots=Knots(**of_knots) if of_knots else None,
+        differences=None if others is None or factor is None else Differences(others, factor),
+        compared=compared,
+    )
     if reason := _implausible(batch, fields):
         raise FormatError("damaged", f"Batch {number} of the model {fields.where} is damaged: {reason}.", FIT_AGAIN)
     return batch
@@ -275,9 +323,10 @@ def _implausible(batch: Batch, fields: Fields) -> str | None:
     n_features, n_classes = len(fields.texts("feature_names")), len(fields.labels("classes"))
     if batch.knots is not None and not (_monotone(batch.knots) and _without_unit(batch)):
         return "its normal scores are none"
-    form = 2 * batch.feature_index + batch.scored
-    if (np.diff(form) <= 0).any() or not _inside(batch.feature_index, n_features):
+    if not _in_order(batch, n_features) or not _inside(batch.feature_index, n_features):
         return "its features are not those of the model"
+    if batch.differences is not None and not _sensible(batch, batch.differences, n_features):
+        return "its differences are none"
     if not _inside(batch.prototype_class, n_classes):
         return "its prototypes are of classes the model does not have"
     if (batch.row < 0).any():
@@ -288,6 +337,29 @@ def _implausible(batch: Batch, fields: Fields) -> str | None:
     if not all(bool((np.isfinite(values) & (values > 0)).all()) for values in positive):
         return "its weights are not positive"
     return None
+
+
+def _in_order(batch: Batch, n_features: int) -> bool:
+    """Whether the features ascend, of two forms of one the feature as it is first, and differences after all others."""
+    form = 2 * batch.feature_index + batch.scored
+    if batch.differences is not None:
+        places = batch.differences.places
+        form[places] = (2 + batch.feature_index[places]) * n_features + batch.differences.others[places]
+    return bool((np.diff(form) > 0).all())
+
+
+def _sensible(batch: Batch, differences: Differences, n_features: int) -> bool:
+    """Whether each difference is of two features of the model, with a factor and values to show."""
+    alone = differences.others == -1
+    return (
+        _inside(differences.others[~alone], n_features)
+        and bool((differences.others[~alone] > batch.feature_index[~alone]).all())
+        and not batch.scored[~alone].any()
+        and bool(np.isfinite(differences.factor).all() and ((differences.factor == 0) == alone).all())
+        and batch.compared is not None
+        and batch.compared.shape[1] == len(differences.places)
+        and bool(np.isfinite(batch.compared).all())
+    )
 
 
 def _monotone(knots: Knots) -> bool:

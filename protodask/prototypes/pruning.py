@@ -24,7 +24,7 @@ from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError
 from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.config import FitConfig
-from protodask.prototypes.kernel import Knots, Standardization, kernel_side
+from protodask.prototypes.kernel import Differences, Knots, Standardization, kernel_side
 from protodask.prototypes.likelihood import Candidates, meetings
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.objective import Objective, Penalty, RoundProblem, own_rows
@@ -142,7 +142,7 @@ def _known_rows(model: PrototypeSet, engine: Engine, data: Source) -> Integers:
     same: list[NDArray[np.bool_]] = []
     for batch in model.batches:
         at = np.minimum(np.searchsorted(numbers, batch.row), len(numbers) - 1)
-        alike = (found[FEATURES.name][at][:, batch.feature_index] == batch.prototypes).all(axis=1)
+        alike = (batch.values(found[FEATURES.name][at]) == batch.prototypes).all(axis=1)
         same.append(alike & (numbers[at] == batch.row) & (found[TARGET.name][at] == batch.prototype_class))
     return np.where(np.concatenate(same), rows, -1)
 
@@ -223,6 +223,10 @@ class _Joint:
         weight = self.feature_weights[number, self.forms[number]] / self.units[number]
         looked_at = np.flatnonzero(weight > 0) if len(kept) else np.zeros(0, dtype=np.int64)
         standardization = batch.standardization.select(looked_at)
+        compared = batch.compared
+        if compared is not None and batch.differences is not None:
+            stay = np.isin(batch.differences.places, looked_at)
+            compared = compared[kept][:, stay] if stay.any() else None
         return replace(
             batch,
             feature_index=batch.feature_index[looked_at],
@@ -230,6 +234,8 @@ class _Joint:
             center=standardization.center,
             scale=standardization.scale,
             knots=standardization.knots,
+            differences=standardization.differences,
+            compared=compared,
             prototypes=batch.prototypes[kept][:, looked_at],
             prototype_class=batch.prototype_class[kept],
             prototype_weight=self.weight[own],
@@ -242,24 +248,29 @@ def _join(model: PrototypeSet, rows: Integers) -> _Joint:
 
     Weights refer to the scale that the first batch has that looks at a feature.
     """
-    known: dict[tuple[int, bytes], int] = {}
+    known: dict[tuple[int, bytes, int, float], int] = {}
     center, scale, columns, pairs = list[float](), list[float](), list[int](), list[tuple[Floats, Floats] | None]()
+    others, factors = list[int](), list[float]()
     forms: list[Integers] = []
     for batch in model.batches:
         own: list[int] = []
         for place, column in enumerate(batch.feature_index.tolist()):
             knots = batch.knots if batch.scored[place] else None
-            key = column, b"" if knots is None else knots.keys[place]
+            other, factor = (-1, 0.0) if batch.differences is None else batch.differences.of(place)
+            key = column, b"" if knots is None else knots.keys[place], other, factor
             if key not in known:
                 known[key] = len(columns)
                 columns.append(column)
                 center.append(float(batch.center[place]))
                 scale.append(float(batch.scale[place]))
                 pairs.append(None if knots is None else (knots.values[place], knots.scores[place]))
+                others.append(other)
+                factors.append(factor)
             own.append(known[key])
         forms.append(np.array(own, dtype=np.int64))
     most = max((len(pair[0]) for pair in pairs if pair is not None), default=0)
-    standardization = Standardization(np.array(center), np.array(scale), Knots.of(pairs, most))
+    differences = Differences(np.array(others, dtype=np.int64), np.array(factors)).select(np.arange(len(others)))
+    standardization = Standardization(np.array(center), np.array(scale), Knots.of(pairs, most), differences)
     units, weights = [], np.zeros((model.n_batches, len(columns)))
     features = np.zeros((model.n_prototypes, len(columns)))
     first = 0

@@ -51,4 +51,9 @@ def shrink(model: PrototypeSet) -> PrototypeSet:
 
 
 def _renumbered(batch: Batch, kept: Integers) -> Batch:
-    return replace(batch, feature_index=np.searchsorted(kept, batch.feature_index).astype(np.int64))
+    differences = batch.differences
+    if differences is not None:
+        others = np.where(differences.others < 0, -1, np.searchsorted(kept, differences.others))
+        differences = replace(differences, others=others.astype(np.int64))
+    index = np.searchsorted(kept, batch.feature_index).astype(np.int64)
+    return replace(batch, feature_index=index, differences=differences)

@@ -222,9 +222,9 @@ class Training:
     def _standardization(self) -> Standardization:
         summary, forms = self.data.summary, self._forms
         scale = summary.scale if self.config.standardize else np.ones(len(summary.mean))
+        found = forms.standardization(summary.mean, scale)
         # Any centre will do as long as rows and candidates share it to the last bit, so it is rounded once, here.
-        center = summary.mean.astype(self.config.kernel_precision).astype(np.float64)
-        return forms.standardization(center, scale)
+        return replace(found, center=found.center.astype(self.config.kernel_precision).astype(np.float64))
 
     def _fit_round(self, source: Source, model: PrototypeSet, wanted: int) -> tuple[tuple[Batch, ...], BatchRecord]:
         """Train the next round of `wanted` in all."""
@@ -236,7 +236,9 @@ class Training:
         if self._rows is not None:
             source = zip_sources(source, self._rows)
         problem = make_problem(
-            Candidates(standardization.apply(drawn.features[:, columns]), drawn.classes, drawn.rows),
+            Candidates(
+                standardization.apply(standardization.values(drawn.features, columns)), drawn.classes, drawn.rows
+            ),
             drawn.weight,
             summary.class_weight,
             standardization,
@@ -261,7 +263,7 @@ class Training:
                 evaluations=state.evaluations,
                 value=state.value,
                 gradient_norm=state.gradient_norm,
-                active_features=len(np.unique(columns[feature_weights.any(axis=0)])),
+                active_features=len(self._forms.looked_at(np.flatnonzero(feature_weights.sum(axis=0)))),
                 candidates=int(np.count_nonzero(candidate_weight)),
                 seconds=time.perf_counter() - began,
                 held_out=_known(state.held_out),
@@ -473,7 +475,8 @@ def make_batch(
     active = np.flatnonzero(feature_weight > 0) if candidate_weight.any() else np.zeros(0, dtype=np.int64)
     weight = feature_weight[active]
     selected = standardization.select(active)
-    raw = drawn.features[:, columns[active]].astype(np.float64)
+    raw = selected.values(drawn.features, columns[active]).astype(np.float64)
+    compared = None if selected.differences is None else selected.differences.compared(drawn.features)
     kept = merge_equivalent(selected.apply(raw) * weight, drawn.classes, candidate_weight, drawn.rows)
     return Batch(
         feature_index=columns[active],
@@ -485,6 +488,8 @@ def make_batch(
         prototype_weight=kept.weight,
         row=drawn.rows[kept.position],
         knots=selected.knots,
+        differences=selected.differences,
+        compared=None if compared is None else compared[kept.position],
     )
 
 
@@ -537,7 +542,7 @@ def _record(
         seconds=seconds,
         value=solution.value,
         gradient_norm=solution.gradient_norm,
-        active_features=len(set[int]().union(*(batch.feature_index.tolist() for batch in batches))),
+        active_features=len(set[int]().union(*(batch.looked_at.tolist() for batch in batches))),
         prototypes=sum(batch.n_prototypes for batch in batches),
         candidates=np.sort(drawn.rows),
         values=tuple(values),

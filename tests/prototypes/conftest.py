@@ -127,5 +127,12 @@ def assert_same_bits() -> Callable[[PrototypeSet, PrototypeSet], None]:
                 one, other = getattr(left, name), getattr(right, name)
                 assert (one.dtype, one.shape) == (other.dtype, other.shape), f"{name} of batch {number}"
                 assert one.tobytes() == other.tobytes(), f"{name} of batch {number}"
+            assert (left.differences is None) == (right.differences is None), f"differences of batch {number}"
+            if left.differences is not None and right.differences is not None:
+                assert left.differences.others.tobytes() == right.differences.others.tobytes()
+                assert left.differences.factor.tobytes() == right.differences.factor.tobytes()
+                assert left.compared is not None
+                assert right.compared is not None
+                assert left.compared.tobytes() == right.compared.tobytes(), f"compared of batch {number}"
 
     return check

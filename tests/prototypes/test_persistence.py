@@ -183,8 +183,8 @@ def test_load__of_what_is_no_model_says_so(tmp_path: Path, kind: str) -> None:
 
 
 def test_load__of_a_newer_version_asks_for_an_upgrade(saved: Path) -> None:
-    write_attributes(saved, {**attributes_of(saved), "version": 5})
-    with refused("newer-format", "version 5", "up to 4", kind=FormatError):
+    write_attributes(saved, {**attributes_of(saved), "version": 6})
+    with refused("newer-format", "version 6", "up to 5", kind=FormatError):
         load_model(saved)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from protodask.data.schema import Column, Label
-from protodask.prototypes.kernel import Knots
+from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.model import Batch, PrototypeSet
 
 
@@ -72,3 +72,25 @@ def looking_at_scores(model: PrototypeSet) -> PrototypeSet:
         knots=Knots.of([None, line, *[None] * (batch.n_features - 1)], 5),
     )
     return replace(model, batches=(changed, *model.batches[1:]))
+
+
+def looking_at_differences(model: PrototypeSet, pairs: Sequence[tuple[int, int, float]]) -> PrototypeSet:
+    """The last batch looks at `x_i - f x_j` besides, for each `(i, j, f)`, ascending, of which `i` is before `j`."""
+    batch = model.batches[-1]
+    rng = np.random.default_rng(len(pairs))
+    alone, more = batch.n_features, len(pairs)
+    changed = replace(
+        batch,
+        feature_index=np.append(batch.feature_index, [pair[0] for pair in pairs]).astype(np.int64),
+        feature_weight=np.append(batch.feature_weight, rng.uniform(0.1, 2, more)),
+        center=np.append(batch.center, rng.normal(size=more)),
+        scale=np.append(batch.scale, rng.uniform(0.5, 2, more)),
+        prototypes=np.column_stack([batch.prototypes, rng.normal(size=(batch.n_prototypes, more))]),
+        knots=None if batch.knots is None else batch.knots.select(np.append(np.arange(alone), [0] * more)),
+        differences=Differences(
+            np.array([-1] * alone + [pair[1] for pair in pairs]),
+            np.array([0.0] * alone + [pair[2] for pair in pairs]),
+        ),
+        compared=rng.normal(size=(batch.n_prototypes, more)),
+    )
+    return replace(model, batches=(*model.batches[:-1], changed))

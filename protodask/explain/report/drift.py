@@ -127,7 +127,7 @@ def measure_drift(
     distances = [distance(old[:, column], new[:, column]) for column in range(model.n_features)]
     adjusted = holm([p_value for _, p_value in distances])
     steps = standardized_steps(before, after)
-    active = {index for batch in model.batches[:n_batches] for index in batch.feature_index.tolist()}
+    active = {index for batch in model.batches[:n_batches] for index in batch.looked_at.tolist()}
     outside = after.outside_share
     # Of shares too small for any alarm nobody asks whether they are chance; a p-value of 1 keeps Holm's bound.
     beyond = holm(

@@ -39,11 +39,14 @@ PLAIN_FEATURES = 8
 def features(content: Content) -> Html:
     """Feature weights by batch, the largest first."""
     model, batches = content.model, content.model.batches[: content.n_batches]
-    weights = np.zeros((2 * model.n_features, len(batches)))
+    # In the order of the features, a feature as it is before its normal score, and differences last.
+    forms = [f"{feature}{form}" for feature in model.feature_names for form in ("", NORMAL_SCORE)]
+    names = list(dict.fromkeys([*forms, *(label for batch in batches for label in model.names_in(batch))]))
+    number_of = {label: place for place, label in enumerate(names)}
+    weights = np.zeros((len(names), len(batches)))
     for column, batch in enumerate(batches):
-        weights[_form(batch), column] = batch.feature_weight
+        weights[[number_of[label] for label in model.names_in(batch)], column] = batch.feature_weight
     strongest = weights.max(axis=1, initial=0.0)
-    names = [f"{feature}{form}" for feature in model.feature_names for form in ("", NORMAL_SCORE)]
     used = [int(index) for index in np.argsort(-strongest, kind="stable") if strongest[index] > 0]
     if not used:
         return empty("The model looks at no feature: it predicts the class shares of the training data for every row.")
@@ -66,8 +69,11 @@ def features(content: Content) -> Html:
             " A normal score is the place of a value among those of the training data: 0 in the middle, at least -3 "
             "and at most 3."
         )
+    if any(batch.differences is not None for batch in batches):
+        said += " Of two features that go together, a difference says what the first has beyond what the second says."
     left = "" if len(used) <= MOST_FEATURES else note(f"and {len(used) - MOST_FEATURES:,} features of smaller weight")
-    idle = np.flatnonzero(strongest.reshape(-1, 2).max(axis=1, initial=0.0) == 0).tolist()
+    looked_at = {index for batch in batches for index in batch.looked_at.tolist()}
+    idle = [index for index in range(model.n_features) if index not in looked_at]
     listed = join(f"<li>{name(model.feature_names[index])}</li>" for index in idle[:MOST_FEATURES])
     more = f"<li>and {len(idle) - MOST_FEATURES:,} more</li>" if len(idle) > MOST_FEATURES else ""
     unused = (
@@ -77,11 +83,6 @@ def features(content: Content) -> Html:
         else note("The model looks at every feature.")
     )
     return join([note(said), table("Feature weights", header, lines, sortable=True), left, unused])
-
-
-def _form(batch: Batch) -> Integers:
-    """Number of each of its features among all features in both forms."""
-    return 2 * batch.feature_index + batch.scored
 
 
 def _batch_name(model: PrototypeSet, position: int, batch: Batch) -> str:
@@ -105,19 +106,22 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
     """The prototypes as plain values, compact: what the script makes cards from."""
     model = content.model
     kept = strongest_prototypes(model, content.n_batches, most_values)
+    shown = [_value_names(model, batch) for batch in model.batches]
+    names = list(dict.fromkeys([*model.feature_names, *(label for labels in shown for label in labels)]))
+    number_of = {label: place for place, label in enumerate(names)}
     return {
         "classes": [visible(label) for label in model.classes],
-        "features": [visible(feature) for feature in model.feature_names],
+        "features": [visible(label) for label in names],
         "batches": [
             {
-                "features": batch.feature_index[columns].tolist(),
+                "features": [number_of[labels[column]] for column in columns.tolist()],
                 "weights": short_numbers(batch.feature_weight[columns]),
                 "class": batch.prototype_class[positions].tolist(),
                 "weight": short_numbers(batch.prototype_weight[positions]),
                 "row": batch.row[positions].tolist(),
                 "values": short_numbers(batch.prototypes[positions][:, columns]),
             }
-            for batch, positions in zip(model.batches, kept, strict=False)
+            for batch, positions, labels in zip(model.batches, kept, shown, strict=False)
             for columns in [_different(batch)]
         ],
     }
@@ -125,9 +129,20 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
 
 def _different(batch: Batch) -> Integers:
     """Columns of a batch, of two forms of a feature the heavier one: both have the same raw values."""
-    heaviest = np.lexsort((-batch.feature_weight, batch.feature_index))
-    _, first = np.unique(batch.feature_index[heaviest], return_index=True)
-    return heaviest[first]
+    others = np.full(batch.n_features, -1) if batch.differences is None else batch.differences.others
+    heaviest = np.lexsort((-batch.feature_weight, others, batch.feature_index))
+    pairs = np.stack([batch.feature_index, others])[:, heaviest]
+    first = np.append(True, (np.diff(pairs) != 0).any(axis=0))[: batch.n_features]
+    different: Integers = heaviest[first]
+    return different
+
+
+def _value_names(model: PrototypeSet, batch: Batch) -> tuple[str, ...]:
+    """What the values of its prototypes are of: features as they are, and differences."""
+    names = [model.feature_names[index] for index in batch.feature_index.tolist()]
+    for place in [] if batch.differences is None else batch.differences.places:
+        names[place] = model.names_in(batch)[place]
+    return tuple(names)
 
 
 def prototypes(content: Content, most_values: int = MOST_VALUES) -> Html:
@@ -174,9 +189,9 @@ def _plain_cards(content: Content) -> Html:
         batch = batches[number_of]
         columns = _different(batch)
         order = columns[np.argsort(-batch.feature_weight[columns], kind="stable")][:PLAIN_FEATURES].tolist()
+        labels = _value_names(content.model, batch)
         values = join(
-            f"<div><dt>{name(content.model.feature_names[int(batch.feature_index[column])])}</dt>"
-            f"<dd>{number(float(batch.prototypes[position, column]))}</dd></div>"
+            f"<div><dt>{name(labels[column])}</dt><dd>{number(float(batch.prototypes[position, column]))}</dd></div>"
             for column in order
         )
         left = len(columns) - len(order)

@@ -86,7 +86,7 @@ def _model(content: Content) -> Html:
     model = content.model
     shown = model.batches[: content.n_batches]
     prototypes = sum(batch.n_prototypes for batch in shown)
-    looked_at = {index for batch in shown for index in batch.feature_index.tolist()}
+    looked_at = {index for batch in shown for index in batch.looked_at.tolist()}
     used = f"{content.n_batches} of {model.n_batches}" if content.n_batches < model.n_batches else f"{model.n_batches}"
     entries = [
         ("Model", name(content.model_name)),
