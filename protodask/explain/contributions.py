@@ -35,7 +35,8 @@ TILE_ENTRIES = 2**16
 
 
 class FeatureMatch(NamedTuple):
-    """How a row compares with a prototype in one feature that the prototype's batch looks at, in raw units.
+    """How a row compares with a prototype in one feature that the prototype's batch looks at, in raw units; where that
+    is a difference of two, `value` and `prototype_value` are it, in units of the first.
 
     A tuple, because an explanation may have thousands of them: frozen dataclasses take four times as long to make.
     """

@@ -130,6 +130,9 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
     """
     active = model.active_features.tolist()
     names = [model.feature_names[index] for index in active]
+    labels = list(dict.fromkeys(label for batch in model.batches for label in model.names_in(batch)))
+    shown = list(dict.fromkeys([*names, *(name for batch in model.batches for name in model.value_names_in(batch))]))
+    compared = [label for label in dict.fromkeys([*names, *labels]) if label in set(labels)]
     lines: list[tuple[Cell, ...]] = []
     values: list[dict[str, float]] = []
     similarities: list[dict[str, float]] = []
@@ -149,14 +152,17 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
     for entry in explained:
         found, number = entry.explanation, entry.row
         probability = float(found.probability[found.classes.index(found.predicted)])
-        own = dict(zip(names, entry.features[active].tolist(), strict=True))
+        own: dict[str, float] = {}
+        for batch in model.batches:
+            own |= zip(model.value_names_in(batch), batch.values(entry.features).tolist(), strict=True)
+        own |= zip(names, entry.features[active].tolist(), strict=True)
         add((number, "row", None, found.predicted, probability), own)
         for label, share in zip(found.classes, found.marginal.tolist(), strict=True):
             add((number, "marginal", None, label, share))
         for rank, item in enumerate(found.contributions, start=1):
             add(
                 (number, "prototype", rank, item.label, *_numbers(item)),
-                {match.name: match.prototype_value for match in item.features},
+                _prototype_values(model, item),
                 {match.name: match.similarity for match in item.features},
                 entry.originals[rank - 1].values if entry.originals else None,
             )
@@ -164,11 +170,19 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
             add((number, "others", None, label, share))
 
     columns: dict[str, list[Cell]] = {name: [line[position] for line in lines] for position, name in enumerate(_OWN)}
-    _add(columns, {name: [value.get(name) for value in values] for name in names})
-    _add(columns, {f"similarity_{name}": [value.get(name) for value in similarities] for name in names})
+    _add(columns, {name: [value.get(name) for value in values] for name in shown})
+    _add(columns, {f"similarity_{name}": [value.get(name) for value in similarities] for name in compared})
     known = dict.fromkeys(name for original in originals for name in original)
     _add(columns, {f"training_{name}": [original.get(name) for original in originals] for name in known})
     return Table("explanation", columns)
+
+
+def _prototype_values(model: PrototypeSet, item: Contribution) -> dict[str, float]:
+    """Raw values of the features that its batch looks at, and differences of them."""
+    batch = model.batches[item.batch - 1]
+    known = {model.feature_names[index]: batch.values_of(index) for index in batch.looked_at.tolist()}
+    found = {name: float(values[item.position]) for name, values in known.items() if values is not None}
+    return found | dict(zip(model.value_names_in(batch), batch.prototypes[item.position].tolist(), strict=True))
 
 
 def _numbers(item: Contribution) -> tuple[Cell, ...]:

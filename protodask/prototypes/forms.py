@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.schema import FEATURES, TARGET, Column, row_weights
-from protodask.engine import Block, Engine, Reduction, Source, identity
+from protodask.engine import Block, Engine, Reduction, Source, identity, one_blas_thread
 from protodask.prototypes.candidates import MergeSamples, Sample, sample_of
 from protodask.prototypes.config import FeatureForms
 from protodask.prototypes.kernel import Differences, Knots, Standardization, product
@@ -43,7 +43,7 @@ FARTHEST_SCORE = 3.0
 NEARLY_LINEAR = 0.99
 """Correlation of a feature with its normal scores from which on the two are one."""
 
-GO_TOGETHER, ALL_BUT_ONE = 0.8, 1 - 1e-9
+GO_TOGETHER, ALL_BUT_ONE = 0.8, 1 - 1e-12
 """Correlations of columns from which on their difference is a form, and beyond which one is the other in other units.
 With 0.7 or 0.9 nine tables lose as much."""
 
@@ -53,8 +53,12 @@ MOST_DIFFERENCES = 20
 MOST_COMPARED = 1000
 """Numbers beyond which none are compared: there are half a million pairs."""
 
-LEAST_LEFT = 1e-5
-"""Of the largest value, in what is left of it: float32 has no more digits."""
+LEAST_LEFT = 100
+"""Times the rounding of the largest values that what is left of them is spread."""
+
+MOSTLY = 0.5
+"""Share of the rows that lack nothing from which on they alone say what goes together: a mean that stands for a missing
+value does not."""
 
 MOST_ROWS, FEWEST_ROWS = 20_000, 1_000
 MOST_SAMPLED = 2**23
@@ -86,7 +90,8 @@ class Forms:
         if self.knots is not None:
             found[self.knots.places], scale[self.knots.places] = 0.0, 1.0
         if self.differences is not None and self.narrow is not None:
-            found -= self.differences.factor * center[self.differences.others]
+            places = self.differences.places
+            found[places] -= self.differences.factor[places] * center[self.differences.others[places]]
             scale = scale * self.narrow
         return Standardization(found, scale, self.knots, self.differences)
 
@@ -147,8 +152,22 @@ def learn_forms(
         normal_scores(column.astype(np.float64), weight) if number else None
         for column, number in zip(features.T, numeric, strict=True)
     ]
-    pairs = alike(features, weight, np.flatnonzero(numeric)) if wanted == "all" else []
-    return arranged(scores, wanted, pairs)
+    if wanted != "all":
+        return arranged(scores, wanted)
+    known = np.flatnonzero(~features[:, _marks(columns)].any(axis=1))
+    if weight[known].sum() < MOSTLY * weight.sum():
+        known = np.arange(len(features))
+    return arranged(scores, wanted, alike(features[known], weight[known], np.flatnonzero(numeric)))
+
+
+def _marks(columns: Sequence[Column]) -> list[int]:
+    """Which features say that a number is missing."""
+    marked = [
+        column.marked and column.kind == "numeric" and name != column.name
+        for column in columns
+        for name in column.feature_names
+    ]
+    return [place for place, mark in enumerate(marked) if mark]
 
 
 def _numeric(columns: Sequence[Column]) -> list[bool]:
@@ -167,23 +186,28 @@ class Pair(NamedTuple):
 
 def alike(features: NDArray[Any], weight: Floats, compared: Integers) -> list[Pair]:
     """The pairs of the features to be `compared` that go together most, in the order of the features."""
+    if len(features) == 0 or len(compared) > MOST_COMPARED:
+        return []
     compared = np.array(
         [place for place in compared.tolist() if not _has_two_values(features[:, place])], dtype=np.int64
     )
-    if not 2 <= len(compared) <= MOST_COMPARED:
+    if len(compared) < 2:
         return []
     values = features[:, compared].astype(np.float64)
     largest = np.abs(values).max(axis=0)
     share = weight / weight.sum()
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"), one_blas_thread():  # several round otherwise
         values -= share @ values
         values *= np.sqrt(share)[:, None]
         spread = np.sqrt(np.einsum("nd,nd->d", values, values))
         values /= spread
         correlation = np.triu(product(values.T, values), 1)
-    size = np.abs(correlation)
-    narrow = np.sqrt(2 * np.clip(1 - size, 0.0, 1.0))
-    left = spread[:, None] * narrow > LEAST_LEFT * largest[:, None]
+        size = np.abs(correlation)
+        narrow = np.sqrt(2 * np.clip(1 - size, 0.0, 1.0))
+        # What is lost of either column, in the units of the first.
+        rounding = np.finfo(np.result_type(features, np.float32)).eps
+        lost = LEAST_LEFT * rounding * spread[:, None] * np.maximum.outer(largest / spread, largest / spread)
+        left = spread[:, None] * narrow > lost
     size = np.where(np.isfinite(size) & (size > GO_TOGETHER) & (size < ALL_BUT_ONE) & left, size, 0.0)
     order = np.argsort(-size, axis=None, kind="stable")[:MOST_DIFFERENCES]
     places = sorted(np.unravel_index(int(place), size.shape) for place in order if size.flat[place] > 0)

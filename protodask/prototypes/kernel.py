@@ -97,7 +97,8 @@ class Differences:
     def value(self, place: int, features: NDArray[Any], column: int) -> Floats:
         """`u` of rows with all columns (..., all), in float64, since what is left of alike columns is little."""
         first, second = (features[..., index].astype(np.float64) for index in (column, self.others[place]))
-        difference: Floats = first - self.factor[place] * second
+        with np.errstate(over="ignore"):
+            difference: Floats = first - self.factor[place] * second
         return difference
 
     def of(self, place: int) -> tuple[int, float]:

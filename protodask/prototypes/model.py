@@ -81,6 +81,16 @@ class Batch:
         """Of rows with all features of the model (..., all), those of its own (..., D), as the prototypes have them."""
         return self.standardization.values(rows, self.feature_index)
 
+    @property
+    def forms(self) -> list[tuple[int, float, int, bool]]:
+        """What tells its features apart: the other feature and the factor of differences, the feature, and whether it
+        is its normal score.
+        """
+        alone = [(-1, 0.0)] * self.n_features
+        pairs = alone if self.differences is None else [self.differences.of(place) for place in range(self.n_features)]
+        features, scored = self.feature_index.tolist(), self.scored.tolist()
+        return [(*pair, feature, score) for pair, feature, score in zip(pairs, features, scored, strict=True)]
+
     def places_of(self, feature: int) -> Integers:
         """Where a feature of the model is among its own, alone, in whatever form."""
         alone = self.feature_index == feature
@@ -201,7 +211,8 @@ class PrototypeSet:
     def forgiving_columns(self) -> tuple[Column, ...]:
         """The columns of rows in which values may be missing that no row to train on lacked.
 
-        A number counts as the mean then, or as the median if its normal scores alone are looked at; a category as none.
+        A number counts as the mean then, or as the median if its normal scores alone are looked at, or its differences
+        from others, as the median of prototypes; a category as none.
         """
         columns = self.columns
         if len(feature_names(columns)) != self.n_features:
@@ -217,15 +228,16 @@ class PrototypeSet:
         """The mean of a feature, or its median, as far as the batches tell, that of prototypes where it is only in
         differences; 0 if none looks at it.
         """
-        middle = 0.0
+        middle: float | None = None
         for batch in self.batches:
             for place in batch.places_of(feature).tolist():
                 if batch.knots is None or place not in batch.knots.places:
                     return float(batch.center[place])
                 middle = float(np.interp(0.0, batch.knots.scores[place], batch.knots.values[place]))
-            if middle == 0.0 and batch.n_prototypes and (values := batch.values_of(feature)) is not None:
-                middle = float(np.median(values))
-        return middle
+        for batch in self.batches if middle is None else ():
+            if batch.n_prototypes and (values := batch.values_of(feature)) is not None:
+                return float(np.median(values))
+        return middle or 0.0
 
     def names_in(self, batch: Batch) -> tuple[str, ...]:
         """Names of the features of a batch, normal scores said to be such, and differences as "x - 0.98 y"."""
@@ -238,6 +250,15 @@ class PrototypeSet:
                 factor, other = batch.differences.factor[place], self.feature_names[batch.differences.others[place]]
                 found[place] += f" {'-' if factor >= 0 else '+'} {abs(factor):.3g} {other}"
         return tuple(found)
+
+    def value_names_in(self, batch: Batch) -> tuple[str, ...]:
+        """Names of what `batch.values` are: features in whatever form it looks at them, and differences."""
+        names = [self.feature_names[index] for index in batch.feature_index.tolist()]
+        if batch.differences is not None:
+            labels = self.names_in(batch)
+            for place in batch.differences.places:
+                names[place] = labels[place]
+        return tuple(names)
 
     def label_of(self, batch: Batch) -> Label | None:
         """The class that all prototypes of a batch are of; None where they are of several, or there are none."""

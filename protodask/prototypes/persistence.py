@@ -133,7 +133,9 @@ def _arrays(batch: Batch) -> list[tuple[str, NDArray[Any], str]]:
     arrays = [(name, getattr(batch, name), dtype) for name, dtype, _ in BATCH_ARRAYS]
     if batch.knots is not None:
         arrays += [(name, getattr(batch.knots, field), dtype) for name, field, dtype in KNOT_ARRAYS]
-    if batch.differences is not None and batch.compared is not None:
+    if batch.differences is not None:
+        if batch.compared is None:
+            raise ValueError("a batch with differences has no values to show of them")
         values = (batch.differences.others, batch.differences.factor, batch.compared)
         arrays += [(name, value, dtype) for (name, dtype, _), value in zip(DIFFERENCE_ARRAYS, values, strict=True)]
     return arrays

@@ -1,5 +1,6 @@
 """Differences of features that go together: which are chosen, and models that look at them."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
 from support.models import looking_at_differences, looking_at_scores
+from threadpoolctl import threadpool_limits
 
 from protodask import PrototypeSetClassifier
 from protodask.data.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.errors import FormatError
-from protodask.explain import all_prototypes, explain_rows, original_rows
+from protodask.explain import Explained, all_prototypes, explain_rows, explanation_table, original_rows
 from protodask.explain.importance import permutation_importance
 from protodask.explain.surface import surface, typical_point
 from protodask.prototypes import FitConfig, PrototypeSet, load_model
@@ -34,7 +36,8 @@ from protodask.prototypes.forms import (
     expected_forms,
     learn_forms,
 )
-from protodask.prototypes.kernel import Differences
+from protodask.prototypes.kernel import Differences, Knots
+from protodask.prototypes.model import Batch
 from protodask.prototypes.objective import starting_point
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.pruning import prune
@@ -120,6 +123,44 @@ def test_alike__leaves_out_what_says_nothing_more() -> None:
     near = np.column_stack([x + 1e7, x + 0.001 * rng.normal(size=200) + 1e7]).astype(np.float32)
     assert alike(near, np.ones(200), np.arange(2)) == [], "what is left is rounding"
     assert alike(np.column_stack([x, x + 0.1 * rng.normal(size=200)]), np.ones(200), np.arange(1)) == []
+
+
+def test_alike__of_no_rows_is_none() -> None:
+    assert alike(np.zeros((0, 3)), np.zeros(0), np.arange(3)) == []
+
+
+def test_alike__of_float64_sees_what_float32_cannot() -> None:
+    rng = np.random.default_rng(2)
+    began = 1.7e9 + rng.uniform(0, 1e7, 400)
+    times = np.column_stack([began + rng.uniform(0, 5000, 400), began])
+    ((first, second, factor, narrow),) = alike(times, np.ones(400), np.arange(2))
+    assert (first, second) == (0, 1)
+    assert (times[:, 0] - factor * times[:, 1]).std() == pytest.approx(narrow * times[:, 0].std(), rel=1e-3)
+    assert alike(times.astype(np.float32), np.ones(400), np.arange(2)) == []
+
+
+def test_alike__has_the_same_bits_on_any_number_of_blas_threads() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(20_000, 1)) + 0.3 * rng.normal(size=(20_000, 100))
+    found = []
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads, "blas"):
+            found.append(alike(x, np.ones(20_000), np.arange(100)))
+    assert found[0] == found[1] == found[2]
+
+
+def test_learn_forms__leaves_filled_values_aside(engine: Engine) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(500, 1)) + 0.05 * rng.normal(size=(500, 2))
+    gone = rng.random(500) < 0.2
+    marked = np.column_stack([x[:, 0], np.where(gone, x[~gone, 1].mean(), x[:, 1]), gone])
+    columns = [Column("a"), Column("b", filled=0.0, marked=True)]
+    arrays = {"features": marked, "target": np.zeros(500, dtype=np.int32)}
+    found = learn_forms(engine, array_source(arrays, 64), tuple(arrays), columns, "all", 0)
+    (expected,) = alike(x[~gone], np.ones(int((~gone).sum())), np.arange(2))
+    assert found.differences is not None
+    assert found.narrow is not None
+    assert (found.differences.factor[-1], found.narrow[-1]) == (expected.factor, expected.narrow)
 
 
 def test_alike__of_many_are_the_largest_twenty() -> None:
@@ -302,6 +343,49 @@ def test_explanations__compare_differences_as_such(model: PrototypeSet) -> None:
             if mine.batch == 2:
                 assert mine.features[-3].name == "x0 - 0.5 x1"
                 assert mine.features[-3].value == row[0] - 0.5 * row[1]
+
+
+def test_explanation_table__has_differences_and_scores(model: PrototypeSet) -> None:
+    rows = np.random.default_rng(5).normal(size=(4, 5))
+    pairs = zip(rows, explain_rows(model, rows), strict=True)
+    explained = [Explained(number, row, one) for number, (row, one) in enumerate(pairs)]
+    columns: Any = explanation_table(model, explained).columns
+    similar = [name for name in columns if name.startswith("similarity_")]
+    assert {"similarity_x0 - 0.5 x1", f"similarity_{model.names_in(model.batches[0])[1]}"} <= set(similar)
+    for place, part in enumerate(columns["part"]):
+        known = [columns[name][place] for name in similar if columns[name][place] is not None]
+        if part == "prototype":
+            assert np.prod(known) == pytest.approx(columns["similarity"][place])
+        if part == "row":
+            number = columns["row"][place]
+            assert columns["x0 - 0.5 x1"][place] == rows[number, 0] - 0.5 * rows[number, 1]
+        if part == "prototype" and columns["batch"][place] == 2:
+            assert all(columns[name][place] is not None for name in ("x0", "x1", "x2", "x3", "x0 - 0.5 x1"))
+
+
+def test_explanations__of_rows_far_away_say_nothing_of_overflow(model: PrototypeSet) -> None:
+    far = np.array([[-1e308, 1e308, 0, 1e308, 0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = explain_rows(model, far)
+    assert found.familiarity < 1e9
+
+
+def test_forgiving_columns__of_a_score_are_its_median_though_that_is_0() -> None:
+    line = np.array([-1.0, 0.0, 1.0]), np.array([-1.0, 0.0, 1.0])
+    batch = Batch(
+        feature_index=np.array([0]),
+        feature_weight=np.ones(1),
+        center=np.zeros(1),
+        scale=np.ones(1),
+        prototypes=np.array([[5.0], [7.0]]),
+        prototype_class=np.array([0, 1]),
+        prototype_weight=np.ones(2),
+        row=np.arange(2),
+        knots=Knots.of([line], 3),
+    )
+    model = PrototypeSet(np.array([0.5, 0.5]), ("a", "b"), ("x",), (Column("x"),), batches=(batch,))
+    assert model.forgiving_columns[0].filled == 0.0
 
 
 def test_importance__permutes_both_features_of_a_difference(make_model: MakeModel, engine: Engine) -> None:

@@ -23,7 +23,7 @@ from protodask.explain.report.text import (
     text,
 )
 from protodask.explain.visible import visible
-from protodask.prototypes.model import NORMAL_SCORE, Batch, PrototypeSet
+from protodask.prototypes.model import Batch, PrototypeSet
 
 Integers = NDArray[np.int64]
 
@@ -39,13 +39,15 @@ PLAIN_FEATURES = 8
 def features(content: Content) -> Html:
     """Feature weights by batch, the largest first."""
     model, batches = content.model, content.model.batches[: content.n_batches]
+    label_of = {
+        form: label for batch in batches for form, label in zip(batch.forms, model.names_in(batch), strict=True)
+    }
     # In the order of the features, a feature as it is before its normal score, and differences last.
-    forms = [f"{feature}{form}" for feature in model.feature_names for form in ("", NORMAL_SCORE)]
-    names = list(dict.fromkeys([*forms, *(label for batch in batches for label in model.names_in(batch))]))
-    number_of = {label: place for place, label in enumerate(names)}
+    number_of = {form: place for place, form in enumerate(sorted(label_of))}
+    names = [label_of[form] for form in sorted(label_of)]
     weights = np.zeros((len(names), len(batches)))
     for column, batch in enumerate(batches):
-        weights[[number_of[label] for label in model.names_in(batch)], column] = batch.feature_weight
+        weights[[number_of[form] for form in batch.forms], column] = batch.feature_weight
     strongest = weights.max(axis=1, initial=0.0)
     used = [int(index) for index in np.argsort(-strongest, kind="stable") if strongest[index] > 0]
     if not used:
@@ -70,7 +72,10 @@ def features(content: Content) -> Html:
             "and at most 3."
         )
     if any(batch.differences is not None for batch in batches):
-        said += " Of two features that go together, a difference says what the first has beyond what the second says."
+        said += (
+            " Of two features that go together, a difference says what the first has beyond what the second says; its "
+            "standard deviation is that of what is left."
+        )
     left = "" if len(used) <= MOST_FEATURES else note(f"and {len(used) - MOST_FEATURES:,} features of smaller weight")
     looked_at = {index for batch in batches for index in batch.looked_at.tolist()}
     idle = [index for index in range(model.n_features) if index not in looked_at]
@@ -106,22 +111,27 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
     """The prototypes as plain values, compact: what the script makes cards from."""
     model = content.model
     kept = strongest_prototypes(model, content.n_batches, most_values)
-    shown = [_value_names(model, batch) for batch in model.batches]
-    names = list(dict.fromkeys([*model.feature_names, *(label for labels in shown for label in labels)]))
-    number_of = {label: place for place, label in enumerate(names)}
+    names, number_of = list(model.feature_names), dict[tuple[int, float, int], int]()
+    for batch in model.batches:
+        for (other, factor, feature, _), label in zip(batch.forms, model.value_names_in(batch), strict=True):
+            if other < 0:
+                number_of[other, factor, feature] = feature
+            elif (other, factor, feature) not in number_of:
+                number_of[other, factor, feature] = len(names)
+                names.append(label)
     return {
         "classes": [visible(label) for label in model.classes],
         "features": [visible(label) for label in names],
         "batches": [
             {
-                "features": [number_of[labels[column]] for column in columns.tolist()],
+                "features": [number_of[batch.forms[column][:3]] for column in columns.tolist()],
                 "weights": short_numbers(batch.feature_weight[columns]),
                 "class": batch.prototype_class[positions].tolist(),
                 "weight": short_numbers(batch.prototype_weight[positions]),
                 "row": batch.row[positions].tolist(),
                 "values": short_numbers(batch.prototypes[positions][:, columns]),
             }
-            for batch, positions, labels in zip(model.batches, kept, shown, strict=False)
+            for batch, positions in zip(model.batches, kept, strict=False)
             for columns in [_different(batch)]
         ],
     }
@@ -129,20 +139,10 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
 
 def _different(batch: Batch) -> Integers:
     """Columns of a batch, of two forms of a feature the heavier one: both have the same raw values."""
-    others = np.full(batch.n_features, -1) if batch.differences is None else batch.differences.others
-    heaviest = np.lexsort((-batch.feature_weight, others, batch.feature_index))
-    pairs = np.stack([batch.feature_index, others])[:, heaviest]
-    first = np.append(True, (np.diff(pairs) != 0).any(axis=0))[: batch.n_features]
-    different: Integers = heaviest[first]
-    return different
-
-
-def _value_names(model: PrototypeSet, batch: Batch) -> tuple[str, ...]:
-    """What the values of its prototypes are of: features as they are, and differences."""
-    names = [model.feature_names[index] for index in batch.feature_index.tolist()]
-    for place in [] if batch.differences is None else batch.differences.places:
-        names[place] = model.names_in(batch)[place]
-    return tuple(names)
+    heaviest: dict[tuple[int, float, int], int] = {}
+    for place in np.argsort(-batch.feature_weight, kind="stable").tolist():
+        heaviest.setdefault(batch.forms[place][:3], place)
+    return np.array([heaviest[value] for value in sorted(heaviest)], dtype=np.int64)
 
 
 def prototypes(content: Content, most_values: int = MOST_VALUES) -> Html:
@@ -189,7 +189,7 @@ def _plain_cards(content: Content) -> Html:
         batch = batches[number_of]
         columns = _different(batch)
         order = columns[np.argsort(-batch.feature_weight[columns], kind="stable")][:PLAIN_FEATURES].tolist()
-        labels = _value_names(content.model, batch)
+        labels = content.model.value_names_in(batch)
         values = join(
             f"<div><dt>{name(labels[column])}</dt><dd>{number(float(batch.prototypes[position, column]))}</dd></div>"
             for column in order

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import models
-from support.models import looking_at_scores
+from support.models import looking_at_differences, looking_at_scores
 
 from protodask.engine import array_source, thread_engine
 from protodask.explain.report import Content, Rows, make_content, render
@@ -277,3 +277,25 @@ def test_report__lists_both_forms_and_shows_each_value_once(content_of: MakeCont
     assert shown["weights"][0] == pytest.approx(batch.feature_weight[:2].max(), rel=1e-3)
     assert len(shown["values"][0]) == 4
     assert prototypes(content).count("x0") == sum(batch.n_prototypes for batch in model.batches)
+
+
+def test_report__lists_differences_by_themselves(content_of: MakeContent) -> None:
+    model = looking_at_differences(models.make_model(1, n_active=4), [(0, 1, 0.5), (0, 3, -2.0)])
+    content, batch = content_of(model), model.batches[-1]
+    assert "x0 - 0.5 x1" in features(content)
+    data = prototype_data(content)
+    assert data["features"] == ["x0", "x1", "x2", "x3", "x0 - 0.5 x1", "x0 + 2 x3"]
+    shown = data["batches"][-1]
+    assert shown["features"] == [0, 1, 2, 3, 4, 5]
+    np.testing.assert_allclose(shown["values"], batch.prototypes, rtol=1e-3)
+    assert prototypes(content).count("x0 + 2 x3") == batch.n_prototypes
+
+
+def test_report__tells_features_apart_that_are_called_alike(content_of: MakeContent) -> None:
+    names = ("x", "x (normal score)", "x - 0.5 y", "y")
+    model = looking_at_scores(models.make_model(1, n_active=4, feature_names=names))
+    model = looking_at_differences(model, [(0, 3, 0.5)])
+    listed = features(content_of(model))
+    for label, times in (("x", 1), ("x (normal score)", 2), ("x - 0.5 y", 2), ("y", 1)):
+        assert listed.count(f'data-sort="{label}"') == times
+    assert prototype_data(content_of(model))["batches"][-1]["features"] == [0, 1, 2, 3, 4]
