@@ -41,7 +41,7 @@ Expected = dict[str, tuple[PrototypeSet, list[BatchRecord]]]
 KINDS: dict[str, dict[str, Any]] = {
     "float32": {"lambda_w": 1e-3, "precision": "float32"},
     "float64": {"lambda_w": 1e-3, "precision": "float64"},
-    "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class", "feature_forms": "both"},
+    "class": {"lambda_w": 1e-4, "precision": "float32", "feature_weights": "class", "feature_forms": "all"},
     "draws": {
         "lambda_w": 1e-4,
         "hold_out": 0.25,
@@ -61,8 +61,12 @@ def config(kind: str, n_batches: int = 2) -> FitConfig:
 
 @pytest.fixture(scope="module")
 def rows(make_rows: Callable[..., Arrays]) -> Arrays:
-    """Weighted rows of three classes in 64-row blocks, the last of which is short: 7 blocks, no power of two."""
-    return make_rows(440, 4, n_classes=3, weights="weight inclusion", dtype="float32")
+    """Weighted rows of three classes in 64-row blocks, the last of which is short: 7 blocks, no power of two. The last
+    feature goes together with the one before.
+    """
+    made = make_rows(440, 4, n_classes=3, weights="weight inclusion", dtype="float32")
+    made["features"][:, 2] = made["features"][:, 1] + made["features"][:, 2] / 4
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,7 @@ def expected(dataset: Dataset) -> Expected:
                 (record.prototypes, record.iterations) for record in run.history
             ]
             assert run.model.rounds == {"class": (3, 3), "draws": (4, 4)}.get(kind)
+            assert any(batch.differences is not None for batch in run.model.batches) == (kind == "class")
             found[kind] = run.model, run.history
     return found
 
