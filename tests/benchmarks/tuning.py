@@ -123,10 +123,9 @@ def tune_ours(split: datasets.Split, seed: int) -> Found:
     """protodask's search with its defaults."""
     search = PrototypeSetSearchCV(PrototypeSetClassifier(random_state=seed))
     search.fit(split.train_features, split.train_target)
-    batches = search.best_estimator_.model_.batches
-    features = {int(feature) for batch in batches for feature in batch.feature_index}
+    model = search.best_estimator_.model_
     chosen = {name: search.best_params_[name] for name in ("lambda_v", "n_batches")}
-    return Found(search.predict_proba, len(features), sum(batch.n_prototypes for batch in batches), chosen)
+    return Found(search.predict_proba, len(model.active_features), model.n_prototypes, chosen)
 
 
 def tune_proset(split: datasets.Split, seed: int) -> Found:
