@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.errors import check_error, refused
 
@@ -293,12 +294,13 @@ def meaning(value: Any) -> str:
         return str(int(value)) if value == int(value) else repr(value)
     if isinstance(value, bool) or (isinstance(value, str) and value.lower() in ("true", "false")):
         return "1" if str(value).lower() == "true" else "0"
-    if isinstance(value, str) and value.rstrip("0").endswith(".") and value.split(".")[0].lstrip("-").isdecimal():
-        return str(int(value.split(".")[0])) if value.isascii() else value
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]+\.0*", value):
+        return str(int(value.split(".")[0]))
     return str(value)
 
 
 @given(st.lists(GROUPS, min_size=1, max_size=30))
+@example([0, "0.."])
 def test_encode_group__has_one_code_for_each_meaning(values: list[Any]) -> None:
     codes, problem = encode_group(objects(*values), "g")
     assert problem is None
