@@ -139,12 +139,8 @@ def _original(item: Prototype | Contribution, found: tuple[Label, dict[str, Valu
 
 def _held(model: PrototypeSet, item: Prototype | Contribution) -> OriginalRow:
     batch = model.batches[item.batch - 1]
-    known = {index: batch.values_of(index) for index in batch.looked_at.tolist()}
-    values: dict[str, Value] = {
-        model.feature_names[index]: float(column[item.position])
-        for index, column in known.items()
-        if column is not None
-    }
+    known = batch.raw_values(item.position)
+    values: dict[str, Value] = {model.feature_names[index]: known[index] for index in sorted(known)}
     return OriginalRow(item.batch, item.position, item.row, item.label, values, complete=False)
 
 

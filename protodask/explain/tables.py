@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,7 +132,8 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
     active = model.active_features.tolist()
     names = [model.feature_names[index] for index in active]
     labels = list(dict.fromkeys(label for batch in model.batches for label in model.names_in(batch)))
-    shown = list(dict.fromkeys([*names, *(name for batch in model.batches for name in model.value_names_in(batch))]))
+    value_names = [model.value_names_in(batch) for batch in model.batches]
+    shown = list(dict.fromkeys(itertools.chain(names, *value_names)))
     compared = [label for label in dict.fromkeys([*names, *labels]) if label in set(labels)]
     lines: list[tuple[Cell, ...]] = []
     values: list[dict[str, float]] = []
@@ -153,8 +155,9 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
         found, number = entry.explanation, entry.row
         probability = float(found.probability[found.classes.index(found.predicted)])
         own: dict[str, float] = {}
-        for batch in model.batches:
-            own |= zip(model.value_names_in(batch), batch.values(entry.features).tolist(), strict=True)
+        for batch, of_batch in zip(model.batches, value_names, strict=True):
+            if batch.differences is not None:
+                own |= zip(of_batch, batch.values(entry.features).tolist(), strict=True)
         own |= zip(names, entry.features[active].tolist(), strict=True)
         add((number, "row", None, found.predicted, probability), own)
         for label, share in zip(found.classes, found.marginal.tolist(), strict=True):
@@ -162,7 +165,7 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
         for rank, item in enumerate(found.contributions, start=1):
             add(
                 (number, "prototype", rank, item.label, *_numbers(item)),
-                _prototype_values(model, item),
+                _prototype_values(model, value_names[item.batch - 1], item),
                 {match.name: match.similarity for match in item.features},
                 entry.originals[rank - 1].values if entry.originals else None,
             )
@@ -177,12 +180,11 @@ def explanation_table(model: PrototypeSet, explained: Sequence[Explained]) -> Ta
     return Table("explanation", columns)
 
 
-def _prototype_values(model: PrototypeSet, item: Contribution) -> dict[str, float]:
-    """Raw values of the features that its batch looks at, and differences of them."""
+def _prototype_values(model: PrototypeSet, names: tuple[str, ...], item: Contribution) -> dict[str, float]:
+    """Raw values of the features that its batch looks at, and differences of them, given the names of its values."""
     batch = model.batches[item.batch - 1]
-    known = {model.feature_names[index]: batch.values_of(index) for index in batch.looked_at.tolist()}
-    found = {name: float(values[item.position]) for name, values in known.items() if values is not None}
-    return found | dict(zip(model.value_names_in(batch), batch.prototypes[item.position].tolist(), strict=True))
+    known = {model.feature_names[index]: value for index, value in batch.raw_values(item.position).items()}
+    return known | dict(zip(names, batch.prototypes[item.position].tolist(), strict=True))
 
 
 def _numbers(item: Contribution) -> tuple[Cell, ...]:

@@ -112,6 +112,19 @@ class Batch:
                 return first
         return None
 
+    def raw_values(self, position: int) -> dict[int, float]:
+        """Values of a prototype, by feature of the model: of all that the batch looks at, alone or in differences."""
+        differences = self.differences
+        values, features = self.prototypes[position].tolist(), self.feature_index.tolist()
+        pairs = set() if differences is None else set(differences.places)
+        found = {features[place]: value for place, value in enumerate(values) if place not in pairs}
+        if differences is not None and self.compared is not None:
+            for place, second in zip(differences.places, self.compared[position].tolist(), strict=True):
+                other, factor = differences.of(place)
+                found.setdefault(other, second)
+                found.setdefault(features[place], values[place] + factor * second)
+        return found
+
     def measured(self, values: Floats) -> Floats:
         """What `values` gives (..., D) as it is, but for normal scores: `v / scale` is their weight."""
         if self.knots is None:

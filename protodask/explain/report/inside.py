@@ -124,7 +124,7 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
         "features": [visible(label) for label in names],
         "batches": [
             {
-                "features": [number_of[batch.forms[column][:3]] for column in columns.tolist()],
+                "features": [number_of[forms[column][:3]] for column in columns.tolist()],
                 "weights": short_numbers(batch.feature_weight[columns]),
                 "class": batch.prototype_class[positions].tolist(),
                 "weight": short_numbers(batch.prototype_weight[positions]),
@@ -132,16 +132,16 @@ def prototype_data(content: Content, most_values: int = MOST_VALUES) -> dict[str
                 "values": short_numbers(batch.prototypes[positions][:, columns]),
             }
             for batch, positions in zip(model.batches, kept, strict=False)
-            for columns in [_different(batch)]
+            for forms, columns in [(batch.forms, _different(batch))]
         ],
     }
 
 
 def _different(batch: Batch) -> Integers:
     """Columns of a batch, of two forms of a feature the heavier one: both have the same raw values."""
-    heaviest: dict[tuple[int, float, int], int] = {}
+    forms, heaviest = batch.forms, dict[tuple[int, float, int], int]()
     for place in np.argsort(-batch.feature_weight, kind="stable").tolist():
-        heaviest.setdefault(batch.forms[place][:3], place)
+        heaviest.setdefault(forms[place][:3], place)
     return np.array([heaviest[value] for value in sorted(heaviest)], dtype=np.int64)
 
 
