@@ -49,10 +49,10 @@ EXIT_SECONDS = 10
 """How long a process that was told to end may take before it counts as left behind."""
 
 
-def _make_cluster(n_workers: int) -> LocalCluster:
+def _make_cluster(n_workers: int, threads: int = 1) -> LocalCluster:
     return LocalCluster(
         n_workers=n_workers,
-        threads_per_worker=1,
+        threads_per_worker=threads,
         processes=True,
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
@@ -106,7 +106,12 @@ def start_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
 def own_cluster(no_process_left_behind: None) -> Iterator[StartCluster]:
     """The same of a cluster for one test alone, which may do with it what it likes; it is closed with the module."""
     with contextlib.ExitStack() as clusters:
-        yield lambda n_workers: clusters.enter_context(_make_cluster(n_workers))
+
+        def start(n_workers: int, threads: int = 1) -> LocalCluster:
+            made: LocalCluster = clusters.enter_context(_make_cluster(n_workers, threads))
+            return made
+
+        yield start
 
 
 @pytest.fixture(scope="session")

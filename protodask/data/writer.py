@@ -196,8 +196,8 @@ def _merge_written(left: Written, right: Written) -> Written:
 
 
 # Writing, counting and hashing in one pass: the rows are read once.
-STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity)
-READ_AND_STORE: Reduction[Written, Written] = Reduction(_read_and_store, _merge_written, identity)
+STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity, writes=True)
+READ_AND_STORE: Reduction[Written, Written] = Reduction(_read_and_store, _merge_written, identity, writes=True)
 
 
 def write_dataset(

@@ -103,6 +103,7 @@ def bundle(passes: Sequence[Pass], numbers: Sequence[Sequence[int]]) -> tuple[Pa
             members, tuple(parts), tuple(work.prepare for work in passes), tuple(len(work.args) for work in passes)
         ),
         label=Counter(work.label for work in passes).most_common(1)[0][0],
+        writes=any(work.writes for work in passes),
     )
     return joined, sorted(every)
 

@@ -14,7 +14,7 @@ class BlockCache:
 
     Training reads the same blocks in the same order hundreds of times; evicting the least recently used block would
     then evict each one just before it is needed. So a full cache keeps what it holds and turns newcomers away, and
-    only blocks of sources that the current pass does not read make room.
+    only blocks that the current pass does not read make room.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -38,8 +38,10 @@ class BlockCache:
         with self._lock:
             return self._blocks.get((key, number))
 
-    def offer(self, key: str, block: Block, active: Collection[str]) -> bool:
-        """Keep a block if there is room, or room can be made among sources that are not `active`."""
+    def offer(self, key: str, block: Block, active: Collection[str], own: Collection[int] | None = None) -> bool:
+        """Keep a block if there is room, or room can be made among sources that are not `active`, or among their blocks
+        that are not this process's `own`, where those are said.
+        """
         size = block.nbytes
         with self._lock:
             if (key, block.number) in self._blocks:
@@ -47,15 +49,18 @@ class BlockCache:
             if size > self._budget:
                 return False
             if self._held + size > self._budget:
-                self._evict(self._held + size - self._budget, active)
+                self._evict(self._held + size - self._budget, active, own)
             if self._held + size > self._budget:
                 return False
             self._blocks[key, block.number] = block
             self._held += size
             return True
 
-    def _evict(self, wanted: int, active: Collection[str]) -> None:
-        for entry in [entry for entry in self._blocks if entry[0] not in active]:
+    def _evict(self, wanted: int, active: Collection[str], own: Collection[int] | None) -> None:
+        def useless(key: str, number: int) -> bool:
+            return key not in active or (own is not None and number not in own)
+
+        for entry in [entry for entry in self._blocks if useless(*entry)]:
             if wanted <= 0:
                 return
             size = self._blocks.pop(entry).nbytes

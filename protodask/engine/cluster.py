@@ -4,43 +4,71 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 from distributed import Client, Future, KilledWorker, get_worker
 from distributed.comm import CommClosedError
 from distributed.protocol import pickle
+from distributed.worker import thread_state
 
+from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Block
 from protodask.engine.cache import BlockCache
 from protodask.engine.connect import TlsFiles, connect_client
 from protodask.engine.graph import Task, TaskRef
-from protodask.engine.groups import Pass, Reader, run_group
+from protodask.engine.groups import Pass, Reader, split_blocks
 from protodask.engine.memory import cache_budget, process_memory_limit
-from protodask.engine.reduction import Node
-from protodask.engine.scheduling import TASKS_PER_WORKER_THREAD, Processes
+from protodask.engine.placement import Placement, Share
+from protodask.engine.reduction import Merge, Node, fold_nodes
+from protodask.engine.scheduling import Processes, thread_tasks
 from protodask.engine.sources import PlaceHolder, Source, leaves, with_leaves
-from protodask.engine.submission import lost_scheduler, results_of, submit_graph, task_key, wait_for_worker, workers_of
+from protodask.engine.submission import (
+    Again,
+    lost_scheduler,
+    results_of,
+    submit_graph,
+    task_key,
+    wait_for_worker,
+    workers_of,
+)
+from protodask.engine.threads import run_groups
 from protodask.errors import ClusterError, LostTaskError
 
 SHARE_BYTES = 64 * 2**10
 """Arguments above this many bytes travel once for each worker, not once for each task."""
 
 
-class ClusterScheduler:
-    """Runs tasks on the workers of a Dask cluster.
+MOST_TO_DRIVER = 32
+"""Tasks whose partials all go to the driver. Of more, they are merged on the workers first."""
 
-    A task names its source and its blocks and may run anywhere; it is only *preferred* on the worker that had the same
-    blocks last, whose cache is warm. Values that travel are the results of tasks themselves, so that the scheduler can
-    make them again when the worker that held them is lost.
+MERGED_TOGETHER = 16
+"""Tasks whose partials are merged by one."""
+
+MOST_DESCRIPTIONS = 64
+"""Descriptions of passes that a worker keeps; those of the evaluations of a fit are one."""
+
+
+class ClusterScheduler:
+    """Runs tasks on the workers of a Dask cluster, one of each pass for each worker, on threads of its own.
+
+    A task names its source and its blocks and may run anywhere; it is only *preferred* on the worker that has these
+    blocks in its cache. What a pass is, its source and functions, travels to a worker once: later passes name it.
+    Values that travel are the results of tasks themselves, so that the scheduler can make them again when the worker
+    that held them is lost.
     """
 
     def __init__(self, client: Client, owned: bool = False) -> None:
         self._client = client
         self._owned = owned
-        self._last_worker: dict[tuple[str, int, int], str] = {}
+        self._placement = Placement()
+        self._described: dict[str, OrderedDict[str, None]] = {}
+        """Descriptions that each worker was given, the last one last."""
         self._threads: dict[str, int] = {}
         self._shipped: dict[str, dict[int, Future[Any]]] = {}
 
@@ -62,7 +90,7 @@ class ClusterScheduler:
 
     @property
     def n_tasks(self) -> int:
-        return TASKS_PER_WORKER_THREAD * self.n_threads
+        return len(self._threads) if self.n_threads else 0
 
     @property
     def memory_bytes(self) -> int:
@@ -76,18 +104,33 @@ class ClusterScheduler:
         return Processes("workers", max(1, -(-total // most)), most, self.memory_bytes, process_memory_limit())
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        names = [(_cached_key(work.source), group[0], group[-1]) for group in groups]
-        token = uuid.uuid4().hex
+        numbers = list(chain.from_iterable(groups))
+        key, n_blocks = _cached_key(work.source), work.source.layout.n_blocks
+        shares = self._placement.shares(key, n_blocks, numbers, self._threads or self._count_threads())
+        description = _describe(work)
+        whole = len(numbers) == n_blocks
 
-        def build(tasks: Sequence[int], token: str) -> dict[str, Any]:
-            return self._graph(work, {task_key(token, task): groups[task] for task in tasks}, token)
+        def build(tasks: Sequence[int], token: str, placed: Sequence[Sequence[str]]) -> dict[str, Any]:
+            named = {
+                task_key(token, task): (shares[task], bool(workers) and self._knows(workers[0], description.name))
+                for task, workers in zip(tasks, placed, strict=True)
+            }
+            return self._graph(work, description, named, token, whole)
 
-        nodes: list[Node[Any]] = []
+        placed = [[share.worker] for share in shares]
+        stay = len(shares) > MOST_TO_DRIVER and not work.writes
+        results: list[Any] = [None] * len(shares)
         try:
-            for task, (address, found) in results_of(self._client, len(groups), token, build, self._place(names)):
-                self._last_worker[names[task]] = address
-                nodes.extend(found)
-                advance(len(groups[task]))
+            tasks = results_of(self._client, len(shares), uuid.uuid4().hex, build, placed, stay)
+            for task, results[task] in tasks:
+                advance(shares[task].n_blocks)
+            addresses = self._where(results) if stay else [address for address, _ in results]
+            for address, share in zip(addresses, shares, strict=True):
+                self._note(address, description.name)
+                self._placement.ran(key, n_blocks, share, address)
+            if not stay:
+                return [node for _, nodes in results for node in nodes]
+            merged = self._merged(results, work.merge)
         except KilledWorker as error:
             raise LostTaskError(
                 "task-lost",
@@ -96,10 +139,61 @@ class ClusterScheduler:
             ) from error
         except CommClosedError as error:
             raise lost_scheduler(error) from error
-        return nodes
+        if merged is not None:
+            return merged
+        # Partials were lost with their worker, and the one that was to compute them anew does not know the pass.
+        self._described.clear()
+        return self.run(work, groups, _nothing)
 
-    def _graph(self, work: Pass, groups: Mapping[str, Sequence[int]], token: str) -> dict[str, Any]:
-        """A task for each group of blocks, by key, and what they share."""
+    def _where(self, futures: Sequence[Future[Any]]) -> list[str]:
+        """The worker that has each result, "" where it is lost by now."""
+        try:
+            found = self._client.who_has(futures)
+        except (OSError, TimeoutError) as error:
+            raise lost_scheduler(error) from error
+        return [next(iter(found.get(future.key, ())), "") for future in futures]
+
+    def _merged(self, futures: Sequence[Future[Any]], merge: Merge) -> list[Node[Any]] | None:
+        """The nodes of tasks, merged by some of the workers wherever they complete each other; None if that failed."""
+
+        def build(tasks: Sequence[int], token: str, placed: Sequence[Sequence[str]]) -> dict[str, Any]:
+            graph: dict[str, Any] = {}
+            inputs = [TaskRef(future.key) for future in futures]
+            while len(inputs) > 1:
+                inputs = [
+                    self._merging(
+                        graph, f"protodask-{token}-merge-{len(graph)}", merge, inputs[first : first + MERGED_TOGETHER]
+                    )
+                    for first in range(0, len(inputs), MERGED_TOGETHER)
+                ]
+            key = task_key(token, 0)
+            graph[key] = Task(key, _identity, *inputs)
+            return graph
+
+        found: list[tuple[int, tuple[str, list[Node[Any]] | None]]]
+        found = list(results_of(self._client, 1, uuid.uuid4().hex, build, [[]]))
+        return found[0][1][1]
+
+    @staticmethod
+    def _merging(graph: dict[str, Any], key: str, merge: Merge, inputs: Sequence[TaskRef]) -> TaskRef:
+        graph[key] = Task(key, _merge_on_worker, merge, *inputs)
+        return TaskRef(key)
+
+    def _knows(self, worker: str, name: str) -> bool:
+        return name in self._described.get(worker, ())
+
+    def _note(self, worker: str, name: str) -> None:
+        """A worker has a description; it keeps the last ones."""
+        known = self._described.setdefault(worker, OrderedDict())
+        known[name] = None
+        known.move_to_end(name)
+        while len(known) > MOST_DESCRIPTIONS:
+            known.popitem(last=False)
+
+    def _graph(
+        self, work: Pass, description: _Description, named: dict[str, tuple[Share, bool]], token: str, whole: bool
+    ) -> dict[str, Any]:
+        """A task for each share, by key, and what they share; it says of each whether its worker knows the pass."""
         graph: dict[str, Any] = {}
         inputs: list[TaskRef] = []
         arguments: list[Any] = []
@@ -108,38 +202,17 @@ class ClusterScheduler:
             arguments.append(value if reference is None else _Input(len(inputs)))
             inputs += [] if reference is None else [reference]
         held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
-        source = with_leaves(work.source, lambda leaf: PlaceHolder(leaf.key, leaf.layout) if leaf.resident else leaf)
+        packed: Any = description.packed
+        if len(packed) > SHARE_BYTES and not all(known for _, known in named.values()):
+            packed = TaskRef(f"protodask-{token}-work")
+            graph[packed.key] = Task(packed.key, _identity, description.packed)
         # Unpickled by the task: what a worker cannot import is then an error of the task, and not the worker's end.
-        packed: Any = pickle.dumps((source, work.map, work.merge, work.prepare, arguments))
-        if len(packed) > SHARE_BYTES:  # as with many thousands of blocks or features, which the dataset describes
-            name = f"protodask-{token}-work"
-            graph[name] = Task(name, _identity, packed)
-            packed = TaskRef(name)
-        for key, group in groups.items():
-            shipped = [self._ship(leaf, number) for leaf in held for number in group]
-            graph[key] = Task(key, _run_on_worker, packed, group, len(inputs), *inputs, *shipped)
+        ready = pickle.dumps(arguments)
+        for key, (share, known) in named.items():
+            shipped = [self._ship(leaf, number) for leaf in held for run in share.runs for number in run]
+            order = _Order(description.name, share.runs, whole, len(inputs))
+            graph[key] = Task(key, _run_on_worker, order, None if known else packed, ready, *inputs, *shipped)
         return graph
-
-    def _place(self, names: list[tuple[str, int, int]]) -> list[list[str]]:
-        """A worker for each group: the one that had it last, unless that one has its share already; else the one with
-        most room. Left to itself the scheduler may give all groups to one worker, pass after pass.
-        """
-        if not self._threads:
-            return [[] for _ in names]
-        rounds = -(-len(names) // sum(self._threads.values()))
-        room = {address: rounds * threads for address, threads in self._threads.items()}
-        placed: list[list[str]] = []
-        for name in names:
-            last = self._last_worker.get(name)
-            placed.append([last] if last is not None and room.get(last, 0) > 0 else [])
-            if placed[-1] and last is not None:
-                room[last] -= 1
-        for position, workers in enumerate(placed):
-            if not workers:
-                roomiest = max(room, key=room.__getitem__)
-                room[roomiest] -= 1
-                placed[position] = [roomiest]
-        return placed
 
     def share(self, value: Any) -> Any:
         """The value as the result of a task, which any worker fetches once and the scheduler can make again."""
@@ -167,7 +240,7 @@ class ClusterScheduler:
     def forget(self, key: str) -> None:
         """Drop what was shipped of a source, and where it was read."""
         self._shipped.pop(key, None)
-        self._last_worker = {name: worker for name, worker in self._last_worker.items() if name[0] != key}
+        self._placement.forget(key)
 
     def close(self) -> None:
         self._shipped.clear()
@@ -188,27 +261,73 @@ class _Input:
 
 
 def _cached_key(source: Source) -> str:
-    """What a worker's cache can hold of a source: its first part that lies in a store."""
+    """What a worker's cache can hold of a source: its first part that lies in a store; "" where all are in memory."""
     return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
+
+
+def _nothing(blocks: int) -> None:
+    """Blocks of a pass that is repeated were told of before."""
+
+
+def _merge_on_worker(merge: Merge, *parts: Any) -> tuple[str, list[Node[Any]] | None]:
+    """What tasks returned, as if one had done their work; None where one of them did not know it."""
+    address = get_worker().address
+    if any(isinstance(part, Again) or part[1] is None for part in parts):
+        return address, None
+    return address, fold_nodes([node for _, nodes in parts for node in nodes], merge)
 
 
 def _identity(value: Any) -> Any:
     return value
 
 
-def _run_on_worker(packed: bytes, numbers: Sequence[int], n_shared: int, *inputs: Any) -> tuple[str, list[Node[Any]]]:
+@dataclass(frozen=True)
+class _Description:
+    """What passes have in common that differ in their arguments alone: the source, and what is done with its blocks."""
+
+    packed: bytes
+    name: str
+    """Of its content."""
+
+
+def _describe(work: Pass) -> _Description:
+    source = with_leaves(work.source, lambda leaf: PlaceHolder(leaf.key, leaf.layout) if leaf.resident else leaf)
+    packed = pickle.dumps((source, work.map, work.merge, work.prepare))
+    return _Description(packed, blake2b(packed, digest_size=16).hexdigest())
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What one task is to do."""
+
+    description: str
+    runs: tuple[range, ...]
+    whole: bool
+    """Whether the pass is over all blocks of its source."""
+    n_shared: int
+    """Arguments that are results of other tasks."""
+
+
+def _run_on_worker(order: _Order, packed: bytes | None, arguments: bytes, *inputs: Any) -> Any:
+    state = _worker_state()
     try:
-        source, map_block, merge, prepare, arguments = pickle.loads(packed)
+        if packed is not None:
+            state.learn(order.description, pickle.loads(packed))
+        work = state.recall(order.description)
+        given = pickle.loads(arguments)
     except (ImportError, AttributeError) as error:
         raise ClusterError(
             "package-missing",
             f"A worker could not load its work ({error}).",
             "Install on the workers what is installed here, in the same versions.",
         ) from error
-    arguments = tuple(inputs[value.position] if isinstance(value, _Input) else value for value in arguments)
-    source = with_leaves(source, _shipped(source, numbers, inputs[n_shared:]))
-    nodes = run_group(Pass(source, map_block, merge, arguments, prepare), numbers, _worker_reader())
-    return get_worker().address, nodes
+    if work is None:
+        return Again()  # another worker than that which knows it, or it began anew
+    source, map_block, merge, prepare = work
+    args = tuple(inputs[value.position] if isinstance(value, _Input) else value for value in given)
+    numbers: Sequence[int] = order.runs[0] if len(order.runs) == 1 else list(chain.from_iterable(order.runs))
+    source = with_leaves(source, _shipped(source, numbers, inputs[order.n_shared :]))
+    return get_worker().address, state.run(Pass(source, map_block, merge, args, prepare), numbers, order.whole)
 
 
 def _shipped(source: Source, numbers: Sequence[int], blocks: Sequence[Block]) -> Callable[[Source], Source]:
@@ -221,17 +340,70 @@ def _shipped(source: Source, numbers: Sequence[int], blocks: Sequence[Block]) ->
     return lambda leaf: replace(leaf, blocks=found[leaf.key]) if isinstance(leaf, PlaceHolder) else leaf
 
 
-_reader_lock = threading.Lock()
+@dataclass
+class _WorkerState:
+    """What a worker process keeps between tasks: a cache, threads, and what passes are."""
+
+    reader: Reader
+    threads: ThreadPoolExecutor
+    n_threads: int
+    descriptions: OrderedDict[str, Any] = field(default_factory=OrderedDict)
+
+    def learn(self, name: str, description: Any) -> None:
+        """Keep the last ones."""
+        with _state_lock:
+            self.descriptions[name] = description
+            self.descriptions.move_to_end(name)
+            while len(self.descriptions) > MOST_DESCRIPTIONS:
+                self.descriptions.popitem(last=False)
+
+    def recall(self, name: str) -> Any:
+        """A description, None if it is not known any more."""
+        with _state_lock:
+            if name in self.descriptions:
+                self.descriptions.move_to_end(name)
+            return self.descriptions.get(name)
+
+    def run(self, work: Pass, numbers: Sequence[int], whole: bool) -> list[Node[Any]]:
+        """The partials of some blocks, on all threads, merged wherever they complete each other."""
+        reader = replace(self.reader, own=frozenset(numbers)) if whole else self.reader
+        groups = split_blocks(numbers, thread_tasks(self.n_threads))
+        with one_blas_thread():
+            work = work.prepared()
+        return fold_nodes(run_groups(work, groups, reader, self.threads, _check_wanted()), work.merge)
 
 
-def _worker_reader() -> Reader:
-    """The reader of this worker process, made on first use and kept with the worker."""
+class _UnwantedError(Exception):
+    """Ends a task that nobody waits for any more."""
+
+
+def _check_wanted() -> Callable[[], None]:
+    """Raises once the scheduler has let go of the task in this thread, as when another one of its pass failed."""
+    worker, key = get_worker(), thread_state.key
+
+    def check() -> None:
+        task = worker.state.tasks.get(key)
+        if task is None or task.state == "cancelled":
+            raise _UnwantedError
+
+    return check
+
+
+_state_lock = threading.Lock()
+
+
+def _worker_state() -> _WorkerState:
+    """That of this worker process, made on first use and kept with the worker."""
     worker = get_worker()
-    with _reader_lock:
-        reader: Reader | None = getattr(worker, "_protodask_reader", None)
-        if reader is None:
-            limit = worker.memory_manager.memory_limit or process_memory_limit()
-            readers = ThreadPoolExecutor(worker.state.nthreads, thread_name_prefix="protodask-read")
-            reader = Reader(BlockCache(cache_budget(limit, worker.state.nthreads)), readers)
-            worker._protodask_reader = reader  # type: ignore[attr-defined]
-        return reader
+    with _state_lock:
+        state: _WorkerState | None = getattr(worker, "_protodask_state", None)
+        if state is None:
+            limit, threads = worker.memory_manager.memory_limit or process_memory_limit(), worker.state.nthreads
+            readers = ThreadPoolExecutor(threads, thread_name_prefix="protodask-read")
+            state = _WorkerState(
+                Reader(BlockCache(cache_budget(limit, threads)), readers),
+                ThreadPoolExecutor(threads, thread_name_prefix="protodask"),
+                threads,
+            )
+            worker._protodask_state = state  # type: ignore[attr-defined]
+        return state

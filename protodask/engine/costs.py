@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from protodask.engine.groups import split_blocks
+from protodask.engine.groups import partials_held, split_blocks
 from protodask.engine.memory import INTERPRETER_BYTES
-from protodask.engine.scheduling import Processes
+from protodask.engine.scheduling import Processes, thread_tasks
 
 BLOCKS_AT_WORK = 2
 """For each thread: the one the kernel sees, and the next one, read ahead."""
@@ -81,10 +81,23 @@ def kept_blocks(processes: Processes, n_blocks: int, block_bytes: int) -> int:
 
 def longest_share(processes: Processes, n_blocks: int) -> int:
     """Blocks that the busiest thread takes in a pass, when each thread takes the next task as soon as it is free."""
+    if processes.kind == "workers":
+        here = Processes("threads", 1, processes.threads, processes.memory_bytes, processes.driver_bytes)
+        return longest_share(here, -(-n_blocks // processes.count))
     busy = [0] * processes.n_threads
     for group in split_blocks(range(n_blocks), processes.n_tasks):
         busy[busy.index(min(busy))] += len(group)
     return max(busy)
+
+
+def partials_alive(processes: Processes, n_blocks: int) -> int:
+    """Partials of a pass that one process holds at the same time at most, the driver or one that runs tasks."""
+    blocks, threads = range(n_blocks), processes.threads
+    if processes.kind == "threads":
+        return partials_held(blocks, processes.n_tasks, threads)
+    shares = split_blocks(blocks, processes.n_tasks)
+    at_work = max(partials_held(range(share[0], share[-1] + 1), thread_tasks(threads), threads) for share in shares)
+    return max(at_work, partials_held(blocks, processes.n_tasks, 0))
 
 
 def most_partials(processes: Processes, n_blocks: int) -> int:

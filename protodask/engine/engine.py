@@ -55,7 +55,7 @@ class Engine:
         same to the last bit for any scheduler and any number of threads.
         """
         numbers = range(source.layout.n_blocks) if blocks is None else blocks
-        work = Pass(source, reduction.map, reduction.merge, args, reduction.prepare, label)
+        work = Pass(source, reduction.map, reduction.merge, args, reduction.prepare, label, reduction.writes)
         return reduction.finish(merge_tree(self.run_pass(work, numbers), reduction.merge))
 
     def run_pass(self, work: Pass, numbers: Sequence[int]) -> list[Node[Any]]:
@@ -133,7 +133,7 @@ def _add(left: int, right: int) -> int:
     return left + right
 
 
-_WRITE: Reduction[int, int] = Reduction(_write_block, _add, identity)
+_WRITE: Reduction[int, int] = Reduction(_write_block, _add, identity, writes=True)
 
 Parts = list[dict[str, NDArray[Any]]]
 

@@ -26,6 +26,8 @@ class Pass:
     prepare: Callable[..., tuple[Any, ...]] | None = None
     label: str = ""
     """What it is for, where progress is shown."""
+    writes: bool = False
+    """Whether it writes: its partials reach the driver one by one then, and none is made anew after that."""
 
     def prepared(self) -> Pass:
         """The same pass with the arguments that `map` gets."""
@@ -40,6 +42,8 @@ class Reader:
 
     cache: BlockCache
     executor: Executor
+    own: frozenset[int] | None = None
+    """Blocks that this process takes of the sources it reads; None where it takes all."""
 
     def read(self, source: Source, number: int, active: frozenset[str]) -> Block:
         blocks = {leaf.key: self._read_leaf(leaf, number, active) for leaf in leaves(source)}
@@ -51,7 +55,7 @@ class Reader:
         block = self.cache.get(leaf.key, number)
         if block is None:
             block = leaf.read(number)
-            self.cache.offer(leaf.key, block, active)
+            self.cache.offer(leaf.key, block, active, self.own)
         return block
 
     def stream(self, source: Source, numbers: Sequence[int]) -> Iterator[Block]:
@@ -103,13 +107,13 @@ def split_blocks(numbers: Sequence[int], n_tasks: int) -> list[Sequence[int]]:
     return [numbers[first:last] for first, last in pairwise(edges)]
 
 
-def partials_held(n_blocks: int, n_tasks: int, n_threads: int) -> int:
-    """Partials of a pass that are alive at the same time at most.
+def partials_held(numbers: range, n_tasks: int, n_threads: int) -> int:
+    """Partials of a pass over some blocks that are alive at the same time at most.
 
     Those that tasks have returned, one for each whole subtree of their blocks, and either their merging or what the
     tasks at work have so far.
     """
-    groups = split_blocks(range(n_blocks), n_tasks)
+    groups = split_blocks(numbers, n_tasks)
     returned = sum(_n_subtrees(blocks[0], blocks[-1] + 1) for blocks in groups)
     at_work = min(n_threads, len(groups)) * max(_most_at_work(blocks[0], blocks[-1]) for blocks in groups)
     return returned + max(returned // 2, at_work) + 1

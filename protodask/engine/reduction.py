@@ -21,13 +21,15 @@ class Reduction(Generic[Partial, Result]):
 
     `merge` must be associative; neither function may change its arguments. The functions are pickled by name when a
     cluster runs them, so they live at module level. `prepare(*args)` returns the arguments that `map` gets in their
-    place; it runs once for each process or task, for what is costly to derive and costlier to send.
+    place; it runs once for each process or task, for what is costly to derive and costlier to send. One that
+    `writes` does more than to compute.
     """
 
     map: Callable[..., Partial]
     merge: Callable[[Partial, Partial], Partial]
     finish: Callable[[Partial], Result]
     prepare: Callable[..., tuple[Any, ...]] | None = None
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ class GroupFold:
         self._nodes: list[Node[Any]] = []
 
     def add(self, number: int, partial: Any) -> None:
-        node = Node(0, number, partial)
+        self.add_node(Node(0, number, partial))
+
+    def add_node(self, node: Node[Any]) -> None:
+        """Add what is merged already of the blocks that follow."""
         while self._nodes and _are_siblings(self._nodes[-1], node):
             left = self._nodes.pop()
             node = Node(node.level + 1, node.index // 2, self._merge(left.partial, node.partial))
@@ -62,6 +67,18 @@ class GroupFold:
     @property
     def nodes(self) -> list[Node[Any]]:
         return list(self._nodes)
+
+
+def fold_nodes(nodes: Iterable[Node[Any]], merge: Merge) -> list[Node[Any]]:
+    """Merge nodes of different blocks, in any order, wherever both halves of a tree node are complete."""
+    fold = GroupFold(merge)
+    for node in sorted(nodes, key=_first_block):
+        fold.add_node(node)
+    return fold.nodes
+
+
+def _first_block(node: Node[Any]) -> int:
+    return node.index << node.level
 
 
 def _are_siblings(left: Node[Any], right: Node[Any]) -> bool:
@@ -74,7 +91,7 @@ def merge_tree(nodes: Iterable[Node[Any]], merge: Merge) -> Any:
     The value at a tree node depends on the blocks below it alone: two present halves are merged, a lone half moves up
     unchanged. So any grouping of blocks into tasks gives the same bits.
     """
-    level_nodes: Sequence[Node[Any]] = sorted(nodes, key=lambda node: node.index << node.level)
+    level_nodes: Sequence[Node[Any]] = sorted(nodes, key=_first_block)
     if not level_nodes:
         raise ValueError("a reduction over no blocks has no value")
     while len(level_nodes) > 1:

@@ -11,10 +11,7 @@ from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_SHARE, cache_bud
 from protodask.engine.reduction import Node
 
 TASKS_PER_THREAD = 4
-"""Of this process: a task costs about 40 microseconds here, and several a thread even out threads that were held up."""
-
-TASKS_PER_WORKER_THREAD = 1
-"""A task costs 1.2 to 1.6 ms of scheduler time, so a pass has about as many as the cluster has threads."""
+"""Of one process: a task costs about 40 microseconds there, and several a thread even out threads that were held up."""
 
 SHIPPED_BYTES = 64 * 2**20
 """Rows in the driver's memory travel through the scheduler; beyond this a store that the workers read is better."""
@@ -25,6 +22,11 @@ TERMINATE_SHARE = 0.95
 LEAST_WORKING_BYTES = 64 * 2**20
 """A limit on this process that leaves less than this beside the interpreter is taken to leave this: the libraries are
 loaded as it is, and refusing a problem that small would save nothing."""
+
+
+def thread_tasks(threads: int) -> int:
+    """Tasks that the threads of one process are best given."""
+    return TASKS_PER_THREAD * threads if threads > 1 else 1
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class Processes:
 
     @property
     def n_tasks(self) -> int:
-        """Tasks a long pass is cut into."""
-        if self.kind == "workers":
-            return TASKS_PER_WORKER_THREAD * self.n_threads
-        return TASKS_PER_THREAD * self.threads if self.threads > 1 else 1
+        """Tasks a long pass is cut into: on a cluster one for each process, since its scheduler takes 1.2 to 1.6 ms for
+        each.
+        """
+        return self.count if self.kind == "workers" else thread_tasks(self.threads)
 
     @property
     def cache_bytes(self) -> int:

@@ -36,8 +36,13 @@ are taken away again and again; a task that itself is the reason, mostly by its 
 RUNNING = "running"
 """Status of a worker that takes tasks; others are paused, for their memory, or about to end."""
 
-Build = Callable[[Sequence[int], str], dict[str, Any]]
-"""The graph of some tasks, each under the key that `task_key` gives it with the same token."""
+Build = Callable[[Sequence[int], str, Sequence[Sequence[str]]], dict[str, Any]]
+"""The graph of some tasks, each under the key that `task_key` gives it with the same token, and for the workers that it
+is to run on if they are there."""
+
+
+class Again:
+    """Result of a task whose worker was told too little: it is submitted again, for any worker."""
 
 
 def task_key(token: str, task: int) -> str:
@@ -46,10 +51,13 @@ def task_key(token: str, task: int) -> str:
 
 
 def results_of(
-    client: Client, n_tasks: int, token: str, build: Build, placed: Sequence[Sequence[str]]
+    client: Client, n_tasks: int, token: str, build: Build, placed: Sequence[Sequence[str]], stay: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """Number and result of each task as it ends. `placed` are the workers a task is to run on if they are there."""
-    submission = _Submission(client, build, token)
+    """Number and result of each task as it ends. `placed` are the workers a task is to run on if they are there.
+
+    Results that `stay` where they are come as futures.
+    """
+    submission = _Submission(client, build, token, stay)
     patience = Patience()
     try:
         submission.submit(range(n_tasks), placed)
@@ -62,11 +70,12 @@ def results_of(
 
 
 class _Submission:
-    def __init__(self, client: Client, build: Build, token: str) -> None:
+    def __init__(self, client: Client, build: Build, token: str, stay: bool) -> None:
         self._client = client
         self._build = build
         self._token = token
-        self._completed = as_completed(loop=client.loop, with_results=True)
+        self._stay = stay
+        self._completed = as_completed(loop=client.loop, with_results=not stay)
         self._futures: dict[str, Future[Any]] = {}
         self._task: dict[str, int] = {}
         self._preferred: set[str] = set()
@@ -83,7 +92,7 @@ class _Submission:
         token = f"{self._token}-{self._submissions}"
         self._submissions += 1
         self._tries.update(tasks)
-        graph = self._build(tasks, token)
+        graph = self._build(tasks, token, placed)
         keys = [task_key(token, task) for task in tasks]
         preferred = dict(zip(keys, placed, strict=True))
         # Preferred, not bound: the scheduler takes another worker where the preferred one is gone.
@@ -103,7 +112,8 @@ class _Submission:
         return bool(self._completed.has_ready())
 
     def ended(self) -> Iterator[tuple[int, Any]]:
-        for future, result in self._completed.next_batch(block=False):
+        for found in self._completed.next_batch(block=False):
+            future, result = (found, found) if self._stay else found
             task = self._task.pop(future.key, None)
             self._preferred.discard(future.key)
             if task is None:
@@ -111,14 +121,19 @@ class _Submission:
             if future.cancelled():
                 raise lost_scheduler(result)
             if future.status == "error":
-                _, error, traceback = result
+                _, error, traceback = (None, future.exception(), future.traceback()) if self._stay else result
                 if not isinstance(error, KilledWorker) or self._tries[task] >= MOST_TRIES:
                     raise error.with_traceback(traceback)
                 self.submit([task], [[]])
                 continue
-            # Let go of at once: if its worker dies the scheduler would make it anew, and a pass could end while what it
-            # writes is being written again.
-            self._futures.pop(future.key).release()
+            kept = self._futures.pop(future.key)
+            if not self._stay:
+                # Let go of at once: if its worker dies the scheduler would make it anew, and a pass could end while
+                # what it writes is being written again.
+                kept.release()
+            if (future.type if self._stay else type(result)) is Again:
+                self.submit([task], [[]])
+                continue
             yield task, result
 
     def look_for_stuck(self, workers: bool) -> None:

@@ -62,30 +62,9 @@ class ThreadScheduler:
             raise InputError(
                 "engine-closed", "The engine was closed.", "Open another one, or use it inside its `with` block."
             )
-        tasks = _Tasks()
         with one_blas_thread():
             work = work.prepared()
-
-        def on_block() -> None:
-            tasks.check()
-            advance(1)
-
-        def run_one(task: int) -> list[Node[Any]]:
-            with tasks.one():
-                return run_group(work, groups[task], self._reader, on_block)
-
-        if len(groups) == 1:
-            return run_one(0)  # here and now: handing one task over takes several times as long as a small one itself
-        keys = [f"group-{task}" for task in range(len(groups))]
-        graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
-        try:
-            # Without Dask's callbacks: to find those that are registered it changes what all threads share.
-            results = dask.threaded.get(graph, keys, pool=self._pool, callbacks=())
-        except BaseException:
-            # Whoever catches this may remove the store that the tasks write to, so none may still be at work.
-            tasks.stop()
-            raise
-        return [node for nodes in results for node in nodes]
+        return run_groups(work, groups, self._reader, self._pool, lambda: advance(1))
 
     def share(self, value: Any) -> Any:
         return value
@@ -98,6 +77,37 @@ class ThreadScheduler:
         self._pool.shutdown()
         self._readers.shutdown()
         self._reader.cache.clear()
+
+
+def run_groups(
+    work: Pass, groups: Sequence[Sequence[int]], reader: Reader, pool: ThreadPoolExecutor, on_block: Callable[[], None]
+) -> list[Node[Any]]:
+    """The partials of a prepared pass over groups of blocks, each a task of some threads of this process.
+
+    What `on_block` raises after a block ends all of them.
+    """
+    tasks = _Tasks()
+
+    def check_and_tell() -> None:
+        tasks.check()
+        on_block()
+
+    def run_one(task: int) -> list[Node[Any]]:
+        with tasks.one():
+            return run_group(work, groups[task], reader, check_and_tell)
+
+    if len(groups) == 1:
+        return run_one(0)  # here and now: handing one task over takes several times as long as a small one itself
+    keys = [f"group-{task}" for task in range(len(groups))]
+    graph = {key: Task(key, run_one, task) for task, key in enumerate(keys)}
+    try:
+        # Without Dask's callbacks: to find those that are registered it changes what all threads share.
+        results = dask.threaded.get(graph, keys, pool=pool, callbacks=())
+    except BaseException:
+        # Whoever catches this may remove the store that the tasks write to, so none may still be at work.
+        tasks.stop()
+        raise
+    return [node for nodes in results for node in nodes]
 
 
 class _StoppedError(Exception):

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.engine import ArraySource, Block, Engine, Reduction, Source, identity
-from protodask.engine.groups import partials_held
+from protodask.engine.costs import partials_alive
 from protodask.engine.sources import leaves
 
 Floats = NDArray[np.float64]
@@ -221,7 +221,7 @@ def _with_free(bins: ScoreBins, free: int) -> ScoreBins:
 def affordable_bins(engine: Engine, source: Source, bin_bytes: int) -> int:
     """Bins a partial may have so that those of a pass stay within their share of the memory that the rows leave."""
     scheduler = engine.scheduler
-    held = partials_held(source.layout.n_blocks, scheduler.n_tasks, scheduler.n_threads)
+    held = partials_alive(scheduler.processes(), source.layout.n_blocks)
     rows = sum(
         array.nbytes for leaf in leaves(source) if isinstance(leaf, ArraySource) for array in leaf.arrays.values()
     )

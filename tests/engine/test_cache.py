@@ -22,13 +22,17 @@ def held(cache: BlockCache) -> dict[tuple[str, int], int]:
 
 
 offers = st.tuples(
-    st.sampled_from(KEYS), st.sampled_from(NUMBERS), st.integers(0, 60), st.frozensets(st.sampled_from(KEYS))
+    st.sampled_from(KEYS),
+    st.sampled_from(NUMBERS),
+    st.integers(0, 60),
+    st.frozensets(st.sampled_from(KEYS)),
+    st.none() | st.frozensets(st.sampled_from(NUMBERS)),
 )
 
 
 @given(st.integers(0, 100), st.lists(st.one_of(offers, st.sampled_from(KEYS)), max_size=40))
 def test_cache__keeps_its_books_and_never_exceeds_the_budget(
-    budget: int, steps: list[tuple[str, int, int, frozenset[str]] | str]
+    budget: int, steps: list[tuple[str, int, int, frozenset[str], frozenset[int] | None] | str]
 ) -> None:
     cache = BlockCache(budget)
     for step in steps:
@@ -37,14 +41,15 @@ def test_cache__keeps_its_books_and_never_exceeds_the_budget(
             cache.drop(step)
             assert held(cache) == {entry: size for entry, size in before.items() if entry[0] != step}
         else:
-            key, number, size, active = step
-            kept = cache.offer(key, make_block(number, size), active)
+            key, number, size, active, own = step
+            kept = cache.offer(key, make_block(number, size), active, own)
             after = held(cache)
             assert kept == ((key, number) in after)
+            read = {entry for entry in before if entry[0] in active and (own is None or entry[1] in own)}
             # What a pass in progress reads is never pushed out, and nothing comes in but what was offered.
-            assert {entry for entry in before if entry[0] in active} <= after.keys()
+            assert read <= after.keys()
             assert after.keys() <= before.keys() | {(key, number)}
-            room = sum(size for entry, size in before.items() if entry[0] not in active) + budget - sum(before.values())
+            room = budget - sum(before[entry] for entry in read)
             assert kept == ((key, number) in before or size <= room)
         assert cache.held_bytes == sum(held(cache).values()) <= budget
         assert len(cache) == len(held(cache))

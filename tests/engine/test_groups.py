@@ -151,16 +151,19 @@ def test_run_group__that_fails_waits_for_the_block_it_reads_ahead(executor: Exec
     assert source.reads == read
 
 
-@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 8))
-@example(98, 2, 1)  # blocks 49 .. 94: subtrees of 1, 2, 4, 8, 16, 8, 4, 2 and 1
-def test_partials_held__is_no_fewer_than_tasks_return_and_work_with(n_blocks: int, n_tasks: int, threads: int) -> None:
+@given(st.integers(0, 300), st.integers(1, 300), st.integers(1, 40), st.integers(1, 8))
+@example(0, 98, 2, 1)  # blocks 49 .. 94: subtrees of 1, 2, 4, 8, 16, 8, 4, 2 and 1
+def test_partials_held__is_no_fewer_than_tasks_return_and_work_with(
+    first: int, n_blocks: int, n_tasks: int, threads: int
+) -> None:
+    numbers = range(first, first + n_blocks)
     returned, at_work = 0, 0
-    for group in split_blocks(range(n_blocks), n_tasks):
+    for group in split_blocks(numbers, n_tasks):
         fold = GroupFold(lambda left, right: None)
         for number in group:
             fold.add(number, None)
             at_work = max(at_work, len(fold.nodes) + 1)
         returned += len(fold.nodes)
-    held = partials_held(n_blocks, n_tasks, threads)
+    held = partials_held(numbers, n_tasks, threads)
     assert returned + max(returned // 2, at_work) <= held
     assert held <= 2 * returned + threads * (at_work + 9)

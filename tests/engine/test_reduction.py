@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protodask.engine.reduction import GroupFold, Node, merge_tree
+from protodask.engine.reduction import GroupFold, Node, fold_nodes, merge_tree
 
 
 def parenthesise(left: Any, right: Any) -> tuple[Any, Any]:
@@ -54,6 +54,13 @@ def test_merge_tree__of_any_grouping_is_the_aligned_tree(runs: list[list[int]], 
     nodes = fold_runs(runs)
     shuffler.shuffle(nodes)  # tasks finish in any order
     assert merge_tree(nodes, parenthesise) == root_value([number for run in runs for number in run])
+
+
+@given(runs_of_blocks(), st.randoms())
+def test_fold_nodes__are_those_of_one_task_for_all(runs: list[list[int]], shuffler: random.Random) -> None:
+    nodes = fold_runs(runs)
+    shuffler.shuffle(nodes)
+    assert fold_nodes(nodes, parenthesise) == fold_runs([[number for run in runs for number in run]])
 
 
 @given(runs_of_blocks())

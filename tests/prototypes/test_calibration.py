@@ -13,9 +13,9 @@ from protodask import plan
 from protodask.data import Dataset, write_dataset
 from protodask.data.schema import Column
 from protodask.engine import Engine, Layout, array_source, thread_engine
-from protodask.engine.groups import Pass
+from protodask.engine.groups import Pass, split_blocks
 from protodask.engine.reduction import Node
-from protodask.engine.scheduling import Processes
+from protodask.engine.scheduling import Processes, thread_tasks
 from protodask.engine.sources import leaves
 from protodask.prototypes import FitConfig, calibration, planning
 from protodask.prototypes.calibration import BLOCK_SECONDS, EvenScores, Excerpt, excerpt, with_scores
@@ -72,11 +72,16 @@ class ClockedScheduler:
         if work.map is likelihood_block:
             block = work.source.read(groups[0][0])
             cost = ROW_COST + (SCORE_COST if SCORES in block else 0)
-            busy = [0] * self._claimed.n_threads
-            for group in groups:
-                bounds = [work.source.layout.bounds(number) for number in group]
-                busy[busy.index(min(busy))] += sum(stop - start for start, stop in bounds)
-            self._clock.seconds += cost * max(busy)
+            claimed, layout = self._claimed, work.source.layout
+            shares = [groups]
+            if claimed.kind == "workers":
+                shares = [split_blocks(group, thread_tasks(claimed.threads)) for group in groups]
+            busy = [[0] * claimed.threads for _ in shares]
+            for threads, share in zip(busy, shares, strict=True):
+                for group in share:
+                    bounds = [layout.bounds(number) for number in group]
+                    threads[threads.index(min(threads))] += sum(stop - start for start, stop in bounds)
+            self._clock.seconds += cost * max(map(max, busy))
         return nodes
 
 

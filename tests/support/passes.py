@@ -92,6 +92,11 @@ def refuse_block(block: Block, number: int) -> float:
     return 0.0
 
 
+def refuse_block_slowly(block: Block, number: int, seconds: float) -> float:
+    time.sleep(seconds)
+    return refuse_block(block, number)
+
+
 def kill_worker(block: Block, notes: Path) -> float:
     (notes / str(os.getpid())).touch()
     time.sleep(NANNY_SECONDS)
@@ -129,6 +134,7 @@ PRODUCTS: Reduction[Floats, Floats] = Reduction(sum_products, add, identity)
 LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity)
 SQUARED_LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity, square_table)
 REFUSE: Reduction[float, float] = Reduction(refuse_block, add, identity)
+REFUSE_SLOWLY: Reduction[float, float] = Reduction(refuse_block_slowly, add, identity)
 FILL: Reduction[float, float] = Reduction(fill_memory, add, identity)
 KILL: Reduction[float, float] = Reduction(kill_worker, add, identity)
 SLOW_SUM: Reduction[float, float] = Reduction(sum_slowly, add, identity)
