@@ -66,7 +66,10 @@ Settle = Annotated[
 @grouped
 def predict(
     model: Model,
-    data: Rows,
+    data: Annotated[
+        list[str],
+        typer.Argument(metavar="DATA...", help="A dataset, or raw tables or arrays: files, globs or folders."),
+    ],
     out: Annotated[
         str,
         typer.Option(
@@ -95,7 +98,7 @@ def predict(
 
         step = PredictStep(
             model=model,
-            data=data,
+            data=tuple(data),
             out=out,
             batches=batches,
             calibrated=calibrated,

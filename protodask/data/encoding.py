@@ -530,13 +530,20 @@ def check_column_names(
         raise _other_columns(missing, further, where)
 
 
-def columns_besides(found: Iterable[str], expected: Iterable[str], optional: Iterable[str]) -> list[str]:
-    """The columns of a later table that nobody knows: a warning says that they are left out. One that lacks columns is
-    refused.
+def columns_besides(
+    found: Iterable[str] | Mapping[str, Iterable[str]], expected: Iterable[str], optional: Iterable[str]
+) -> list[str]:
+    """The columns of a later table, or of several by what they are called, that nobody knows: a warning says that they
+    are left out. One that lacks columns is refused.
     """
-    missing, further = _differing_names(found, expected, optional)
-    if missing:
-        raise _other_columns(missing, further, "The table")
+    wanted, allowed = list(expected), list(optional)
+    besides: dict[str, None] = {}
+    for where, names in (found if isinstance(found, Mapping) else {"The table": found}).items():
+        missing, others = _differing_names(names, wanted, allowed)
+        if missing:
+            raise _other_columns(missing, others, where)
+        besides.update(dict.fromkeys(others))
+    further = list(besides)
     if further:
         named = some([repr(name) for name in further])
         warnings.warn(f"Columns that were not there at the ingest are left out: {named}.", stacklevel=3)

@@ -17,6 +17,7 @@ from protodask.data.ingest_sources import open_table
 from protodask.data.new_sources import check_new
 from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label
 from protodask.data.storage import check_free, locate
+from protodask.data.tables import check_same_columns
 from protodask.data.writer import write_dataset
 from protodask.engine import EngineLike, open_engine
 from protodask.errors import InputError
@@ -115,6 +116,7 @@ def _ingest_anew(
     check_free(where, overwrite)
     check_wanted(wanted)
     table = open_table(sources, wanted.labels, wanted.drop, wanted.roles.target, feature_names, wanted.roles.group)
+    check_same_columns(table)
     with open_engine(engine) as opened:
         source, encoder = encode_anew(table, wanted, opened, block_rows)
         return write_dataset(

@@ -5,11 +5,12 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from uuid import uuid4
@@ -17,13 +18,14 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import KeptTable, Table, Values, check_column_names, columns_besides
+from protodask.data.encoding import KeptTable, Table, Values, columns_besides
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
-from protodask.data.tables import JoinedTable, Partitions
+from protodask.data.tables import Partitions, check_same_columns, join_tables, names_by_table
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask
 
 PACKED = (".gz", ".bz2", ".xz")
 
@@ -47,26 +49,12 @@ def dask_frames() -> Any:
     return dask.dataframe
 
 
-def file_table(
+def file_tables(
     paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], kept: Kept = NOTHING_KEPT
-) -> Partitions:
-    """The table in some files. `labels` are columns to read as labels rather than numbers."""
-    left_out = frozenset(dropped)
-    parquet = [path for path in paths if path.lower().endswith(PARQUET_ENDINGS)]
-    csv = [path for path in paths if path not in set(parquet)]
-    tables: list[Partitions] = []
-    if csv:
-        tables += _csv_tables(csv, frozenset((*labels, *kept.texts)), left_out, kept)
-    if parquet:
-        tables.append(_parquet_table(parquet, left_out, kept))
-    return join_tables(tables)
-
-
-def join_tables(tables: Sequence[Partitions]) -> Partitions:
-    """Several tables as one; they must have the same columns."""
-    for table in tables[1:]:
-        check_column_names(table.names, tables[0].names, where="One of the tables")
-    return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+) -> list[Partitions]:
+    """The tables in some files, in their order. `labels` are columns to read as labels rather than numbers."""
+    known, left_out = frozenset((*labels, *kept.texts)), frozenset(dropped)
+    return [_file_table(together, known, left_out, kept) for together in _alike(paths)]
 
 
 def tables_by_file(
@@ -74,48 +62,81 @@ def tables_by_file(
 ) -> tuple[Partitions, tuple[int, ...]]:
     """The table in some files, one after the other, and how many partitions each of them has.
 
-    Where it is known which columns are `expected`, others are left out with a warning, whichever files they are in.
-    Files of one partition are read together where that is the same: a table for each of thousands would be slow.
+    Where it is known which columns are `expected`, others are left out with a warning, whichever files they are in;
+    else all files must have the same ones. Files of one partition are read together where that is the same: a table for
+    each of thousands would be slow.
     """
     known, left_out = frozenset(labels), frozenset(dropped)
     tables: list[Partitions] = []
     counts: list[int] = []
-    for paths in _alike(files):
+    large = {file.path for file in files if file.size > CSV_PARTITION_BYTES}
+    for paths in _alike([file.path for file in files], large):
         found: list[Partitions] = [_file_table(paths, known, left_out)]
         if len(paths) > 1 and found[0].n_partitions != len(paths):
             found = [_file_table([path], known, left_out) for path in paths]
         tables += found
         counts += [1] * len(paths) if len(found) == 1 < len(paths) else [table.n_partitions for table in found]
-    if expected:
-        names = dict.fromkeys(name for table in tables for name in table.names)
-        if besides := columns_besides(names, expected, ()):
-            return tables_by_file(files, known, left_out.union(besides), expected)
-    return join_tables(tables), tuple(counts)
+    joined = join_tables(tables)
+    if not expected:
+        check_same_columns(joined)
+    elif besides := columns_besides(names_by_table(joined), expected, ()):
+        return tables_by_file(files, known, left_out.union(besides), expected)
+    return joined, tuple(counts)
 
 
-def _file_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> Partitions:
-    if paths[0].lower().endswith(PARQUET_ENDINGS):
-        return _parquet_table(paths, dropped, NOTHING_KEPT)
-    return _csv_table(paths, labels, dropped, NOTHING_KEPT)
+def _file_table(
+    paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept = NOTHING_KEPT
+) -> FrameTable:
+    parquet = _is_parquet(paths[0])
+    table = _parquet_table(paths, dropped, kept) if parquet else _csv_table(paths, labels, dropped, kept)
+    named = [mask(path) for path in paths]
+    each = len(named) == table.n_partitions
+    return replace(table, places=tuple(named) if each or len(named) == 1 else (f"{named[0]} to {named[-1]}",))
 
 
-def _alike(files: Sequence[SourceFile]) -> list[list[str]]:
-    """Runs of small CSV files with one header, and every other file by itself."""
+def _is_parquet(path: str) -> bool:
+    return path.lower().endswith(PARQUET_ENDINGS)
+
+
+def _alike(paths: Sequence[str], alone: Container[str] = ()) -> list[list[str]]:
+    """Runs of files that can be read as one table, those with other columns, or columns of other types, by themselves.
+
+    dask.dataframe takes the columns of the first file for all of them: those of others would be misread without a word.
+    """
     runs: list[list[str]] = []
     before: object = None
-    for file in files:
-        form: object = None
-        if not file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED)):
-            line = _first_line(file.path)
-            # A header alone tells nothing of the types of the columns.
-            if len(line) < file.size <= CSV_PARTITION_BYTES:
-                form = line, file.path.lower().endswith(".tsv"), _protocol(file.path)
+    for path in paths:
+        form = (_schema if _is_parquet(path) else _header)(path)
+        form = None if path in alone else form
         if form is not None and form == before:
-            runs[-1].append(file.path)
+            runs[-1].append(path)
         else:
-            runs.append([file.path])
+            runs.append([path])
         before = form
     return runs
+
+
+def _header(path: str) -> object:
+    """What CSV files that are read together have in common; None if there is nothing in it but the header, which tells
+    nothing of the types of the columns.
+    """
+    line, more = _first_line(path)
+    ending = next((ending for ending in (*PACKED, ".tsv") if path.lower().endswith(ending)), "")
+    return (line, ending, _protocol(path)) if more else None
+
+
+def _schema(path: str) -> object:
+    """What Parquet files that are read together have in common; None if there are no rows in it."""
+    import fsspec
+    from pyarrow.lib import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with fsspec.open(path, "rb") as file, ParquetFile(file) as opened:
+            columns = tuple((field.name, field.type) for field in opened.schema_arrow)
+            return (columns, os.path.dirname(path)) if opened.metadata.num_rows else None
+    except (OSError, ValueError, ArrowException):
+        return None  # who reads it says what is wrong
 
 
 @dataclass(frozen=True)
@@ -131,23 +152,29 @@ class FrameTable:
     kept: Kept = NOTHING_KEPT
     resident: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
+    places: tuple[str, ...] = ()
+    """The files of all partitions, or the file of each."""
 
     @property
     def n_partitions(self) -> int:
         return int(self.frame.npartitions)
 
+    def place(self, partition: int) -> str:
+        return self.places[partition if len(self.places) > 1 else 0] if self.places else ""
+
     def read(self, partition: int) -> Table:
+        what = self.place(partition) or "A table"
         try:
             return self._columns(_compute_partition(self.frame, partition))
         except ProtodaskError:
             raise
         except OSError as error:
             raise StorageError(
-                "unreadable", f"A table could not be read ({error}).", "Check the files and repeat."
+                "unreadable", f"{what} could not be read ({error}).", "Check the files and repeat."
             ) from error
         except ValueError as error:
             if self.as_text is None:
-                raise InputError("unreadable", f"A table could not be read ({error}).", "Check the file.") from error
+                raise InputError("unreadable", f"{what} could not be read ({error}).", "Check the file.") from error
         try:
             return self._columns(_compute_partition(self.as_text, partition))
         except ProtodaskError:
@@ -155,7 +182,7 @@ class FrameTable:
         except ValueError as error:
             raise InputError(
                 "unreadable",
-                f"A CSV file could not be read ({error}).",
+                f"{self.place(partition) or 'A CSV file'} could not be read ({error}).",
                 "Check that all its lines have the columns of its first.",
             ) from error
 
@@ -174,6 +201,9 @@ class PandasTable:
     kept: Kept = NOTHING_KEPT
     resident: bool = True
     key: str = field(default_factory=lambda: uuid4().hex)
+
+    def place(self, partition: int) -> str:
+        return ""
 
     @property
     def n_partitions(self) -> int:
@@ -276,7 +306,7 @@ def _compute_partition(frame: Any, partition: int) -> Any:
     return compute_key(graph, keys[partition])
 
 
-def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kept) -> Partitions:
+def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kept) -> FrameTable:
     frames = dask_frames()
     try:
         from pyarrow.lib import ArrowInvalid
@@ -299,29 +329,18 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
     return dask_table(frame, dropped, handed_on)
 
 
-def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> list[Partitions]:
-    # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
-    # with another order of columns they would be misread without a word.
-    together: dict[tuple[bytes, str, str], list[str]] = {}
-    for path in paths:
-        ending = next((ending for ending in PACKED if path.lower().endswith(ending)), "")
-        together.setdefault((_first_line(path), ending, _protocol(path)), []).append(path)
-    if len(together) == 1:
-        return [_csv_table(paths, labels, dropped, kept)]
-    return [_csv_table(group, labels, dropped, kept) for group in together.values()]
-
-
 def _protocol(path: str) -> str:
     """Of a URL; nothing for a path. Files of several are not read together."""
     return path.partition("://")[0] if "://" in path else ""
 
 
-def _first_line(path: str) -> bytes:
+def _first_line(path: str) -> tuple[bytes, bool]:
+    """The header of a CSV file, and whether there is more than that in it."""
     import fsspec
 
     try:
         with fsspec.open(path, "rb", compression="infer") as file:
-            line = _read_line(file)
+            line, more = _read_line(file)
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except OSError as error:
@@ -330,7 +349,7 @@ def _first_line(path: str) -> bytes:
         raise InputError(
             "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
         )
-    return line
+    return line, more
 
 
 MAX_HEADER_BYTES = 2**24
@@ -338,13 +357,13 @@ MAX_HEADER_BYTES = 2**24
 PIECE_BYTES = 2**16
 
 
-def _read_line(file: Any) -> bytes:
-    """The first line of a file: those of object stores have a `readline` that knows no limit."""
+def _read_line(file: Any) -> tuple[bytes, bool]:
+    """The first line of a file, and whether more follows: files of object stores have a `readline` without a limit."""
     found = b""
     while b"\n" not in found and len(found) < MAX_HEADER_BYTES and (piece := file.read(PIECE_BYTES)):
         found += piece
-    line, end, _ = found.partition(b"\n")
-    return line + end
+    line, end, rest = found.partition(b"\n")
+    return line + end, bool(rest or file.read(1))
 
 
 @dataclass(frozen=True)

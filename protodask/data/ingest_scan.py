@@ -31,7 +31,7 @@ from protodask.data.ingest_sources import open_table
 from protodask.data.kept_columns import KEPT_COPIES, NOTHING_KEPT, Kept, different_types, require_pyarrow
 from protodask.data.rows import BlockNumbers
 from protodask.data.schema import FEATURES, MARKED, Column, Label
-from protodask.data.tables import Encoder, Partitions, TableSource
+from protodask.data.tables import Encoder, Partitions, TableSource, names_by_table
 from protodask.engine import (
     Block,
     Engine,
@@ -44,7 +44,7 @@ from protodask.engine import (
     thread_engine,
 )
 from protodask.engine.threads import ThreadScheduler
-from protodask.errors import InputError
+from protodask.errors import InputError, some
 
 MAX_LABELS = 10_000
 """Distinct values of a nominal column or a target: more are an identifier or a measurement, not categories."""
@@ -189,7 +189,7 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
             "Such a column is no class or category: drop it, make it coarser, or leave it a number.",
         )
     if found.problem is not None:
-        raise found.problem.error()
+        raise _located(found.problem, scan.table, found.rows)
     if sum(found.rows) == 0 and not may_be_empty:
         raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
     if len(found.kept) > 1:
@@ -197,6 +197,16 @@ def run_scan(scan: Scan, engine: Engine, may_be_empty: bool = False) -> Scanned:
         name, first, second = next((a[0], a[1], b[1]) for a, b in zip(one, other, strict=True) if a != b)
         raise different_types(name, first, second)
     return found
+
+
+def _located(problem: Problem, table: Partitions, rows: Sequence[int]) -> InputError:
+    """The error of a problem; of several files it names the one, and the row in it."""
+    places = [table.place(partition) for partition in range(table.n_partitions)]
+    edges = np.cumsum([0, *rows])
+    place = places[int(np.searchsorted(edges, problem.row, side="right")) - 1]
+    if not place or len(set(places)) == 1:
+        return problem.error()
+    return problem.shifted(-int(edges[places.index(place)])).error(f" of {place}")
 
 
 def encoded_source(
@@ -250,6 +260,8 @@ def table_source(
     optional = [name for name in (target_name, weight_name, inclusion_name, group_name) if name is not None]
     kept = kept_columns(columns, [*optional, *further.values()], keep)
     left_out = [name for name in dropped if name not in kept.names]
+    if not classes and target_name is not None and target_name not in [*names, *further.values(), *kept.names]:
+        left_out.append(target_name)  # which nobody asks for then
     opening = partial(
         open_table,
         sources,
@@ -261,9 +273,13 @@ def table_source(
         kept=kept,
     )
     table = opening(left_out)
-    besides = columns_besides(table.names, [*names, *further.values(), *kept.names], [*optional, *left_out])
+    by_table = names_by_table(table)
+    besides = columns_besides(by_table, [*names, *further.values(), *kept.names], [*optional, *left_out])
     if besides:
         table = opening([*left_out, *besides])
+    for name in optional:
+        if name not in left_out:
+            _check_everywhere(name, by_table)
     present = set(table.names)
     encoder = Encoder(
         columns=tuple(columns),
@@ -281,6 +297,18 @@ def table_source(
     with open_engine(engine) as opened:
         found = run_scan(Scan(table, encoder, (), None), opened)
     return replace(encoded_source(table, encoder, found.rows, block_rows, found.kept_bytes), marked=found.marked)
+
+
+def _check_everywhere(name: str, by_table: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a column that some tables have and others do not."""
+    having = [where for where, names in by_table.items() if name in names]
+    lacking = [where for where in by_table if where not in having]
+    if having and lacking:
+        raise InputError(
+            "columns-differ",
+            f"Column {name!r} is in {having[0]} and not in {some(lacking)}.",
+            "Give tables that all have it, or leave it out of all with --drop.",
+        )
 
 
 def kept_columns(columns: Sequence[Column], others: Sequence[str], keep: Sequence[str]) -> Kept:

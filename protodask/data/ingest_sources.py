@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +14,13 @@ import zarr
 from numpy.typing import NDArray
 
 from protodask.data.foreign_arrays import check_group_files
-from protodask.data.ingest_frames import dask_table, file_table, join_tables, pandas_table
+from protodask.data.ingest_frames import dask_table, file_tables, pandas_table
 from protodask.data.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.row_arrays import RowArray, row_array
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.source_files import find_files, is_table_path
 from protodask.data.storage import locate
-from protodask.data.tables import ArraysTable, Partitions
+from protodask.data.tables import ArraysTable, Partitions, join_tables
 from protodask.errors import InputError, StorageError
 
 FEATURE_NAMES = ("features", "X", "x", "data")
@@ -36,7 +37,7 @@ def open_table(
     others: Iterable[str] = (),
     kept: Kept = NOTHING_KEPT,
 ) -> Partitions:
-    """The table behind one source or a list of several.
+    """The table behind one source or a list of several, in their order, whose columns may differ.
 
     `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
     be called, `features` what the columns of a matrix are called (x0, x1, ... by default), `group` which array besides
@@ -46,18 +47,19 @@ def open_table(
     if not several:
         raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
     left_out, called = list(dropped), target or TARGET.name
-    files: list[str] = []
     tables: list[Partitions] = []
-    for source in several:
-        if isinstance(source, (str, os.PathLike)):
-            path = os.fspath(source)
-            if not _is_array_path(path):
-                files += find_files(path)
-                continue
-        tables.append(_table(source, left_out, _Names(called, features, group, (*others, *kept.names), kept)))
-    if files:
-        tables.insert(0, file_table(files, labels, left_out, kept))
+    for in_files, together in itertools.groupby(several, _is_file_path):
+        if in_files:
+            files = [path for source in together for path in find_files(os.fspath(source))]
+            tables += file_tables(files, labels, left_out, kept)
+        else:
+            names = _Names(called, features, group, (*others, *kept.names), kept)
+            tables += [_table(source, left_out, names) for source in together]
     return join_tables(tables)
+
+
+def _is_file_path(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and not _is_array_path(os.fspath(source))
 
 
 def _is_array_path(path: str) -> bool:

@@ -12,9 +12,10 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -104,6 +105,17 @@ def source_files(source: str, settle: float = 0.0, unusable: list[Unusable] | No
         if abs(now - status.st_mtime_ns) >= settle * 1e9:
             files.append(SourceFile(path, name, status.st_size, status.st_mtime_ns, _version(status)))
     return tuple(files)
+
+
+def files_of(
+    sources: Iterable[str], settle: float = 0.0, unusable: list[Unusable] | None = None
+) -> tuple[SourceFile, ...]:
+    """The files of several sources, each once, by names that differ."""
+    found = {file.path: file for source in sources for file in source_files(source, settle, unusable)}
+    counts = Counter(file.name for file in found.values())
+    return tuple(
+        file if counts[file.name] == 1 else replace(file, name=file.path.lstrip("/")) for file in found.values()
+    )
 
 
 def _status(path: str) -> os.stat_result:

@@ -22,6 +22,7 @@ from protodask.data.encoding import (
     Problem,
     Table,
     Unseen,
+    check_column_names,
     encode_features,
     encode_group,
     encode_inclusion,
@@ -69,6 +70,10 @@ class Partitions(Protocol):
 
     @property
     def key(self) -> str: ...
+
+    def place(self, partition: int) -> str:
+        """What a partition is a part of, such as a file, for messages; no text where nobody knows."""
+        ...
 
     def read(self, partition: int) -> Table: ...
 
@@ -266,6 +271,9 @@ class ArraysTable:
     def names(self) -> tuple[str, ...]:
         return (*self.names_of_features, *self.others)
 
+    def place(self, partition: int) -> str:
+        return ""
+
     @property
     def text(self) -> frozenset[str]:
         matrix = () if self.features.dtype.kind in "biuf" else self.names_of_features
@@ -295,14 +303,15 @@ class ArraysTable:
 
 @dataclass(frozen=True)
 class JoinedTable:
-    """Tables of the same columns, one after the other."""
+    """Tables one after the other: the columns that all of them have, in the order of the first."""
 
     parts: Sequence[Partitions]
     key: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.parts[0].names
+        common = frozenset(self.parts[0].names).intersection(*(part.names for part in self.parts))
+        return tuple(name for name in self.parts[0].names if name in common)
 
     @property
     def text(self) -> frozenset[str]:
@@ -325,8 +334,38 @@ class JoinedTable:
     def n_partitions(self) -> int:
         return self.edges[-1]
 
+    def place(self, partition: int) -> str:
+        part, number = self._part(partition)
+        return part.place(number)
+
     def read(self, partition: int) -> Table:
+        part, number = self._part(partition)
+        return part.read(number)
+
+    def _part(self, partition: int) -> tuple[Partitions, int]:
         if not 0 <= partition < self.n_partitions:
             raise IndexError("beyond the last partition")
         part = bisect.bisect_right(self.edges, partition) - 1
-        return self.parts[part].read(partition - self.edges[part])
+        return self.parts[part], partition - self.edges[part]
+
+
+def join_tables(tables: Sequence[Partitions]) -> Partitions:
+    """Several tables as one."""
+    return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+
+
+def names_by_table(table: Partitions) -> dict[str, tuple[str, ...]]:
+    """The columns of each of the tables that a table is made of, by what messages call it."""
+    if not isinstance(table, JoinedTable):
+        return {"The table": table.names}
+    found: dict[str, tuple[str, ...]] = {}
+    for number, part in enumerate(table.parts):
+        found[part.place(0) or f"Table {number + 1} of {len(table.parts)}"] = part.names
+    return found
+
+
+def check_same_columns(table: Partitions) -> None:
+    """Refuse a table that is made of tables of other columns than the first has."""
+    (_, expected), *others = names_by_table(table).items()
+    for where, names in others:
+        check_column_names(names, expected, where=where)

@@ -25,7 +25,7 @@ from protodask.data.scored_ledger import (
     recover,
 )
 from protodask.data.small_files import is_small
-from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, source_files
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.data.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError, some
@@ -158,12 +158,13 @@ def check_each_file(step: PredictStep) -> None:
         )
     check_parquet(locate(step.out), "Scored files")
     check_kept(step.keep, step.out, (SOURCE,))
-    if step.data.rstrip("/").endswith((".npy", ".npz", ".zarr")):
-        raise InputError(
-            "wrong-kind",
-            f"{mask(step.data)} holds arrays, and no files of tables.",
-            "Give CSV or Parquet files, or leave out --each-file.",
-        )
+    for place in step.data:
+        if place.rstrip("/").endswith((".npy", ".npz", ".zarr")):
+            raise InputError(
+                "wrong-kind",
+                f"{mask(place)} holds arrays, and no files of tables.",
+                "Give CSV or Parquet files, or leave out --each-file.",
+            )
 
 
 def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], PrototypeSet]) -> FilesScored:
@@ -174,14 +175,15 @@ def score_each_file(step: PredictStep, engine: Engine, load: Callable[[str], Pro
     score would be taken for one that did.
     """
     check_each_file(step)
-    if is_dataset(step.data):
-        raise InputError(
-            "wrong-kind",
-            f"{mask(step.data)} is a dataset, and no files of tables.",
-            "Leave out --each-file to predict its rows.",
-        )
     where = os.path.realpath(locate(step.out))
-    check_outside(where, locate(step.data))
+    for place in step.data:
+        if is_dataset(place):
+            raise InputError(
+                "wrong-kind",
+                f"{mask(place)} is a dataset, and no files of tables.",
+                "Leave out --each-file to predict its rows.",
+            )
+        check_outside(where, locate(place))
     with storage_errors(where, "writing"):
         os.makedirs(os.path.dirname(where), exist_ok=True)
         with sole_writer(where):
@@ -243,11 +245,11 @@ class _Run:
     def _new_files(self) -> Iterator[NewFile]:
         """The files whose content is in no part yet, each content once."""
         unusable: list[Unusable] = []
-        files = source_files(self.step.data, self.step.settle, unusable)
+        files = files_of(self.step.data, self.step.settle, unusable)
         self.failed += [_unusable(one.name, one.error) for one in unusable]
         if self.step.settle:
             settled = {file.path for file in files}
-            self.waiting += [file.name for file in source_files(self.step.data, 0, []) if file.path not in settled]
+            self.waiting += [file.name for file in files_of(self.step.data, 0, []) if file.path not in settled]
         self._refuse_parts(files)
         cache = DigestCache(cache_beside(self.where))
         found: set[str] = set()

@@ -6,7 +6,7 @@ import os
 
 from protodask.data.locations import is_url, locate
 from protodask.data.scored_ledger import Ledger, leftovers, read_ledger
-from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, source_files
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.errors import StorageError
 from protodask.pipeline.steps import PredictStep
 
@@ -23,7 +23,7 @@ def news_of_predict(step: PredictStep) -> str | None:
     unfinished = len(leftovers(folder, ledger)[0]) if os.path.isdir(folder) else 0
     cache = DigestCache(cache_beside(folder))
     unusable: list[Unusable] = []
-    new, repeated = _count(source_files(step.data, step.settle, unusable), ledger, cache)
+    new, repeated = _count(files_of(step.data, step.settle, unusable), ledger, cache)
     new += len(unusable)  # not scored, and to be told of by every run
     cache.save()
     found = (

@@ -236,7 +236,7 @@ def _predict(step: PredictStep, engine: Engine) -> PredictionsWritten | FilesSco
     check_free(where, step.overwrite, PREDICTIONS)
     source = rows_to_predict(
         model,
-        step.data,
+        *step.data,
         engine=engine,
         unseen=step.unseen,
         bad_rows=step.bad_rows,

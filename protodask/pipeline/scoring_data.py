@@ -36,19 +36,24 @@ def is_dataset(path: str) -> bool:
 
 def rows_to_predict(
     model: TableModel,
-    path: str,
-    *,
+    *paths: str,
     engine: Engine,
     unseen: Unseen = "error",
     bad_rows: BadRows = "error",
     drop: Sequence[str] = (),
     keep: Sequence[str] = (),
 ) -> Source:
-    """The features in a dataset or in raw tables; a target may be there or not.
+    """The features in a dataset or in raw tables, one after the other; a target may be there or not.
 
     Columns of raw tables to `keep` are handed on with the rows, of which bad ones may be marked.
     """
-    if is_dataset(path):
+    if path := next(filter(is_dataset, paths), None):
+        if len(paths) > 1:
+            raise InputError(
+                "wrong-kind",
+                f"{path} is a dataset, and {len(paths) - 1} more are to be predicted.",
+                "Give one dataset, or raw tables alone.",
+            )
         if keep:
             raise InputError(
                 "column-missing",
@@ -58,7 +63,7 @@ def rows_to_predict(
         return _matching_dataset(model, path)
     return _table(
         model,
-        path,
+        paths,
         engine,
         unseen=unseen,
         bad_rows=bad_rows,
@@ -87,7 +92,7 @@ def rows_to_evaluate(
         return dataset, _codes_in_model(model, dataset.classes, path)
     name = target or model.target_name
     source = _table(
-        model, path, engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
+        model, [path], engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
     )
     _require_target(source, name, path)
     _require_columns(source, weight, inclusion, path)
@@ -116,7 +121,7 @@ def rows_of_any_class(
         return dataset, dataset.classes
     name = target or model.target_name
     source = _table(
-        model, path, engine, unseen=unseen, drop=drop, target=name, classes=classes, roles=(weight, inclusion)
+        model, [path], engine, unseen=unseen, drop=drop, target=name, classes=classes, roles=(weight, inclusion)
     )
     if target is not None:
         _require_target(source, name, path)
@@ -218,7 +223,7 @@ def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> C
 
 def _table(
     model: TableModel,
-    path: str,
+    paths: Sequence[str],
     engine: Engine,
     *,
     unseen: Unseen,
@@ -229,13 +234,14 @@ def _table(
     bad_rows: BadRows = "error",
     roles: tuple[str | None, str | None] = (None, None),
 ) -> TableSource:
-    check_present(path)
+    for path in paths:
+        check_present(path)
     weight, inclusion = roles
     columns = model.columns
     if unseen == "zero" and isinstance(model, PrototypeSet):
         columns = model.forgiving_columns
     return table_source(
-        path,
+        list(paths),
         columns,
         classes=classes,
         target_name=target,

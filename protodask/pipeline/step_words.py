@@ -39,7 +39,9 @@ def describe_step(step: Step) -> str:
             what = f"{mask(step.data)} into {mask(step.out)}"
         case CalibrateStep() | PruneStep() | MonitorStep() | ReportStep():
             what = f"{mask(step.model)} on {mask(step.data)} into {mask(step.out)}"
-        case PredictStep() | RobustPredictStep():
+        case PredictStep():
+            what = f"{', '.join(map(mask, step.data))} with {mask(step.model)} into {mask(step.out)}"
+        case RobustPredictStep():
             what = f"{mask(step.data)} with {mask(step.model)} into {mask(step.out)}"
         case EvaluateStep() | RobustEvaluateStep():
             judged = "a policy" if step.model is None else mask(step.model)

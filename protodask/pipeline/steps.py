@@ -209,7 +209,8 @@ class PruneStep(KnownRows):
 
 @dataclass(frozen=True)
 class PredictStep(GivenRows):
-    """Write a model's predictions for a dataset or for raw tables. Columns to `keep` are written beside them.
+    """Write a model's predictions for a dataset or for raw tables, in the order in which they are given. Columns to
+    `keep` are written beside them.
 
     With `bad_rows: mark`, rows of raw tables with a value that cannot be used have no prediction, in place of an error.
     With `each_file`, every file of the raw tables is scored once, by whichever run finds it first, into a part of its
@@ -217,7 +218,7 @@ class PredictStep(GivenRows):
     """
 
     model: Read
-    data: Read
+    data: tuple[Read, ...]
     out: Written
     batches: int | None = None
     calibrated: bool = False

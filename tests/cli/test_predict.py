@@ -241,3 +241,29 @@ def test_predict__nothing_there(which: str, call: Call, example: Any, tmp_path: 
 def test_predict__model_and_data_swapped(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("predict", example.data, example.model, "--out", tmp_path / "predictions.zarr")
     check_failed(done, 1, "wrong-kind", example.data, "model")
+
+
+def test_predict__several_tables_in_the_order_given(call: Call, example: Any, tmp_path: Path) -> None:
+    rows = pd.read_csv(example.table).head(30)
+    parts = [rows.iloc[:9], rows.iloc[9:20][rows.columns[::-1]], rows.iloc[20:].assign(extra="x")]
+    paths = [tmp_path / "c.csv", tmp_path / "b.parquet", tmp_path / "a.csv"]
+    for part, path in zip(parts, paths, strict=True):
+        part.to_parquet(path) if path.suffix == ".parquet" else part.to_csv(path, index=False)
+    done = call("predict", example.model, *paths, "--out", tmp_path / "all.csv")
+    assert done.exit_code == 0, done.output
+    assert "Columns that were not there at the ingest are left out: 'extra'." in done.stderr
+    found = pd.read_csv(tmp_path / "all.csv")
+    np.testing.assert_allclose(found[["probability_high", "probability_low"]], _expected(example, 2)[:30], rtol=1e-6)
+
+    parts[1].drop(columns="age").to_parquet(paths[1])
+    for options in ([], ["--each-file"]):
+        lacking = call("predict", example.model, *paths, "--out", tmp_path / "parts.parquet", *options)
+        assert lacking.exit_code == 1
+        assert "b.parquet" in lacking.stderr
+        assert "lacks 'age'" in lacking.stderr
+    assert len(list((tmp_path / "parts.parquet").glob("[ac]-*.parquet"))) == 2
+
+
+def test_predict__a_dataset_stands_alone(call: Call, example: Any, tmp_path: Path) -> None:
+    done = call("predict", example.model, example.data, example.table, "--out", tmp_path / "p.csv")
+    check_failed(done, 1, "wrong-kind", "is a dataset", "Give one dataset, or raw tables alone")

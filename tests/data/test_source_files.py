@@ -20,6 +20,7 @@ from protodask.data.source_files import (
     cache_beside,
     content_digest,
     digest_of,
+    files_of,
     find_files,
     is_unchanged,
     source_files,
@@ -298,3 +299,12 @@ def test_source_files__are_light() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=200, env=environment)
     assert found.strip() == "[]"
+
+
+def test_files_of__are_each_there_once_by_names_that_differ(tmp_path: Path) -> None:
+    for name in ("a/x.csv", "b/x.csv", "b/y.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("n\n1\n")
+    found = files_of([str(tmp_path / "b"), str(tmp_path / "a"), str(tmp_path / "b" / "y.csv")])
+    below = str(tmp_path).lstrip("/")
+    assert [file.name for file in found] == [f"{below}/b/x.csv", "y.csv", f"{below}/a/x.csv"]

@@ -76,7 +76,7 @@ def content_of(seed: int, rows: int = 3) -> str:
 
 def step_of(folder: Path, **settings: Any) -> PredictStep:
     given: dict[str, Any] = {"keep": ("id",), "each_file": True, **settings}
-    return PredictStep("model", str(folder / "in"), str(folder / "out.parquet"), **given)
+    return PredictStep("model", (str(folder / "in"),), str(folder / "out.parquet"), **given)
 
 
 def run(folder: Path, engine: Engine, model: PrototypeSet = MODEL, **settings: Any) -> FilesScored:
@@ -495,32 +495,34 @@ def test_score_each_file__one_writer_at_a_time(engine: Engine, folder: Path) -> 
         ({"overwrite": True}, "settings-conflict", ["overwrite", "each-file"]),
         ({"settle": -1.0}, "bad-setting", ["settle is -1.0"]),
         ({"settle": float("nan")}, "bad-setting", ["settle is nan"]),
-        ({"data": "rows.npz"}, "wrong-kind", ["rows.npz", "--each-file"]),
+        ({"data": ("rows.npz",)}, "wrong-kind", ["rows.npz", "--each-file"]),
         ({"each_file": False, "settle": 1.0}, "settings-conflict", ["settle", "--each-file"]),
     ],
 )
 def test_check_each_file__settings_that_cannot_work(settings: dict[str, Any], code: Code, facts: list[str]) -> None:
-    given = {"model": "m", "data": "in", "out": "out.parquet", "each_file": True, **settings}
+    given = {"model": "m", "data": ("in",), "out": "out.parquet", "each_file": True, **settings}
     with refused(code, *facts):
         check_each_file(PredictStep(**given))
 
 
 def test_check_each_file__columns_of_its_own_cannot_be_kept() -> None:
     with refused("named-twice", "'source'"):
-        check_each_file(PredictStep("m", "in", "out.parquet", keep=("source",), each_file=True))
+        check_each_file(PredictStep("m", ("in",), "out.parquet", keep=("source",), each_file=True))
 
 
 def test_score_each_file__places_that_cannot_work(engine: Engine, folder: Path) -> None:
     put(folder, "a.csv", content_of(0))
-    inside = PredictStep("m", str(folder / "in"), str(folder / "in" / "out.parquet"), each_file=True)
+    inside = PredictStep("m", (str(folder / "in"),), str(folder / "in" / "out.parquet"), each_file=True)
     with refused("places-overlap", folder / "in" / "out.parquet", f"{folder}/in,"):
         score_each_file(inside, engine, lambda _: MODEL)
     run(folder, engine)
-    everything = PredictStep("m", str(folder / "**" / "*"), str(folder / "out.parquet"), keep=("id",), each_file=True)
+    everything = PredictStep(
+        "m", (str(folder / "**" / "*"),), str(folder / "out.parquet"), keep=("id",), each_file=True
+    )
     with refused("places-overlap", folder / "out.parquet"):
         score_each_file(everything, engine, lambda _: MODEL)
     (folder / "taken.parquet").write_text("rows")
-    taken = PredictStep("m", str(folder / "in"), str(folder / "taken.parquet"), each_file=True)
+    taken = PredictStep("m", (str(folder / "in"),), str(folder / "taken.parquet"), each_file=True)
     with refused("wrong-kind", folder / "taken.parquet", kind=OutputExistsError):
         score_each_file(taken, engine, lambda _: MODEL)
 

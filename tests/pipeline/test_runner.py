@@ -97,7 +97,7 @@ def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
         IngestStep((str(table),), str(tmp_path / "ingested"), target="class"),
         FitStep(data, model, candidates=20, tolerance=1e-3),
         EvaluateStep(str(tmp_path / "ingested"), model),
-        PredictStep(model, str(table), str(tmp_path / "predictions")),
+        PredictStep(model, (str(table),), str(tmp_path / "predictions")),
     )
     heard: list[RunEvent] = []
     outcome = run_steps(pipeline, engine, heard=heard)
