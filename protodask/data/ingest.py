@@ -10,6 +10,7 @@ import numpy as np
 
 from protodask.data.dataset import Dataset
 from protodask.data.encoding import Missing, check_column_names
+from protodask.data.ingest_frames import are_numbers, frame_beside
 from protodask.data.ingest_news import ingest_news
 from protodask.data.ingest_scan import table_source
 from protodask.data.ingest_schema import Roles, Wanted, check_roles, check_wanted, encode_anew, orders_of, written_as
@@ -141,24 +142,36 @@ def ingest_arrays(
     dtype: str = "float32",
     block_rows: int | None = None,
     columns: Sequence[Column] | None = None,
+    orders: Mapping[str, Sequence[Label] | None] | None = None,
     engine: EngineLike = None,
 ) -> Dataset:
-    """Make a dataset from numbers (N, D), labels (N,), weights (N,) and groups (N,).
+    """Make a dataset from rows (N, D), labels (N,), weights (N,) and groups (N,).
 
-    They are NumPy, dask or Zarr arrays, or data frames. Where it is known what the `columns` become, those of a model
-    for one, that is what is done with them.
+    They are NumPy, dask or Zarr arrays, or data frames; rows that are no numbers come as a dask data frame. Of those of
+    its columns that hold categories, `orders` says which, None if they have none; text is categories as well. Where it
+    is known what the `columns` become, those of a model for one, that is what is done with them.
     """
-    arrays = {FEATURES.name: _as_array(X), TARGET.name: _as_array(y)}
-    if weight is not None:
-        arrays[WEIGHT.name] = _as_array(weight)
-    if group is not None:
-        arrays[GROUP.name] = _as_array(group)
+    given = {TARGET.name: y, WEIGHT.name: weight, GROUP.name: group}
+    arrays = {name: _as_array(values) for name, values in given.items() if values is not None}
     names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-    if names is not None and {TARGET.name, WEIGHT.name, GROUP.name} & set(names):
-        names = [f"feature {name}" for name in names]
-    roles = Roles(TARGET.name, None if weight is None else WEIGHT.name, group=None if group is None else GROUP.name)
-    wanted = Wanted(roles, dtype=dtype, columns=None if columns is None else tuple(columns))
-    return _ingest_anew(arrays, locate(out), wanted, names, overwrite, block_rows, engine)
+    said = dict(orders or {})
+    if names is None or are_numbers(X.dtypes):
+        sources: Any = {FEATURES.name: _as_array(X), **arrays}
+        called = {name: name for name in arrays}
+        if names is not None and set(given) & set(names):
+            names = [f"feature {name}" for name in names]
+    else:
+        called = {name: f"{name} of the rows" if name in names else name for name in arrays}
+        sources = frame_beside(X, names, {called[name]: values for name, values in arrays.items()})
+    wanted = Wanted(
+        Roles(called[TARGET.name], called.get(WEIGHT.name), group=called.get(GROUP.name)),
+        categorical=tuple(name for name, order in said.items() if order is None),
+        orders={name: tuple(order) for name, order in said.items() if order is not None},
+        dtype=dtype,
+        text_is_categorical=True,
+        columns=None if columns is None else tuple(columns),
+    )
+    return _ingest_anew(sources, locate(out), wanted, names, overwrite, block_rows, engine)
 
 
 def _as_array(values: Any) -> Any:
@@ -166,10 +179,10 @@ def _as_array(values: Any) -> Any:
         return values
     matrix = values.ndim == 2
     kinds = list(values.dtypes) if matrix else [values.dtype]
-    if not all(isinstance(kind, np.dtype) for kind in kinds):
-        # pandas' own types: a matrix of numbers becomes floats, missing ones NaN; labels keep what they are.
-        numbers = matrix and all(getattr(kind, "kind", "O") in "biuf" for kind in kinds)
-        values = values.astype("float64" if numbers else object)
+    if not all(isinstance(kind, np.dtype) for kind in kinds) or len({kind.kind == "b" for kind in kinds}) > 1:
+        # pandas' own types, or truth values beside numbers: a matrix of them becomes floats, missing ones NaN; labels
+        # keep what they are.
+        values = values.astype("float64" if matrix and are_numbers(kinds) else object)
     return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values.to_numpy()
 
 

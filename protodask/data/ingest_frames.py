@@ -5,6 +5,7 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import warnings
@@ -226,6 +227,47 @@ def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) ->
     refuse_futures(operand for operand in operands if isinstance(operand, dict))
     frame = _named(frame, dropped)
     return FrameTable(frame, tuple(frame.columns), _text_columns(frame), kept=kept)
+
+
+def are_numbers(dtypes: Iterable[Any]) -> bool:
+    """Whether the columns of a data frame with these types are all numbers or truth values."""
+    return all(getattr(dtype, "kind", "O") in "biuf" and not hasattr(dtype, "categories") for dtype in dtypes)
+
+
+def frame_beside(frame: Any, names: Sequence[str], arrays: Mapping[str, Any]) -> Any:
+    """A dask data frame whose columns get these names, with further columns: arrays of as many values, row by row."""
+    import dask.array
+    from pandas.api.types import is_object_dtype
+
+    objects = [name for name, dtype in zip(names, frame.dtypes, strict=True) if is_object_dtype(dtype)]
+    frame = frame.rename(columns=dict(zip(frame.columns, names, strict=True)))
+    if objects:
+        frame = frame.map_partitions(_refuse_objects, objects, meta=frame._meta)
+    lengths = tuple(int(rows) for rows in frame.map_partitions(len).compute())
+    for name, values in arrays.items():
+        beside = values if hasattr(values, "dask") else dask.array.from_array(np.asarray(values), chunks=-1)
+        if any(math.isnan(length) for length in beside.shape):
+            beside = beside.compute_chunk_sizes()
+        if beside.shape != (sum(lengths),):
+            raise InputError(
+                "wrong-shape",
+                f"The array {name!r} has the shape {beside.shape}, and there are {sum(lengths)} rows of features.",
+                "Give one value for each row.",
+            )
+        frame = frame.assign(**{name: beside.rechunk((lengths,))})
+    return frame
+
+
+def _refuse_objects(frame: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        known = frame[name].dropna()
+        if not all(isinstance(value, str) for value in known):
+            raise InputError(
+                "wrong-type",
+                f"Column {name!r} holds objects that are not all text.",
+                "Say what they are before: .astype(float), .astype(str) or .astype('category').",
+            )
+    return frame
 
 
 def _named(frame: Any, dropped: Iterable[str]) -> Any:

@@ -54,7 +54,7 @@ class Wanted:
     text_is_categorical: bool = False
     """Whether columns of text of which nothing is said are categorical."""
     columns: tuple[Column, ...] | None = None
-    """What the columns become, in their order and by whatever name, if that is known."""
+    """What the columns become, in their order and by whatever name, if that is known; new categories are none then."""
 
     @property
     def labels(self) -> list[str]:
@@ -161,7 +161,14 @@ def encode_anew(
         columns = tuple(replace(known, name=name) for known, name in zip(wanted.columns, features, strict=True))
         closed = columns
     tried = Encoder(
-        closed, (), None, roles.weight, roles.inclusion, np.dtype(wanted.dtype).name, group_name=roles.group
+        closed,
+        (),
+        None,
+        roles.weight,
+        roles.inclusion,
+        np.dtype(wanted.dtype).name,
+        unseen="error" if wanted.columns is None else "zero",
+        group_name=roles.group,
     )
     known = {column.name for column in closed}
     asked = (*(column.name for column in columns if column.name not in known), target)

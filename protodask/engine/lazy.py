@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from protodask.engine.blas import one_blas_thread
 from protodask.errors import InputError
 
-RowFunction = Callable[[NDArray[Any]], NDArray[Any]]
+RowFunction = Callable[[Any], NDArray[Any]]
 
 
-def _on_one_thread(function: RowFunction, rows: NDArray[Any]) -> NDArray[Any]:
+def _on_one_thread(function: RowFunction, rows: Any) -> NDArray[Any]:
     with one_blas_thread():
         return function(rows)
 
@@ -28,19 +28,18 @@ def is_lazy(value: object) -> bool:
 def map_rows(collection: Any, function: RowFunction, n_columns: int, dtype: Any) -> Any:
     """`function` on the rows of a dask array or dataframe, lazily: (N, D) -> (N, n_columns).
 
-    The result is a dask array with the chunks of the rows; chunk lengths that are not known stay unknown.
+    It is given arrays or pandas frames. The result is a dask array with the chunks of the rows; chunk lengths that are
+    not known stay unknown.
     """
-    import dask.array
-
-    rows: Any = collection if isinstance(collection, dask.array.Array) else collection.to_dask_array()
+    rows, called = collection, partial(_on_one_thread, function)
+    meta = np.empty((0, n_columns), dtype=dtype)
+    if hasattr(rows, "to_dask_array"):
+        return rows.map_partitions(called, meta=meta)
     if rows.ndim != 2:
         raise ValueError(f"expected a 2-dimensional array of rows and features, got {rows.ndim} dimensions")
     if rows.numblocks[1] > 1:
         rows = rows.rechunk({1: -1})
-    meta = np.empty((0, n_columns), dtype=dtype)
-    return rows.map_blocks(
-        partial(_on_one_thread, function), dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=meta
-    )
+    return rows.map_blocks(called, dtype=dtype, chunks=(rows.chunks[0], (n_columns,)), meta=meta)
 
 
 def map_values(function: Callable[..., NDArray[Any]], *arrays: Any, dtype: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -31,6 +32,7 @@ from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
 from protodask.prototypes.config import SOURCE_RECIPE, FeatureForms, FeatureWeights, FitConfig, Recipe
 from protodask.prototypes.estimator_columns import (
+    check_frame,
     encoded,
     frame_in_memory,
     frame_table,
@@ -198,8 +200,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Train on rows X (N, D) and labels y (N,): NumPy, pandas, dask or Zarr arrays, or dask dataframes.
 
         Values may be missing (NaN, None): a number counts as the mean of its column then, a category as none, and a
-        further feature is 1 there. Columns of text and categories of a data frame in memory become a feature for each
-        category, ordered categories one with their position.
+        further feature is 1 there. Columns of text and categories of a data frame become a feature for each category,
+        ordered categories one with their position.
 
         Dask collections are computed once, block by block, into a temporary dataset that training then reads.
         """
@@ -257,6 +259,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             columns = None if start is None else start.forgiving_columns
             if columns is not None and start is not None:
                 self._check_columns(X)
+            if given is not None:
+                check_frame(X)
             dataset = ingest_arrays(
                 X,
                 y,
@@ -265,6 +269,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 group=groups,
                 dtype=feature_dtype(X),
                 columns=columns,
+                orders=None if given is None else orders_of_frame(X),
                 engine=engine,
             )
             self.n_features_in_ = len(dataset.columns)
@@ -285,7 +290,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     ) -> TrainingRows:
         frame = frame_in_memory(X, start)
         if frame is None:
-            options = {"dtype": [np.float32, np.float64], "ensure_min_samples": 2, "ensure_all_finite": False}
+            options = {"dtype": feature_dtype(X), "ensure_min_samples": 2, "ensure_all_finite": False}
             X, y = validate_data(self, X, y, reset=start is None, **options)
             names = self._feature_names(getattr(self, "feature_names_in_", None), X.shape[1])
             table: Table = MatrixTable(names, X, {})
@@ -348,6 +353,12 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         `calibrated` probabilities are those of `calibrate`, of the number of batches it was called with.
         """
         return self._map(X, n_batches, _probability, len(self._checked_classes()), np.float64, calibrated)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy; of dask collections the predicted classes are computed."""
+        values = (self.predict(X), y, sample_weight)
+        found, labels, weight = (value.compute() if is_lazy(value) else value for value in values)
+        return float(accuracy_score(labels, found, sample_weight=weight))
 
     def calibrate(
         self,
@@ -459,7 +470,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             validate_data(self, X, skip_check_array=True, reset=False)
             return encoded(frame_table(frame), columns, feature_dtype(frame))
         if all(column.kind == "numeric" for column in columns):
-            X = validate_data(self, X, dtype=[np.float32, np.float64], ensure_all_finite=False, reset=False)
+            X = validate_data(self, X, dtype=feature_dtype(X), ensure_all_finite=False, reset=False)
         else:
             X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=False)
         return encoded(matrix_table(X, columns), columns, feature_dtype(X))
@@ -482,6 +493,8 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def _check_columns(self, X: Any) -> None:
         """What scikit-learn checks of collections in memory."""
+        if hasattr(X, "columns"):
+            check_frame(X)
         width = X.shape[1]
         if width != self.n_features_in_:
             raise InputError(
@@ -528,14 +541,15 @@ def _select_block(
 
 
 def _select_rows(
-    rows: NDArray[Any],
+    rows: Any,
     model: PrototypeSet,
     columns: tuple[Column, ...],
     counts: tuple[int, ...],
     select: Any,
     calibrated: bool,
 ) -> NDArray[Any]:
-    features = encoded(matrix_table(rows, columns), columns, feature_dtype(rows), among=" of a chunk")
+    table = frame_table(rows) if hasattr(rows, "columns") else matrix_table(rows, columns)
+    features = encoded(table, columns, feature_dtype(rows), among=" of a chunk")
     found = predict_features(features, model, counts, calibrated)
     selected = [select(*pair) for pair in found]
     return np.concatenate([part[:, None] if part.ndim == 1 else part for part in selected], axis=1)

@@ -32,6 +32,9 @@ from protodask.data.schema import Column, Label, feature_names
 from protodask.errors import InputError, some
 from protodask.prototypes.model import PrototypeSet
 
+UNKNOWN_CATEGORIES = "__UNKNOWN_CATEGORIES__"
+"""What dask.dataframe has for the categories of a column as long as it has not looked for them."""
+
 Floats = NDArray[np.floating[Any]]
 
 
@@ -44,17 +47,23 @@ def frame_in_memory(X: Any, model: PrototypeSet | None = None) -> Any:
     if getattr(frame, "ndim", 0) != 2 or 0 in frame.shape:
         return None  # which scikit-learn has its words for
     numbers = model is None or all(column.kind == "numeric" for column in model.columns)
-    return None if numbers and all(_is_number(dtype) for dtype in frame.dtypes) else frame
+    from protodask.data.ingest_frames import are_numbers
 
-
-def _is_number(dtype: Any) -> bool:
-    return getattr(dtype, "kind", "O") in "biuf" and not hasattr(dtype, "categories")
+    return None if numbers and are_numbers(frame.dtypes) else frame
 
 
 def frame_table(frame: Any) -> Table:
     """The columns of a pandas frame: numbers with NaN, all else as objects with None where missing."""
     from protodask.data.ingest_frames import frame_columns
 
+    names = check_frame(frame)
+    table = frame_columns(frame.set_axis(names, axis=1), names)
+    said = orders_of_frame(frame)
+    return {name: values if name in said else _as_numbers(values) for name, values in table.items()}
+
+
+def check_frame(frame: Any) -> list[str]:
+    """The names of the columns of a data frame, lazy or not, if they are told apart and hold what can be used."""
     names = [str(name) for name in frame.columns]
     if len(set(names)) != len(names):
         raise InputError("named-twice", "Several columns of X have one name.", "Rename them.")
@@ -65,9 +74,7 @@ def frame_table(frame: Any) -> Table:
                 f"Column {name!r} holds times.",
                 "Turn it into numbers, such as the hour or the days since some date, or leave it out.",
             )
-    table = frame_columns(frame.set_axis(names, axis=1), names)
-    said = orders_of_frame(frame)
-    return {name: values if name in said else _as_numbers(values) for name, values in table.items()}
+    return names
 
 
 def _as_numbers(values: Values) -> Values:
@@ -91,6 +98,12 @@ def orders_of_frame(frame: Any) -> dict[str, tuple[Label, ...] | None]:
 
 def _order(name: str, categories: Any) -> tuple[Label, ...]:
     labels = [label_of(category) for category in categories.tolist()]
+    if labels == [UNKNOWN_CATEGORIES]:
+        raise InputError(
+            "setting-missing",
+            f"Dask does not know the categories of column {name!r}, which have an order.",
+            f"Have it look for them before: X.categorize([{name!r}]).",
+        )
     order = settle_order(label for label in labels if label is not None)
     if len(order) < len(labels) or len(order) < 2:
         raise InputError(

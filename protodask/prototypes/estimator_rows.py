@@ -75,8 +75,11 @@ def stored_rows(X: Any) -> Source:
 
 def feature_dtype(X: Any) -> str:
     """float32 where that loses nothing, else float64."""
-    kinds = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
-    exact = all(isinstance(kind, np.dtype) and np.result_type(kind, np.float32) == np.float32 for kind in kinds)
+    kinds = list(X.dtypes) if hasattr(X, "dtypes") else [getattr(X, "dtype", None)]
+    exact = all(
+        isinstance(kind, np.dtype) and kind.kind in "biuf" and np.result_type(kind, np.float32) == np.float32
+        for kind in kinds
+    )
     return "float32" if exact else "float64"
 
 

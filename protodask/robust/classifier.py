@@ -300,7 +300,8 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._collect(rows, RowsOfColumns(columns), function)
         if is_lazy(rows):
             columns = self._columns(names_of(rows, model))
-            values = map_rows(rows, partial(_of_values, columns, function, model), width or 1, dtype)
+            array = rows.to_dask_array() if hasattr(rows, "to_dask_array") else rows
+            values = map_rows(array, partial(_of_values, columns, function, model), width or 1, dtype)
             return values[:, 0] if width is None else values
         if is_out_of_memory(rows):
             return self._collect(stored_rows(rows), RowsOfColumns(self._columns(names_of(rows, model))), function)
