@@ -5,6 +5,7 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import threading
@@ -109,12 +110,24 @@ def _alike(paths: Sequence[str], alone: Container[str] = ()) -> list[list[str]]:
     for path in paths:
         form = (_schema if _is_parquet(path) else _header)(path)
         form = None if path in alone else form
-        if form is not None and form == before:
+        if form is not None and form == before and (not _is_parquet(path) or _is_behind(path, runs[-1][-1])):
             runs[-1].append(path)
         else:
             runs.append([path])
         before = form
     return runs
+
+
+def _is_behind(path: str, before: str) -> bool:
+    """Whether dask.dataframe has a Parquet file behind another, whichever is named first."""
+    from dask.utils import natural_sort_key
+
+    return natural_sort_key(before) < natural_sort_key(path)
+
+
+def _literally(paths: Sequence[str]) -> list[str]:
+    """Paths as dask.dataframe takes them for themselves: it would look for `d1.csv` at `d[1].csv`."""
+    return [path if "://" in path else glob.escape(path) for path in paths]
 
 
 def _header(path: str) -> object:
@@ -355,9 +368,9 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
 
         kept = None
         if dropped:
-            kept = [name for name in frames.read_parquet(list(paths)).columns if name not in dropped]
+            kept = [name for name in frames.read_parquet(_literally(paths)).columns if name not in dropped]
         frame = frames.read_parquet(
-            list(paths),
+            _literally(paths),
             columns=kept,
             split_row_groups="adaptive",
             blocksize=PARQUET_PARTITION_BYTES,
@@ -485,7 +498,7 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
             return frames.read_csv(
-                list(paths),
+                _literally(paths),
                 blocksize=None if compressed else CSV_PARTITION_BYTES,
                 compression="infer" if compressed else None,
                 sample=SAMPLE_BYTES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import warnings
 from collections.abc import Callable
@@ -17,11 +18,13 @@ from support.errors import refused
 
 from protodask.data import Dataset
 from protodask.data.ingest import ingest
+from protodask.data.ingest_frames import tables_by_file
 from protodask.data.ingest_news import ingest_news
 from protodask.data.ingest_scan import table_source
 from protodask.data.ingest_schema import Roles, Wanted
 from protodask.data.schema import FEATURES, TARGET, Column
 from protodask.data.small_files import encode_file
+from protodask.data.source_files import source_files
 from protodask.engine import Arrays, Engine
 
 NUMBER, FLAG, CITY = (
@@ -189,3 +192,33 @@ def test_ingest__names_the_file_with_other_columns(tmp_path: Path, engine: Engin
         labelled(tmp_path / f"{number}.csv", 0, list(order))
     with refused("columns-differ", f"{tmp_path}/2.csv has other columns than expected: it lacks 'z'."):
         ingest(str(tmp_path), tmp_path / "d", target="y", engine=engine)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@pytest.mark.parametrize("by_file", [False, True])
+def test_files_with_odd_names__are_read_themselves_in_the_order_given(
+    ending: str, by_file: bool, tmp_path: Path, engine: Engine
+) -> None:
+    # dask.dataframe takes brackets for patterns, and sorts Parquet files by the numbers in their names.
+    names = ["d[1]", "d1", "d10", "d2", "s*", "ü b#", "a"]
+    paths = [tmp_path / f"{name}{ending}" for name in names]
+    for number, path in enumerate(paths):
+        write(path, [(number, True, "B")] * (number + 1), ORDER, "int64", "str")
+    expected = [number for number in range(len(names)) for _ in range(number + 1)]
+    if by_file:
+        files = [each for path in paths for each in source_files(glob.escape(str(path)))]
+        table, counts = tables_by_file(files, ["city"], ())
+        assert [table.place(number) for number in range(table.n_partitions)] == [*map(str, paths)]
+        assert counts == (1,) * len(names)
+        found = np.concatenate([table.read(number)[NUMBER.name] for number in range(table.n_partitions)])
+    else:
+        source = table_source([glob.escape(str(path)) for path in paths], COLUMNS, engine=engine)
+        found = source.rows(0, len(expected))[FEATURES.name][:, 0]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_parquet_files_of_a_folder__come_as_they_are_numbered(tmp_path: Path, engine: Engine) -> None:
+    for number in range(12):
+        write(tmp_path / f"part.{number}.parquet", [(number, True, "B")], ORDER, "int64", "str")
+    found = table_source(str(tmp_path), COLUMNS, engine=engine).rows(0, 12)[FEATURES.name]
+    np.testing.assert_array_equal(found[:, 0], np.arange(12))
