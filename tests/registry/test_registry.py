@@ -17,6 +17,7 @@ from support.errors import refused
 
 from protodask import load_model
 from protodask.data.references import resolve
+from protodask.data.registry_state import RegistryState
 from protodask.errors import Code, FormatError, StorageError
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
@@ -358,14 +359,29 @@ def test_publish__of_nothing_leaves_nothing(tmp_path: Path, model_at: Models) ->
     assert not (tmp_path / "reg").exists()
 
 
-def test_publish__of_a_model_with_a_link_in_it_is_refused(tmp_path: Path, model_at: Models) -> None:
+@pytest.mark.parametrize("to_folder", [False, True])
+@pytest.mark.parametrize("place", ["extra", "deep/extra"])
+def test_publish__of_a_model_with_a_link_in_it_is_refused(
+    place: str, to_folder: bool, tmp_path: Path, model_at: Models
+) -> None:
     shutil.copytree(model_at(1), tmp_path / "m.zarr")
-    (tmp_path / "m.zarr" / "extra").symlink_to(__file__)
+    link = tmp_path / "m.zarr" / place
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(Path(__file__).parent if to_folder else __file__)
     registry = Registry.create(tmp_path / "reg")
-    with refused("wrong-kind", tmp_path / "m.zarr" / "extra", "symbolic link", kind=FormatError):
+    with refused("wrong-kind", link, "symbolic link", kind=FormatError):
         registry.publish(tmp_path / "m.zarr")
     assert registry.versions() == ()
     assert_clean(registry.path)
+
+
+def test_publish__into_a_registry_inside_of_the_model_is_refused(tmp_path: Path, model_at: Models) -> None:
+    model = tmp_path / "m.zarr"
+    shutil.copytree(model_at(1), model)
+    before = files_below(model)
+    with refused("places-overlap", model / "reg", model):
+        Registry(str(model / "reg")).publish(model)
+    assert files_below(model) == before
 
 
 def test_version__that_is_damaged_says_so(tmp_path: Path, model_at: Models) -> None:
@@ -538,3 +554,16 @@ def test_prune__ended_before_the_removal_is_completed_by_the_next_writer(tmp_pat
     assert registry.promote("trial", 3) is None
     assert_clean(registry.path)
     assert registry.publish(model_at(0), alias="champion").version.number == 4, "numbers are not used again"
+
+
+def test_change__makes_room_before_anything_is_written(tmp_path: Path) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    (tmp_path / "reg" / "versions" / "1-0123abcd").mkdir(parents=True)
+    there = []
+
+    def look(state: RegistryState) -> RegistryState:
+        there.extend(os.listdir(tmp_path / "reg" / "versions"))
+        return state
+
+    changing.change(registry.path, look)
+    assert there == []
