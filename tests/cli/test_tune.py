@@ -25,7 +25,10 @@ from protodask.selection import SearchConfig, read_search
 
 Call = Callable[..., Any]
 
-QUICK = ("--recipe", "source", "--candidates", 20, "--trials", 3, "--folds", 3, "--max-batches", 2, "--tolerance", 1e-5)
+QUICK = (
+    "--recipe", "source", "--candidates", 20, "--trials", 3, "--folds", 3, "--max-batches", 2, "--tolerance", 1e-5,
+    "--lambda-v-range", 1e-3, 1e-1, "--search-tolerance", 1e-3, "--draws", 2,
+)  # fmt: skip
 
 
 def tune(call: Call, data: Path, out: Path, *more: object) -> dict[str, Any]:
@@ -53,13 +56,13 @@ def test_tune__options_reach_the_search(call: Call, example: Any, tmp_path: Path
     tune(
         call, example.data, tmp_path / "m.zarr", "--run-dir", tmp_path / "run", "--strategy", "two-stage",
         "--method", "random", "--lambda-v-range", 1e-4, 1e-2, "--lambda-w-range", 1e-7, 1e-5, "--max-batches", 1,
-        "--patience", 3, "--least-gain", 0.5, "--rule", "best", "--search-tolerance", 1e-3, "--seed", 7,
+        "--patience", 3, "--least-gain", 0.5, "--rule", "best", "--search-tolerance", 1e-2, "--draws", 1, "--seed", 7,
         "--raw-units", "--alpha-v", 0.5,
     )  # fmt: skip
     found = described(call, tmp_path / "run")
     search = SearchConfig(
         strategy="two-stage", method="random", n_trials=3, lambda_v=(1e-4, 1e-2), lambda_w=(1e-7, 1e-5), max_batches=1,
-        patience=3, least_gain=0.5, n_folds=3, rule="best", tolerance=1e-3,
+        patience=3, least_gain=0.5, n_folds=3, rule="best", tolerance=1e-2, n_draws=1,
     )  # fmt: skip
     assert found["search"] == json.loads(json.dumps(search.as_dict()))
     config = FitConfig.of(

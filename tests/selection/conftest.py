@@ -15,7 +15,7 @@ from protodask.data.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
 
 Arrays = dict[str, NDArray[Any]]
-BLOCK_ROWS = 32
+BLOCK_ROWS = 64
 
 
 def make_arrays(n_rows: int, weights: str = "") -> Arrays:
@@ -52,7 +52,7 @@ def rows() -> Arrays:
 
 @pytest.fixture(scope="session")
 def dataset(rows: Arrays, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """Ten blocks, the last of them short."""
+    """Five blocks, the last of them short."""
     return write(rows, tmp_path_factory.mktemp("data") / "data.zarr")
 
 

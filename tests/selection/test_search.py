@@ -34,8 +34,8 @@ from protodask.selection.space import Setting
 Arrays = dict[str, NDArray[Any]]
 Losses = list[list[tuple[float, ...]]]
 
-CONFIG = FitConfig.of("source", n_candidates=16, tolerance=1e-4, lambda_w=1e-3, precision="float64", seed=5)
-SETTINGS = [Setting(1e-4, 1e-3), Setting(3e-2, 1e-3), Setting(1e3, 1e-3)]
+CONFIG = FitConfig.of("source", n_candidates=16, tolerance=1e-3, lambda_w=1e-3, precision="float64", seed=5)
+SETTINGS = [Setting(1e-3, 1e-3), Setting(3e-2, 1e-3), Setting(1e3, 1e-3)]
 PLACE = Place(lambda name: MemoryScores(), lambda name, setting, fold: None)
 N_FOLDS = 3
 EVERY = Limits(max_batches=2, patience=9, least_gain=0.0)
@@ -71,8 +71,8 @@ def search_with(
 
 
 def test_fold_parts__judge_the_shares_of_a_training_part_by_its_fold(rows: Arrays, engine: Engine) -> None:
-    _, fold_of, whole = held_out(rows, 32, engine)
-    source = array_source(rows, 32)
+    _, fold_of, whole = held_out(rows, 64, engine)
+    source = array_source(rows, 64)
     folded = folded_source(source, make_folds(engine, source, 3, N_FOLDS, seed=2))
     data = training_data(engine, source, ("features", "target", "weight", "inclusion"))
     found = fold_parts(engine, folded, data, N_FOLDS, CONFIG, False, "side by side", 1)
@@ -89,7 +89,7 @@ def test_fold_parts__judge_the_shares_of_a_training_part_by_its_fold(rows: Array
 @pytest.fixture(scope="module")
 def parts(rows: Arrays) -> list[FoldData]:
     with thread_engine(1) as engine:
-        return held_out(rows, 32, engine)[0]
+        return held_out(rows, 64, engine)[0]
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +105,13 @@ def test_run_search__scores_each_fit_as_if_it_were_made_by_itself(
     """Against plain fits to the rows that are not held out, as a dataset of its own with weights of zero."""
     by_weights = replace(CONFIG, feature_weights=feature_weights)
     with thread_engine(1) as engine:
-        parts, fold_of, weighted = held_out(rows, 32, engine)
+        parts, fold_of, weighted = held_out(rows, 64, engine)
         expected = run_search(engine, parts, SETTINGS[:2], by_weights, EVERY, PLACE, company="side by side", most=1)
         for number, setting in enumerate(SETTINGS[:2]):
             for fold in range(N_FOLDS):
                 kept = {name: weighted[name] for name in ("features", "target")}
                 kept["weight"] = np.where(fold_of == fold, 0.0, weighted["weight"])
-                source = array_source(kept, 32)
+                source = array_source(kept, 64)
                 config = replace(by_weights, lambda_v=setting.lambda_v, lambda_w=setting.lambda_w, n_batches=2)
                 model, _ = Training(training_data(engine, source, tuple(kept)), config, engine, MemoryScores()).run()
                 out = fold_of == fold
