@@ -14,6 +14,7 @@ from protodask import PrototypeSetClassifier, plan
 from protodask.data.ingest import ingest_arrays
 from protodask.engine import Engine, thread_engine
 from protodask.engine.together import Company
+from protodask.explain.original_rows import training_keys
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.candidates import HELD_OUT
 from protodask.prototypes.draws import Fitting, averaged
@@ -156,6 +157,8 @@ def test_fit__of_draws_goes_on_where_it_was_interrupted(
     assert (progress.finished, progress.n_batches, progress.position) == (True, 6, 6)
     grown = fit(data, replace(config, n_batches=1), engine=engine, start=expected.model)
     assert grown.model.n_rounds == 3
+    for model in (found.model, grown.model):
+        assert training_keys(model) == (data.key,) * model.n_batches, "every batch is of the data that it was fitted to"
     assert plan(data, config, calibrate=False).shape.n_batches == 6
 
 
