@@ -33,7 +33,7 @@ MakeRows = Callable[..., Arrays]
 MakeData = Callable[..., TrainingData]
 SameBits = Callable[[PrototypeSet, PrototypeSet], None]
 
-CONFIG = FitConfig(n_candidates=20, n_draws=1, precision="float64", lambda_w=1e-6, seed=3)
+CONFIG = FitConfig(n_candidates=20, n_draws=1, precision="float64", lambda_w=1e-6, tolerance=1e-3, seed=3)
 ROWS = 1500
 
 

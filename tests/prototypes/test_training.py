@@ -48,10 +48,15 @@ def train(
     return Training(data, config, engine, MemoryScores()).run(start)
 
 
-@pytest.mark.parametrize("weights", ["", "weight", "weight inclusion"])
 @pytest.mark.parametrize(
-    ("n_classes", "standardize", "feature_weights"),
-    [(2, True, "shared"), (3, True, "shared"), (2, False, "shared"), (2, True, "class"), (3, False, "class")],
+    ("n_classes", "standardize", "feature_weights", "weights"),
+    [
+        (2, True, "shared", ""),
+        (3, True, "shared", "weight"),
+        (2, False, "shared", "weight inclusion"),
+        (2, True, "class", "weight inclusion"),
+        (3, False, "class", "weight"),
+    ],
 )
 def test_training__ends_every_round_where_the_formulas_have_a_minimum(
     serial: Engine,
