@@ -90,6 +90,10 @@ def test_gate__refuses_models_that_look_at_other_columns(call: Call, example: An
     assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 10).exit_code == 0
     done = call("gate", "--model", model, "--champion", example.model, "--data", data)
     check_failed(done, 1, "columns-differ", "lacks colour=blue, colour=green, colour=red")
+    assert "besides" not in done.stderr
+    done = call("gate", "--model", example.model, "--champion", model, "--data", example.data)
+    check_failed(done, 1, "columns-differ", "has colour=blue, colour=green, colour=red besides")
+    assert "lacks" not in done.stderr
     shutil.rmtree(model)
     gone = call("gate", "--model", example.model, "--champion", model, "--data", example.data)
     check_failed(gone, 1, "not-found", model)  # a place with a slip in it is no champion that is not there yet

@@ -347,6 +347,11 @@ def test_info__run_of_a_search_that_has_not_begun(call: Call, tuned: Path, tmp_p
     done = call("info", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert "not finished: the same command continues it" in done.stdout
+    # A fit that has its settings and no evaluation yet.
+    settings = {"config": {"lambda_v": 1e-3, "lambda_w": 1e-8}, "fold": 0}
+    RunDirectory.open(tmp_path / "run" / "fits" / "first", settings)
+    found = described(call, tmp_path / "run")
+    assert (found["fits"], found["fits_begun"], found["last_recorded"]) == (1, 0, None)
 
 
 def test_info__run_of_a_search_with_other_things_among_its_fits(call: Call, tuned: Path, tmp_path: Path) -> None:

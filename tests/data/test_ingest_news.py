@@ -87,6 +87,16 @@ def test_ingest__makes_a_dataset_and_adds_what_is_new(inbox: Path, tmp_path: Pat
     assert first.segments == again.segments[:2]  # opened before, its list is the beginning of the longer one
 
 
+def test_segments__of_a_dataset_that_was_replaced_say_so(inbox: Path, tmp_path: Path, engine: Engine) -> None:
+    out = tmp_path / "data.zarr"
+    first = take(inbox, out, engine)
+    shutil.rmtree(out)
+    put(inbox / "b.csv", range(20, 24))
+    assert [segment.rows for segment in take(inbox, out, engine).segments] == [6, 4]
+    with refused("changed-meanwhile", out, kind=StorageError):
+        _ = first.segments
+
+
 def test_ingest__leaves_out_further_columns_of_some_new_files(inbox: Path, tmp_path: Path, engine: Engine) -> None:
     out = tmp_path / "data.zarr"
     take(inbox, out, engine)

@@ -188,6 +188,10 @@ def test_state__remembers_the_newest_moves(monkeypatch: pytest.MonkeyPatch) -> N
     assert state.moves == tuple(Move(f"t{turn}", "trial", 2 - turn % 2, 1 + turn % 2, "") for turn in (3, 4, 5))
 
 
+DESCRIBED = RegistryState().with_entry(FIRST).describe()["versions"][0]
+BAD_FILES: list[object] = [["a.json", -1, "d"], ["a.json", "1", "d"], ["../a.json", 1, "d"], ["a.json", 1], "a.json"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -202,6 +206,7 @@ def test_state__remembers_the_newest_moves(monkeypatch: pytest.MonkeyPatch) -> N
         {"versions": [{"number": 1, "folder": "../../other", "kind": "model", "fingerprint": "", "files": {}}]},
         {"versions": [{"number": 1, "folder": "2-00000000", "kind": "model", "fingerprint": "", "files": {}}]},
         {"versions": "none"},
+        *({"aliases": {}, "versions": [{**DESCRIBED, "files": {"a": file}}]} for file in BAD_FILES),
     ],
 )
 def test_state__of_damaged_files_is_refused(registry: Path, change: dict[str, object]) -> None:

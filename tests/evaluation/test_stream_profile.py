@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ def test_profile_record__is_read_as_it_was_written(profile: StreamProfile) -> No
     assert read.log_loss == profile.log_loss
 
 
+def test_profile_record__of_rows_without_classes_is_read_as_it_was_written(profile: StreamProfile) -> None:
+    record = profile_record(replace(profile, outcomes=None))
+    read = read_profile({"profile": json.loads(json.dumps(record))}, "here")
+    assert read.outcomes is None
+    assert profile_record(read) == record
+
+
 def test_profile_record__of_many_features_has_a_bounded_size(profile: StreamProfile) -> None:
     feature = json.dumps(profile_record(profile)["features"][0])
     assert len(feature) < 1200
@@ -74,6 +82,8 @@ Change = Callable[[dict[str, Any]], Any]
         lambda record: record.update(predicted=[-1.0, 401.0]),
         lambda record: record["features"][0].update(points=[2.0, 1.0]),
         lambda record: record["features"][0].update(points=[]),
+        lambda record: record["features"][0]["points"].reverse(),
+        lambda record: record["familiarity_points"].reverse(),
         lambda record: record["features"][0].update(counts=None),
         lambda record: record["features"][0].update(by_value=1),
         lambda record: record["outcomes"].update(calibration=[]),

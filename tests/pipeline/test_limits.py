@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,14 @@ def test_judge_figures__of_a_whole_number_that_is_too_large_says_no(value: int) 
     assert "beyond the range" in figure.reason
 
 
-@given(st.floats(-5, 5), st.floats(-5, 5) | st.none(), st.floats(-5, 5) | st.none())
+LARGEST = sys.float_info.max
+
+
+@given(
+    st.floats(-5, 5) | st.sampled_from([-LARGEST, LARGEST]),
+    st.floats(-5, 5) | st.none(),
+    st.floats(-5, 5) | st.none() | st.just(LARGEST),
+)
 def test_judge_figures__is_within_both_ends(value: float, least: float | None, most: float | None) -> None:
     (figure,) = judge_figures({"x": value}, {"x": Limit(least, most)})
     within = (least is None or value >= least) and (most is None or value <= most)

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,25 @@ def _chain(folder: Path) -> Pipeline:
     )
 
 
+def test_run__checks_all_steps_before_the_first_that_is_stale(tmp_path: Path) -> None:
+    pipeline, work = _chain(tmp_path), Copies(tmp_path)
+    checked: list[tuple[Pipeline, int]] = []
+
+    def run() -> RunOutcome:
+        return run_pipeline(pipeline, work.perform, check=lambda whole: checked.append((whole, len(work.done))))
+
+    (tmp_path / "a").write_text("1")
+    run()
+    assert set(map(itemgetter(1), checked)) == {0}, "before anything is done"
+    checked.clear()
+    assert run().status == "fresh"
+    assert checked == []
+    (tmp_path / "c").unlink()
+    run()
+    assert checked == [(pipeline, 3)]
+    assert work.done[3:] == ["c"]
+
+
 def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
     data, model = str(tmp_path / "data"), str(tmp_path / "model")
     table = tmp_path / "table.csv"
@@ -138,8 +158,12 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     assert work.done == ["b"]
     work.done.clear()
     (tmp_path / "a").write_text("2")
-    work.run(pipeline)
+    heard: list[RunEvent] = []
+    work.run(pipeline, listen=heard.append)
     assert work.done == ["b", "c", "d"]
+    assert [event.why for event in heard if isinstance(event, StepStarted)] == [
+        f"{tmp_path / name} has changed" for name in "abc"
+    ]
     work.done.clear()
     last = pipeline.steps[2]
     assert isinstance(last, EvaluateStep)

@@ -26,6 +26,7 @@ from protodask.prototypes.candidates import (
     merge_samples,
     priority,
     sample_block,
+    sample_of,
     sampling,
     smallest_class,
 )
@@ -61,6 +62,22 @@ def test_allocate__is_the_rule_step_by_step(sizes: list[int], wanted: int, max_f
     found = allocate(np.array(sizes), wanted, max_fraction)
     exact = np.minimum(high, ceilings)
     assert (np.abs(found - exact) <= 0.5 + 1e-6).all()
+
+
+@pytest.mark.parametrize("unlucky", [0, 1])
+@pytest.mark.parametrize("others", [0, 40])
+@pytest.mark.parametrize("most", [1, 3, 40])
+def test_sample_of__has_the_smallest_of_a_bin_whose_priorities_are_all_large(
+    unlucky: int, others: int, most: int
+) -> None:
+    rows = np.argsort(priority(5, 1, np.arange(4000)))
+    rows = np.sort(np.concatenate([rows[-40:], rows[1::100][:others]]))  # the largest, and some of all sizes
+    drawn = priority(5, 1, rows)
+    bins = np.where(drawn >= np.sort(drawn)[-40], unlucky, 1 - unlucky)
+    found = sample_of(rows, bins, 2, 5, 1, most)
+    ordered = [rows[bins == number][np.argsort(drawn[bins == number])][:most] for number in (0, 1)]
+    assert found.rows.tolist() == np.concatenate(ordered).tolist()
+    assert found.counts.tolist() == np.bincount(bins, minlength=2).tolist()
 
 
 def random_arrays(seed: int, n_rows: int, n_classes: int, scored: bool, weighted: bool) -> Arrays:
