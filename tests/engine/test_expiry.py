@@ -26,9 +26,11 @@ def test_certificate_reports__of_the_files_of_a_client(tmp_path: Path, monkeypat
         "notAfter": "Jan 11 00:00:00 2020 GMT",
         "subject": ((("commonName", "the scheduler"),),),
     }
-    monkeypatch.setattr(expiry, "peer_certificate", lambda *_: shown)
+    asked = []
+    monkeypatch.setattr(expiry, "peer_certificate", lambda address, _: asked.append(address) or shown)
     scheduler, client, authority = certificate_reports("tls://127.0.0.1:1", tls_files(tmp_path / "certs"))
     assert (scheduler.of, scheduler.name, scheduler.expires) == ("scheduler", "the scheduler", "2020-01-11T00:00:00Z")
+    assert asked == ["tls://127.0.0.1:1"]
     assert scheduler.days_in_all == 10
     assert scheduler.days_left < -365
     assert (client.of, client.name) == ("client", "protodask client")

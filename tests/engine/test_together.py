@@ -286,6 +286,18 @@ def test_run_together__reports_joint_passes_to_the_listener_of_the_engine(engine
     assert sum(progress.finished for progress in seen) == 2
 
 
+def test_run_together__side_by_side_reports_passes_to_the_listener_of_a_job(engine: Engine) -> None:
+    seen: list[Progress] = []
+    source = NoiseSource(LAYOUT, "noise")
+
+    def job(own: Engine) -> float:
+        return own.with_progress(seen.append).reduce(source, SUM, "noise", label="its own")
+
+    run_together(engine, [job], lambda _: (), company="side by side", most=1)
+    assert {(progress.label, progress.total) for progress in seen} == {("its own", LAYOUT.n_blocks)}
+    assert sorted(progress.done for progress in seen)[-1] == LAYOUT.n_blocks
+
+
 def test_run_together__of_no_jobs_ends_at_once(engine: Engine) -> None:
     run_together(engine, [], lambda _: (), company="in step", most=3)
 
