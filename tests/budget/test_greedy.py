@@ -347,6 +347,9 @@ def test_make_greedy__refuses_what_makes_no_sense() -> None:
         build_greedy(PRICES, by_hand)
     with refused("bad-setting", 5, 2):
         build_greedy(PRICES, by_hand, sizes=(2, 4), size=5.0)
+    for size in (math.inf, math.nan):
+        with refused("bad-setting", f"{size}", 2):
+            build_greedy(PRICES, by_hand, sizes=(2, math.inf), size=size)
     with refused("bad-setting", "most_fits", 0):
         build_greedy(PRICES, by_hand, size=1.0, most_fits=0)
     with refused("wrong-shape", 1, 3):

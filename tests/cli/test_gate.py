@@ -106,6 +106,11 @@ def test_gate__refuses_models_that_look_at_other_columns(call: Call, example: An
         (["--results", "x.json"], "setting-missing", ["x.json", "--limit"]),
         (["--limit", "a<=1"], "setting-missing", ["limits", "`results`"]),
         (["--results", "x.json", "--limit", "a<1"], "bad-setting", ["'a<1'", "accuracy>=0.8"]),
+        (
+            ["--results", "x.json", "--limit", "a>=2", "--limit", "a<=1"],
+            "settings-conflict",
+            ["'a'", "at least 2", "at most 1"],
+        ),
         (["--model", "m", "--data", "d"], "setting-missing", ["champion is missing"]),
         (
             ["--model", "m", "--champion", "c", "--data", "d", "--confidence", "1"],

@@ -189,6 +189,12 @@ def test_state__remembers_the_newest_moves(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 DESCRIBED = RegistryState().with_entry(FIRST).describe()["versions"][0]
+WRONG: list[dict[str, object]] = [
+    *({"folder": folder} for folder in ("../../other", "2-00000000", "1")),
+    *({"number": number} for number in (0, "1", None)),
+    {"kind": None},
+    {"files": []},
+]
 BAD_FILES: list[object] = [["a.json", -1, "d"], ["a.json", "1", "d"], ["../a.json", 1, "d"], ["a.json", 1], "a.json"]
 
 
@@ -203,8 +209,7 @@ BAD_FILES: list[object] = [["a.json", -1, "d"], ["a.json", "1", "d"], ["../a.jso
         {"aliases": []},
         {"moves": [["t", "a", 1]]},
         {"moves": {}},
-        {"versions": [{"number": 1, "folder": "../../other", "kind": "model", "fingerprint": "", "files": {}}]},
-        {"versions": [{"number": 1, "folder": "2-00000000", "kind": "model", "fingerprint": "", "files": {}}]},
+        *({"aliases": {}, "versions": [{**DESCRIBED, **wrong}]} for wrong in WRONG),
         {"versions": "none"},
         *({"aliases": {}, "versions": [{**DESCRIBED, "files": {"a": file}}]} for file in BAD_FILES),
     ],
