@@ -45,6 +45,8 @@ def test_judge_figures__finds_figures_by_path(name: str, value: float) -> None:
     [
         ("drift.larges", r"no figure 'drift\.larges': there are drift\.largest"),
         ("nothing", "there are log_loss, "),
+        ("log_loss.mean", r"no figure 'log_loss\.mean'"),
+        ("kind.0", r"no figure 'kind\.0'"),
         ("roc_auc", "could not be measured"),
         ("passed", "is no number: it is True"),
         ("kind", "is no number: it is 'scores'"),

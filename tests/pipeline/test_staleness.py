@@ -118,6 +118,21 @@ def test_append__that_was_killed_before_its_rows_count_is_done(engine: Engine, t
     assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
 
 
+def test_append__that_was_killed_while_there_was_nothing_to_add_to_is_done(engine: Engine, tmp_path: Path) -> None:
+    """Others make the dataset between the kill and the next run, without the rows of the step."""
+    first, second = _growing(tmp_path).steps
+    pipeline = replace(_growing(tmp_path), steps=(second,))
+
+    def die(step: Step) -> Any:
+        raise Killed
+
+    with pytest.raises(Killed):
+        run_pipeline(pipeline, die)
+    perform(first, engine)
+    assert _statuses(_run(pipeline, engine)) == ["done"]
+    assert _rows(tmp_path) == 50
+
+
 def test_append__what_a_killed_one_left_may_be_made_anew(engine: Engine, tmp_path: Path) -> None:
     pipeline = _growing(tmp_path)
     with pytest.raises(Killed):

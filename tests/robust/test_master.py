@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -64,6 +66,9 @@ def test_lower_bound__holds_for_any_multipliers(seed: int) -> None:
         random.normal(size=model.cuts.round.shape) * 5,
     )
     bound, _ = lower_bound(model, wild, REACH, box=4.0)
+    _, alone = lower_bound(model, replace(wild, details=np.zeros(len(model.rests))), REACH, box=4.0)
+    assert (alone >= 0).all()
+    assert alone.sum() == pytest.approx(1 if wild.cuts.max() > 0 else 0), "without details the cuts are all there is"
     for _ in range(20):
         weights, intercept = random.normal(size=3) * random.choice([0.01, 1, 5]), float(random.uniform(-4, 4))
         assert bound <= model.at(weights, intercept) + 1e-12
