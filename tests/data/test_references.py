@@ -190,8 +190,11 @@ def test_state__remembers_the_newest_moves(monkeypatch: pytest.MonkeyPatch) -> N
 
 DESCRIBED = RegistryState().with_entry(FIRST).describe()["versions"][0]
 WRONG: list[dict[str, object]] = [
-    *({"folder": folder} for folder in ("../../other", "2-00000000", "1")),
-    *({"number": number} for number in (0, "1", None)),
+    {"folder": "../../other"},
+    {"folder": "2-00000000"},
+    {"folder": "1"},
+    {"number": 0},
+    {"number": "1"},
     {"kind": None},
     {"files": []},
 ]

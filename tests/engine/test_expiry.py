@@ -1,6 +1,7 @@
 """How long certificates hold."""
 
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -27,7 +28,12 @@ def test_certificate_reports__of_the_files_of_a_client(tmp_path: Path, monkeypat
         "subject": ((("commonName", "the scheduler"),),),
     }
     asked = []
-    monkeypatch.setattr(expiry, "peer_certificate", lambda address, _: asked.append(address) or shown)
+
+    def peer(address: str, _: object) -> dict[str, Any]:
+        asked.append(address)
+        return shown
+
+    monkeypatch.setattr(expiry, "peer_certificate", peer)
     scheduler, client, authority = certificate_reports("tls://127.0.0.1:1", tls_files(tmp_path / "certs"))
     assert (scheduler.of, scheduler.name, scheduler.expires) == ("scheduler", "the scheduler", "2020-01-11T00:00:00Z")
     assert asked == ["tls://127.0.0.1:1"]

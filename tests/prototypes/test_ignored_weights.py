@@ -289,8 +289,10 @@ def test_commands__leave_weights_aside(
     for name, way in ways.items():
         call("fit", heavy.path, "--out", tmp_path / name, *options, *way)
         assert model_fingerprint(load_model(tmp_path / name)) == wanted, name
-    search = ("--trials", 2, "--folds", 2, "--max-batches", 1, "--draws", 1, "--search-tolerance", 1e-3)
-    search = (*search, "--lambda-v-range", 1e-3, 1e-2)
+    search = (
+        *("--trials", 2, "--folds", 2, "--max-batches", 1, "--draws", 1),
+        *("--search-tolerance", 1e-3, "--lambda-v-range", 1e-3, 1e-2),
+    )
     found = call("tune", heavy.path, "--out", tmp_path / "tuned.zarr", *options, *search, "--unweighted")
     same = call("tune", plain.path, "--out", tmp_path / "same.zarr", *options, *search)
     assert found["search"] == same["search"]
