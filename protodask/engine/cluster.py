@@ -12,10 +12,12 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any
 
+import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from distributed.comm import CommClosedError
 from distributed.protocol import pickle
 from distributed.worker import thread_state
+from numpy.typing import NDArray
 
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.blocks import Block
@@ -104,7 +106,7 @@ class ClusterScheduler:
         return Processes("workers", max(1, -(-total // most)), most, self.memory_bytes, process_memory_limit())
 
     def run(self, work: Pass, groups: Sequence[Sequence[int]], advance: Callable[[int], None]) -> list[Node[Any]]:
-        numbers = list(chain.from_iterable(groups))
+        numbers = np.concatenate([_as_array(group) for group in groups])
         key, n_blocks = _cached_key(work.source), work.source.layout.n_blocks
         shares = self._placement.shares(key, n_blocks, numbers, self._threads or self._count_threads())
         description = _describe(work)
@@ -258,6 +260,12 @@ class _Input:
     """Stands for an argument that comes to the task as the result of another."""
 
     position: int
+
+
+def _as_array(numbers: Sequence[int]) -> NDArray[np.int64]:
+    if isinstance(numbers, range):  # a million blocks would take a tenth of a second one by one
+        return np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
+    return np.array(numbers, dtype=np.int64)
 
 
 def _cached_key(source: Source) -> str:

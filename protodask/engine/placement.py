@@ -46,23 +46,29 @@ class Placement:
         self._number: dict[str, int] = {}
         """Of each worker there was, what stands for it in the owners of units."""
 
-    def shares(self, key: str, n_blocks: int, numbers: Sequence[int], threads: Mapping[str, int]) -> list[Share]:
+    def shares(
+        self, key: str, n_blocks: int, numbers: Sequence[int] | Integers, threads: Mapping[str, int]
+    ) -> list[Share]:
         """Deal the blocks `numbers`, ascending, out to the workers with so many threads each.
 
         Only passes over all blocks of a source say where its units are from then on; nobody remembers those of the
         source "".
         """
         blocks = np.asarray(numbers, dtype=np.int64)
-        size = unit_blocks(n_blocks)
-        unit, counts = np.unique(blocks // size, return_counts=True)
+        unit_of_block = blocks // unit_blocks(n_blocks)
+        first = np.flatnonzero(np.diff(unit_of_block, prepend=-1))
+        units, edges = unit_of_block[first], [*first.tolist(), len(blocks)]
         owners = self._owners.get(key)
-        before = np.full(len(unit), -1, dtype=np.int64) if owners is None else owners[unit]
+        before = np.full(len(units), -1, dtype=np.int64) if owners is None else owners[units]
         places = _deal(self._places(before, threads), np.array(list(threads.values())))
         workers = list(threads)
         if key and len(blocks) == n_blocks:
             self._owners[key] = np.array([self._number_of(worker) for worker in workers])[places]
-        place_of_block = np.repeat(places, counts)
-        return [Share(workers[place], runs_of(blocks[place_of_block == place])) for place in np.unique(places).tolist()]
+        return [
+            Share(workers[place], tuple(run for part in parts for run in runs_of(blocks[part])))
+            for place in np.unique(places).tolist()
+            if (parts := [slice(edges[run.start], edges[run.stop]) for run in runs_of(np.flatnonzero(places == place))])
+        ]
 
     def ran(self, key: str, n_blocks: int, share: Share, worker: str) -> None:
         """Say that another worker than it was dealt to took a share of a pass over all blocks."""
