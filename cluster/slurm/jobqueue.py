@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.config
+import yaml
 from distributed.security import Security
 
 from protodask.pipeline.yaml_file import read_mapping
@@ -72,7 +73,7 @@ def main() -> int:
     options = parse()
     # Ended in order: the driver first, then the jobs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    dask.config.update(dask.config.config, read_mapping(options.config), priority="new")
+    dask.config.update(dask.config.config, read_mapping(options.config, yaml.SafeLoader), priority="new")
     from dask_jobqueue.slurm import SLURMCluster
 
     loopback = dask.config.get("jobqueue.slurm.interface") == "lo"

@@ -76,7 +76,7 @@ def _pass_on(stream: IO[str], logger: Any) -> None:
 
 
 def _options(settings: dict[str, Any]) -> list[str]:
-    # Text is read as it would be in the file: "40" is a number.
+    # Text stays as it is; the setting that it is given to reads it.
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
     return [part for name, text in texts.items() for part in ("--set", f"{name}={text}")]
 

@@ -12,8 +12,8 @@ from protodask.errors import Code, InputError
 from protodask.pipeline.notify import Notify, check_notify
 from protodask.pipeline.step_places import settings_of_places
 from protodask.pipeline.steps import STEPS, Place, Step, step_name
-from protodask.pipeline.values import key_of, parse_record, shown, suggestion
-from protodask.pipeline.yaml_file import Document, read_document, read_scalar
+from protodask.pipeline.values import as_written, key_of, parse_record, shown, suggestion
+from protodask.pipeline.yaml_file import Document, read_document
 
 Variable = str | int | float | bool
 
@@ -182,18 +182,13 @@ def _variables(
             raise InputError(
                 "bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores."
             )
-        value = settings.get(name, _from_environment(environment, name, default))
+        value = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
         if not isinstance(value, str | int | float | bool):
             raise InputError(
                 "bad-setting", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false."
             )
         found[name] = _fill(value, found, f"{said}: {name}")
     return found
-
-
-def _from_environment(environment: Mapping[str, str], name: str, default: Any) -> Any:
-    text = environment.get(f"{ENVIRONMENT}{name}")
-    return default if text is None else read_scalar(text)
 
 
 @dataclass(frozen=True)
@@ -265,13 +260,13 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
 
 
 def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:
-    """The value with its `${name}` replaced; a text that is nothing but `${name}` takes the variable's type."""
+    """The value with its `${name}` replaced; a text that is nothing but `${name}` becomes the variable's value."""
     match value:
         case str():
             whole = REFERENCE.fullmatch(value)
             if whole:
                 return _lookup(whole[1], variables, where)
-            parts = [str(_lookup(found[1], variables, where)) for found in REFERENCE.finditer(value)]
+            parts = [as_written(_lookup(found[1], variables, where)) for found in REFERENCE.finditer(value)]
             if len(value) + sum(map(len, parts)) > LONGEST_TEXT:
                 raise InputError(
                     "over-limit",
@@ -299,9 +294,9 @@ def _lookup(name: str, variables: Mapping[str, Variable], where: str) -> Variabl
     return variables[name]
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, Variable]:
-    """Values of variables from texts "name=value", each value read as it would be in the file."""
-    found: dict[str, Variable] = {}
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Values of variables from texts "name=value"; what type they are of, the settings say that they are given to."""
+    found: dict[str, str] = {}
     for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator or not name:
@@ -310,5 +305,5 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Variable]:
             raise InputError("bad-setting", f"{shown_setting} sets no variable.", "Write it like rows=1000.")
         if name in found:
             raise InputError("named-twice", f"The variable {name!r} is set twice.", "Set it once.")
-        found[name] = read_scalar(text)
+        found[name] = text
     return found

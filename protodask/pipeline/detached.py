@@ -193,7 +193,7 @@ def _create_kubernetes(work: Work, variables: Mapping[str, str]) -> Job:
             "Let it name the manifest of a Job with the image, the volumes and the certificates of your cluster; "
             "cluster/kubernetes/driver-job.yaml in protodask's source is one.",
         )
-    manifest = job_manifest(read_mapping(template), template, work, variables.get(IMAGE))
+    manifest = job_manifest(read_mapping(template, yaml.SafeLoader), template, work, variables.get(IMAGE))
     kubectl = _program("kubectl", "Install it, or choose another platform.")
     if variables.get(NAMESPACE):
         base = [kubectl, "--namespace", variables[NAMESPACE]]

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args
 from protodask.pipeline.definition import NAME, STEP_NAME, Overlap
 from protodask.pipeline.notify import Notify
 from protodask.pipeline.steps import STEPS
-from protodask.pipeline.values import is_required, key_of, ordered_fields
+from protodask.pipeline.values import TRUTH, WRITTEN, is_required, key_of, ordered_fields
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -21,10 +21,9 @@ FILLED = {"type": "string", "pattern": r"\$\{[^{}]+\}"}
 
 PLAIN: Mapping[Any, dict[str, Any]] = {
     str: {"type": ["string", "integer", "number"]},
-    int: {"type": "integer"},
-    # Numbers such as 1e-3 are text in YAML 1.1, and read as numbers all the same.
-    float: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^[-+0-9.eE]+$"}]},
-    bool: {"type": "boolean"},
+    int: {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": f"^({WRITTEN[int]})$"}]},
+    float: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({WRITTEN[float]})$"}]},
+    bool: {"enum": [True, False, *TRUTH]},
 }
 
 
@@ -88,6 +87,8 @@ def _record(record: type[Any]) -> dict[str, Any]:
 
 def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     schema = _value(hint)
+    if not is_required(field):
+        schema = {"anyOf": [schema, {"type": "null"}]}  # as good as a missing key
     if field.default not in (dataclasses.MISSING, None) and not isinstance(field.default, tuple):
         schema = {**schema, "default": field.default}
     return schema
@@ -97,14 +98,16 @@ def _value(hint: Any) -> dict[str, Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         (inner,) = (argument for argument in arguments if argument is not type(None))
-        return {"anyOf": [_value(inner), {"type": "null"}]}
+        return _value(inner)
     if origin is Literal:
         return {"anyOf": [{"enum": list(arguments)}, FILLED]}
     if origin is tuple:
         item = _value(arguments[0])
+        if arguments[-1] is not Ellipsis:
+            return {"type": "array", "items": item, "minItems": len(arguments), "maxItems": len(arguments)}
         return {"anyOf": [{"type": "array", "items": item}, item]}
     if origin is Mapping:
-        return {"anyOf": [{"type": "object", "additionalProperties": _value(arguments[1])}, FILLED]}
+        return {"type": "object", "additionalProperties": _value(arguments[1])}
     if dataclasses.is_dataclass(hint):
         return _record(hint)  # type: ignore[arg-type]
     return {"anyOf": [PLAIN[hint], FILLED]}

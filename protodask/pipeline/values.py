@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -99,6 +100,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
             raise _wrong(value, where, f"Choose {_either(arguments)}.", "unknown-name")
         return value
     if origin is tuple:
+        if arguments[-1] is not Ellipsis and not (isinstance(value, list) and len(value) == len(arguments)):
+            raise _wrong(value, where, f"Give a list of {len(arguments)} values.")
         items = value if isinstance(value, list) else [value]
         return tuple(convert(item, arguments[0], where) for item in items)
     if origin is Mapping:
@@ -129,16 +132,40 @@ def _convert_plain(value: Any, hint: Any, where: str) -> Any:
             return value
         case bool():
             pass
-        case int() if hint in (int, float, str):
+        case int() | float() if hint is str:
+            return as_written(value)
+        case int() if hint in (int, float):
             return hint(value)
         case float() if hint is float:
             return value
         case str() if hint is str:
             return value
-        case str() if hint is float and (number := _number(value)) is not None:
-            return number
+        case str() if hint is bool and value in TRUTH:
+            return TRUTH[value]
+        case str() if hint in (int, float) and re.fullmatch(WRITTEN[hint], value):
+            return hint(value)
     raise _wrong(value, where, EXPECTED[hint])
 
+
+def as_written(value: str | int | float | bool) -> str:
+    """A value of a file as it stands there: the reader makes nothing else a number or a truth value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+TRUTH = {
+    text: value
+    for value, words in ((True, ("true", "yes", "on")), (False, ("false", "no", "off")))
+    for word in words
+    for text in (word, word.title(), word.upper())
+}
+"""What is a truth value where one is asked for."""
+
+_DIGITS = "[0-9]+(_[0-9]+)*"
+WRITTEN = {
+    int: f"[-+]?{_DIGITS}",
+    float: rf"[-+]?({_DIGITS}(\.([0-9]+)?)?|\.[0-9]+)([eE][-+]?[0-9]+)?",
+}
+"""What text is a number where one is asked for."""
 
 EXPECTED = {
     str: "Give text, in quotation marks if need be.",
@@ -146,14 +173,6 @@ EXPECTED = {
     float: "Give a number.",
     bool: "Give true or false.",
 }
-
-
-def _number(text: str) -> float | None:
-    # YAML 1.1 takes 1e-3 for text, because it has no decimal point.
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _wrong(value: Any, where: str, remedy: str, code: Code = "bad-setting") -> InputError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,26 +23,37 @@ MAX_YAML_SIZE = 2**20
 """Characters and values of a file once all aliases are followed."""
 
 LONGEST_NUMBER = 100
-"""Digits: reading numbers in base 60, which YAML has, takes time that grows with the square."""
+"""Digits: reading numbers takes time that grows with the square, and Python refuses those of thousands of digits."""
 
 NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 """What escapes such as "\\0" and "\\ud800" can put into a text, and no system takes in the name of a file."""
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """The safe loader, but a key that stands twice in one mapping is an error, not a quiet replacement."""
+class _AsWritten(yaml.SafeLoader):
+    """The safe loader, but what stands without quotation marks is a number or a truth value only if it is written as
+    these are shown: all else stays text as it stands there, for the setting that it is given to.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key!r} stands here a second time", problem_mark=key_node.start_mark
-                    )
-                seen.add(key)
-        return super().construct_mapping(node, deep=deep)
+    YAML 1.1 takes 01 for 1, 2024_10 for 202410, 12:30 for 750, and on for true.
+    """
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float | str:
+        """The number, or the text where the number is shown otherwise."""
+        text = str(node.value)
+        found: int | float = float(text) if "." in text else int(text)
+        return found if str(found) == text else text
+
+
+_NUMBER_TAG = "tag:yaml.org,2002:protodask-number"
+_AsWritten.add_constructor(_NUMBER_TAG, _AsWritten.construct_number)
+for _tag, _pattern, _first in (
+    (_NUMBER_TAG, r"-?[0-9]+(\.[0-9]+(e[-+][0-9]+)?)?", "-0123456789"),
+    ("tag:yaml.org,2002:bool", "true|false", "tf"),
+    ("tag:yaml.org,2002:null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:merge", "<<", "<"),
+):
+    _AsWritten.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), list(_first))
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ class Document:
                     pairs = [pair for pair in node.value if pair[0].value == key]
                     if not pairs:
                         break
-                    found, node = pairs[0][0].start_mark.line, pairs[0][1]
+                    found, node = pairs[-1][0].start_mark.line, pairs[-1][1]  # before it are those that are merged
                 case yaml.SequenceNode() if isinstance(key, int) and key < len(node.value):
                     node = node.value[key]
                     found = node.start_mark.line
@@ -75,17 +85,23 @@ class Document:
         return found + 1
 
 
-def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The mapping of names that a YAML file holds; empty for an empty file."""
-    return read_document(path).content
+Loader = type[yaml.SafeLoader]
 
 
-def read_document(path: str | os.PathLike[str]) -> Document:
+def read_mapping(path: str | os.PathLike[str], loader: Loader = _AsWritten) -> dict[str, Any]:
+    """The mapping of names that a YAML file holds; empty for an empty file.
+
+    Files that are written for other programs are read like those do, with `yaml.SafeLoader`.
+    """
+    return read_document(path, loader).content
+
+
+def read_document(path: str | os.PathLike[str], loader: Loader = _AsWritten) -> Document:
     """The mapping of names that a YAML file holds, with its lines."""
     name = os.fspath(path)
     try:
         with open_named(name) as file:
-            content, node = _load(read_bounded(file, MAX_YAML_BYTES, name).decode())
+            content, node = _load(read_bounded(file, MAX_YAML_BYTES, name).decode(), loader)
     except ProtodaskError:
         raise
     except FileNotFoundError as error:
@@ -115,21 +131,24 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 _FAULTS = (yaml.YAMLError, RecursionError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
 
 
-def _load(text: str) -> tuple[Any, yaml.Node | None]:
+def _load(text: str, kind: Loader) -> tuple[Any, yaml.Node | None]:
     # A safe loader: it makes plain values only, never objects of classes.
-    loader = _StrictLoader(text)
+    loader = kind(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None, None
-        _check_size(node, {}, set())
+        _check(node, {}, set())
         return loader.construct_document(node), node
     finally:
         loader.dispose()
 
 
-def _check_size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
-    """Characters and values of a node and all below it, each alias counted as what it stands for."""
+def _check(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
+    """Characters and values of a node and all below it, each alias counted as what it stands for.
+
+    A key that stands twice in one mapping is refused: the first would be replaced quietly.
+    """
     number = id(node)
     if number in above:
         raise yaml.constructor.ConstructorError(problem="it contains itself", problem_mark=node.start_mark)
@@ -138,6 +157,13 @@ def _check_size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
     match node:
         case yaml.MappingNode():
             parts = [part for pair in node.value for part in pair]
+            seen: set[tuple[str, str]] = set()
+            for key in (pair[0] for pair in node.value if isinstance(pair[0], yaml.ScalarNode)):
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key {key.value!r} stands here a second time", problem_mark=key.start_mark
+                    )
+                seen.add((key.tag, key.value))
         case yaml.SequenceNode():
             parts = node.value
         case _:
@@ -146,10 +172,10 @@ def _check_size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
                 raise yaml.constructor.ConstructorError(
                     problem="a text has a character that no path and no name can have", problem_mark=node.start_mark
                 )
-            if node.tag.endswith((":int", ":float")) and len(node.value) > LONGEST_NUMBER:
+            if node.tag.endswith(("int", "float", "number")) and len(node.value) > LONGEST_NUMBER:
                 raise yaml.constructor.ConstructorError(problem="a number is too long", problem_mark=node.start_mark)
     above.add(number)
-    size = 1 + (0 if parts else len(node.value)) + sum(_check_size(part, sizes, above) for part in parts)
+    size = 1 + (0 if parts else len(node.value)) + sum(_check(part, sizes, above) for part in parts)
     above.remove(number)
     if size > MAX_YAML_SIZE:
         raise yaml.constructor.ConstructorError(
@@ -164,12 +190,3 @@ def _reason(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error) or type(error).__name__
     return problem if mark is None else f"{problem}, line {mark.line + 1}"
-
-
-def read_scalar(text: str) -> str | int | float | bool:
-    """A single value as YAML reads it; what is no number and no truth value is text."""
-    try:
-        value, _ = _load(text)
-    except _FAULTS:
-        return text
-    return value if isinstance(value, str | int | float | bool) else text
