@@ -86,9 +86,9 @@ def ingest(
 ) -> None:
     """Make a dataset from tables or arrays, or add their rows to one."""
     with reported(debug):
-        from protodask.pipeline.steps import IngestStep
+        from protodask.pipeline.steps import AppendStep, IngestStep
 
-        step = IngestStep(
+        step = (AppendStep if append else IngestStep)(
             sources=tuple(sources),
             out=out,
             target=target,
@@ -101,7 +101,6 @@ def ingest(
             text_is_categorical=text_is_categorical,
             missing=missing,
             dtype=dtype,
-            append=append,
             new=new,
             unless_in=unless_in,
             settle=settle,

@@ -255,6 +255,12 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
         return f"The pipeline {path}, line {of_key}, step {number} ({kind})"
 
     if isinstance(values, Mapping):
+        if kind == "ingest" and "append" in values:
+            raise InputError(
+                "unknown-key",
+                f"{at('append')} has the key 'append', with which rows would be added again whenever the step is done.",
+                "Write `new: true` in its place: it adds the files that the dataset does not have.",
+            )
         values = {key: _fill(value, known, f"{at(str(key))}: {key}") for key, value in values.items()}
     return _Named(parse_record(STEPS[kind], values, at), name, line)
 

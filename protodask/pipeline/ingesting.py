@@ -8,7 +8,7 @@ from protodask.data.new_sources import check_new
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.results import DatasetWritten
-from protodask.pipeline.steps import IngestStep
+from protodask.pipeline.steps import AppendStep, IngestStep
 
 
 def ingest_new_sources(step: IngestStep, engine: Engine) -> DatasetWritten:
@@ -37,6 +37,7 @@ def ingest_new_sources(step: IngestStep, engine: Engine) -> DatasetWritten:
 
 def check_ingest(step: IngestStep) -> None:
     """Refuse settings that contradict each other."""
-    if step.append and step.overwrite:
+    append = isinstance(step, AppendStep)
+    if append and step.overwrite:
         raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
-    check_new(step.new, step.unless_in, step.settle, step.append, step.overwrite, step.out)
+    check_new(step.new, step.unless_in, step.settle, append, step.overwrite, step.out)

@@ -43,6 +43,7 @@ from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.splitting import split_dataset
 from protodask.pipeline.steps import (
+    AppendStep,
     BudgetStep,
     CalibrateStep,
     DecideStep,
@@ -196,7 +197,7 @@ def _ingest(step: IngestStep, engine: Engine) -> DatasetWritten:
         drop=step.drop,
         missing=step.missing,
         text_is_categorical=step.text_is_categorical,
-        append=step.append,
+        append=isinstance(step, AppendStep),
         overwrite=step.overwrite,
         dtype=step.dtype,
         engine=engine,

@@ -252,10 +252,7 @@ class _Run:
         began = time.monotonic()
         own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
         try:
-            if _has_appended(plan, found):
-                result = _appended(plan)
-            else:
-                result = self.perform(self._prepared(plan, found, state, own))
+            result = self.perform(self._prepared(plan, found, state, own))
         except NothingYetError:  # what looked new has no rows, or is being changed
             state.nothing_came(plan.record)
             self.listen(StepFresh(step))
@@ -302,7 +299,6 @@ class _Run:
         begun = Begun(
             found.key,
             {place: identity(place) for place in inputs(plan.step)} if isinstance(plan.step, TRAINING) else {},
-            {place: identity(place) for place in plan.writes} if plan.appends else {},
         )
         if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
             _remove_unfinished(plan.step)  # before the note of them is lost
@@ -311,19 +307,11 @@ class _Run:
         return plan.overwriting() if own else plan.step
 
     def _note_failure(self, plan: Planned, state: State, own: bool) -> None:
-        """Note what a step that failed left: what others put in its place before the next run is theirs.
-
-        An append that failed without a trace may be done again, whoever else adds to the dataset meanwhile.
-        """
+        """Note what a step that failed left: what others put in its place before the next run is theirs."""
         with suppress(ProtodaskError):
             begun = state.begun(plan.record)
-            if begun is None or not (own or plan.appends):
-                return
-            left = {place: identity(place) for place in plan.writes}
-            if plan.appends and left == begun.before:
-                state.nothing_came(plan.record)
-            elif own:
-                state.begin(plan.record, replace(begun, left=left))
+            if begun is not None and own:
+                state.begin(plan.record, replace(begun, left={place: identity(place) for place in plan.writes}))
 
     def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
         remedy = error.remedy
@@ -374,21 +362,6 @@ def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
         return False  # without a look at all that lies there, which may be somebody's home
     now = identity(place)
     return now is None or killed or any(outputs.get(place) == now for outputs in known)
-
-
-def _has_appended(plan: Planned, found: Look) -> bool:
-    """Whether an append was killed after its rows were committed, and before that was noted."""
-    if not plan.appends or found.begun is None or found.begun.key != found.key:
-        return False
-    before = found.begun.before
-    return all(before.get(place) is not None and identity(place) not in (None, before[place]) for place in plan.writes)
-
-
-def _appended(plan: Planned) -> Result:
-    from protodask.data.dataset import Dataset
-    from protodask.pipeline.results import DatasetWritten
-
-    return DatasetWritten(Dataset.open(plan.writes[0]))
 
 
 def _remove_unfinished(step: Step) -> None:

@@ -45,8 +45,6 @@ class Planned:
     """Of what it writes, what other steps of the pipeline write, too."""
     beside: tuple[str, ...] = ()
     """Names of the records of those steps that add to it."""
-    base: str | None = None
-    """Name of the record of the step before it that makes what this one adds to."""
 
     @property
     def kind(self) -> str:
@@ -72,11 +70,6 @@ class Planned:
     def grows(self) -> bool:
         """Whether it adds to what it writes; that others do so, too, does not make it stale."""
         return _grows(self.step)
-
-    @property
-    def appends(self) -> bool:
-        """Whether it adds the same rows once more whenever it is done."""
-        return isinstance(self.step, IngestStep) and self.step.append and not self.step.new
 
     @property
     def stops(self) -> bool:
@@ -113,7 +106,7 @@ class Look:
 def _grows(step: Step) -> bool:
     match step:
         case IngestStep():
-            return step.append or step.new
+            return step.new
         case PredictStep():
             return step.each_file
         case _:
@@ -140,7 +133,6 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
             for other, places in enumerate(written)
             if other != position and (both := [place for place in own if any(holds(place, one) for one in places)])
         }
-        bases = [other for other in sharing if other < position and not _grows(pipeline.steps[other])]
         found.append(
             Planned(
                 position + 1,
@@ -151,7 +143,6 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
                 own,
                 frozenset(place for places in sharing.values() for place in places),
                 tuple(records[other] for other in sharing if _grows(pipeline.steps[other])),
-                records[bases[-1]] if bases and _grows(step) else None,
             )
         )
     return tuple(found)
@@ -175,9 +166,6 @@ def look(plan: Planned, state: State) -> Look:
         key = _key(plan.kind, settings, {})
         return Look(_what_is_new(plan.step), key, {}, record, begun)
     found = {place: identity(place) for place in plan.reads}
-    if plan.base is not None:  # made anew, it has nothing of what was added to it
-        base = state.record(plan.base)
-        found |= dict.fromkeys(plan.shared, None if base is None else f"made {base.ended}")
     key = _key(plan.kind, settings, found)
     return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
 

@@ -62,8 +62,6 @@ class Begun:
     key: str
     inputs: Mapping[str, str | None] = field(default_factory=dict)
     """Fingerprint of each place that it was to read, of those, too, that do not count for the key."""
-    before: Mapping[str, str | None] = field(default_factory=dict)
-    """Fingerprint of each place that it was to add to, before it did."""
     left: Mapping[str, str | None] = field(default_factory=dict)
     """Fingerprint of each place as the step left it when it failed; empty where it was killed, or is under way."""
 
@@ -108,10 +106,10 @@ class State:
         values = self._read(f"{name}.begun.json")
         if values is None or not isinstance(values.get("key"), str):
             return None
-        inputs, before, left = (values.get(name) for name in ("inputs", "before", "left"))
-        if not (isinstance(inputs, dict) and isinstance(before, dict) and isinstance(left, dict)):
+        inputs, left = values.get("inputs"), values.get("left")
+        if not (isinstance(inputs, dict) and isinstance(left, dict)):
             return None
-        return Begun(values["key"], inputs, before, left)
+        return Begun(values["key"], inputs, left)
 
     def begin(self, name: str, begun: Begun) -> None:
         """Note that a step begins: whatever lies at its outputs from now on is its own."""

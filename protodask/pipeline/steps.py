@@ -94,7 +94,7 @@ class SampleDataStep:
 
 @dataclass(frozen=True)
 class IngestStep:
-    """Make a dataset from tables or arrays, or add their rows to one.
+    """Make a dataset from tables or arrays, or add the rows to one that it does not have.
 
     With `new`, only sources whose rows the dataset does not have yet are read; with `unless_in`, those that another
     dataset does not have. Files that changed within the last `settle` seconds are left for the next time.
@@ -112,11 +112,15 @@ class IngestStep:
     text_is_categorical: bool = False
     missing: Literal["fill", "error"] = "fill"
     dtype: Literal["float32", "float64"] = "float32"
-    append: bool = False
     new: bool = False
     unless_in: Read | None = None
     settle: float = 0.0
     overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class AppendStep(IngestStep):
+    """Add rows to a dataset, also those that it has: no step of a pipeline, where it would be done again and again."""
 
 
 @dataclass(frozen=True)

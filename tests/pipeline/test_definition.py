@@ -377,6 +377,11 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ),
         ("variables:\n  a: 1\n  b: [1]\nsteps: []", "bad-setting", ["line 3: variables: b is [1]"]),
         ("\nstep: []", "unknown-key", ["line 2", "'step'", "Did you mean steps?"]),
+        (
+            "steps:\n  - ingest:\n      sources: a.csv\n      append: true\n      out: b\n",
+            "unknown-key",
+            ["line 4, step 1 (ingest)", "'append'", "Write `new: true`"],
+        ),
         ("overlap: never\n" + SAMPLE, "unknown-name", ["line 1: overlap is 'never'", "refuse, wait or leave"]),
         ("state: s3://bucket/state\n" + SAMPLE, "not-local", ["s3://bucket/state"]),
         ("state: 5\n" + SAMPLE, "bad-setting", ["state is 5"]),

@@ -49,7 +49,7 @@ def test_schema__takes_the_files_that_come_with_the_package(path: Path, validato
     [
         "[{fit: {data: a, out: b}}]",
         "[{name: m, fit: {data: a, out: b, lambda-v: 1e-3, batches: 2}}, {predict: {model: '${m}', data: c, out: d}}]",
-        "[{ingest: {sources: a.csv, out: b, ordinal: {size: [s, m]}, append: '${flag}'}}]",
+        "[{ingest: {sources: a.csv, out: b, ordinal: {size: [s, m]}, new: '${flag}'}}]",
         "[{ingest: {sources: [a.csv, b.csv], out: 5}}]",
         "[{gate: {results: a, limits: {x: {least: 1, most: 2.5}}, if-no: stop}}]",
         "[{tune: {data: a, out: b, lambda-v-range: [1e-5, 0.1], seed: null}}]",

@@ -1,20 +1,22 @@
 """Steps that add to what others make, and runs that end in between."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from support.errors import refused
 
 from protodask.data import Dataset
 from protodask.engine import Engine, thread_engine
-from protodask.errors import OutputExistsError, ProtodaskError
+from protodask.errors import OutputExistsError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.dry_run import dry_run
 from protodask.pipeline.perform import perform
 from protodask.pipeline.runner import RunOutcome, run_pipeline
-from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep, Step
+from protodask.pipeline.steps import AppendStep, EvaluateStep, FitStep, IngestStep, SampleDataStep, Step
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +35,13 @@ def _table(folder: Path, name: str, rows: int) -> str:
 
 
 def _growing(folder: Path) -> Pipeline:
-    """Rows of a, and those of b added to them."""
+    """Rows of a and b."""
     first, second, out = _table(folder, "a", 30), _table(folder, "b", 20), str(folder / "rows.zarr")
     return Pipeline(
         "example.yaml",
         "",
         {},
-        (
-            IngestStep((first,), out, target="outcome"),
-            IngestStep((second,), out, target="outcome", append=True),
-        ),
+        (IngestStep((first, second), out, target="outcome", new=True),),
         state=str(folder / "state"),
     )
 
@@ -70,110 +69,34 @@ def _rows(folder: Path) -> int:
     return Dataset.open(str(folder / "rows.zarr")).n_rows
 
 
-def test_append__is_done_again_when_what_it_adds_to_is_made_anew(engine: Engine, tmp_path: Path) -> None:
+def test_new__makes_anew_what_is_lost(engine: Engine, tmp_path: Path) -> None:
     pipeline = _growing(tmp_path)
-    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
-    _table(tmp_path, "a", 40)
-    assert [plan.verdict for plan in dry_run(pipeline)] == ["to do", "depends"]
-    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
-    assert _rows(tmp_path) == 60
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+    for _ in range(2):
+        assert _statuses(_run(pipeline, engine)) == ["done"]
+        assert _statuses(_run(pipeline, engine)) == ["fresh"]
+        assert _rows(tmp_path) == 50
+        (tmp_path / "rows.zarr").rename(tmp_path / f"away-{uuid4()}.zarr")
 
 
-def test_append__is_done_again_when_all_is_lost(engine: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["touched", "upgraded", "appended by others", "killed"])
+def test_new__adds_rows_once(moment: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = _growing(tmp_path)
-    _run(pipeline, engine)
-    (tmp_path / "rows.zarr").rename(tmp_path / "away.zarr")
-    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
-    assert _rows(tmp_path) == 50
-
-
-def test_append__once_when_it_is_killed_before_its_record(engine: Engine, tmp_path: Path) -> None:
-    pipeline = _growing(tmp_path)
-    with pytest.raises(Killed):
-        _run(pipeline, engine, kill_after=2)
-    assert _rows(tmp_path) == 50
-    outcome = _run(pipeline, engine)
-    assert _statuses(outcome) == ["fresh", "done"]
-    assert outcome.steps[1].result is not None
-    assert outcome.steps[1].result["rows"] == 50
-    assert _rows(tmp_path) == 50
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
-
-
-def test_append__that_was_killed_before_its_rows_count_is_done(engine: Engine, tmp_path: Path) -> None:
-    pipeline = _growing(tmp_path)
-
-    def die(step: Step) -> Any:
-        if isinstance(step, IngestStep) and step.append:
-            raise Killed
-        return perform(step, engine)
-
-    with pytest.raises(Killed):
-        run_pipeline(pipeline, die)
-    assert _rows(tmp_path) == 30
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
-    assert _rows(tmp_path) == 50
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
-
-
-def test_append__that_was_killed_while_there_was_nothing_to_add_to_is_done(engine: Engine, tmp_path: Path) -> None:
-    """Others make the dataset between the kill and the next run, without the rows of the step."""
-    first, second = _growing(tmp_path).steps
-    pipeline = replace(_growing(tmp_path), steps=(second,))
-
-    def die(step: Step) -> Any:
-        raise Killed
-
-    with pytest.raises(Killed):
-        run_pipeline(pipeline, die)
-    perform(first, engine)
-    assert _statuses(_run(pipeline, engine)) == ["done"]
-    assert _rows(tmp_path) == 50
-
-
-def test_append__what_a_killed_one_left_may_be_made_anew(engine: Engine, tmp_path: Path) -> None:
-    pipeline = _growing(tmp_path)
-    with pytest.raises(Killed):
-        _run(pipeline, engine, kill_after=2)
-    _table(tmp_path, "a", 40)
-    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
-    assert _rows(tmp_path) == 60
-
-
-def test_append__that_failed_is_no_killed_one(engine: Engine, tmp_path: Path) -> None:
-    """Others add rows between the failure and the next run, and those of the step are not there yet."""
-    pipeline = _growing(tmp_path)
-
-    def fail(step: Step) -> Any:
-        if isinstance(step, IngestStep) and step.append:
-            raise ProtodaskError("disk-full", "The disk was full.", "Free some space.")
-        return perform(step, engine)
-
-    with refused("disk-full", "Free some space", kind=ProtodaskError):
-        run_pipeline(pipeline, fail)
-    others = IngestStep((_table(tmp_path, "c", 10),), str(tmp_path / "rows.zarr"), target="outcome", append=True)
-    perform(others, engine)
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
-    assert _rows(tmp_path) == 60
-
-
-def test_append__that_failed_after_its_rows_counted_is_not_repeated(engine: Engine, tmp_path: Path) -> None:
-    pipeline = _growing(tmp_path)
-
-    def fail(step: Step) -> Any:
-        result = perform(step, engine)
-        if isinstance(step, IngestStep) and step.append:
-            raise ProtodaskError("disk-full", "The disk was full.", "Free some space.")
-        return result
-
-    with refused("disk-full", "Free some space", kind=ProtodaskError):
-        run_pipeline(pipeline, fail)
-    assert _rows(tmp_path) == 50
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "done"]
-    assert _rows(tmp_path) == 50
-    assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+    if moment == "killed":
+        with pytest.raises(Killed):
+            _run(pipeline, engine, kill_after=1)
+    else:
+        _run(pipeline, engine)
+    others = 0
+    match moment:
+        case "touched":
+            os.utime(tmp_path / "b.csv", (1, 1))
+        case "upgraded":
+            monkeypatch.setattr("protodask.pipeline.staleness.__version__", "999")
+        case "appended by others":
+            others = 10
+            perform(AppendStep((_table(tmp_path, "c", others),), f"{tmp_path}/rows.zarr", target="outcome"), engine)
+    assert _statuses(_run(pipeline, engine)) == ["fresh"]
+    assert _rows(tmp_path) == 50 + others
 
 
 def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(engine: Engine, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from protodask.prototypes import FitConfig
 NOT_OF_STEPS = {
     *("memory_limit", "threads", "scheduler", "workers", "tls_ca", "tls_cert", "tls_key", "insecure"),
     *("detach", "as_json", "debug", "help"),
+    "append",  # which a pipeline would repeat
 }
 
 COMMANDS = {
