@@ -29,7 +29,7 @@ from protodask.pipeline.run_events import (
     StepStarted,
 )
 from protodask.pipeline.staleness import Look, Planned, look, planned, settings_of
-from protodask.pipeline.state import Begun, State, StepRecord
+from protodask.pipeline.state import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.step_places import holds, inputs
 from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import BudgetStep, FitStep, RobustFitStep, Step, TuneStep
@@ -253,6 +253,24 @@ class _Run:
         own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
         try:
             result = self.perform(self._prepared(plan, found, state, own))
+            seconds = time.monotonic() - began
+            described = result.describe()
+            refused = _refused(result)
+            # Asked again: among what it read may be what it changed itself.
+            state.done(
+                plan.record,
+                StepRecord(
+                    found.key,
+                    found.inputs,
+                    settings_of(plan.step),
+                    {place: identity(place) for place in plan.writes},
+                    seconds,
+                    _now().isoformat(timespec="microseconds"),
+                    described,
+                    __version__,
+                    refused or (),
+                ),
+            )
         except NothingYetError:  # what looked new has no rows, or is being changed
             state.nothing_came(plan.record)
             self.listen(StepFresh(step))
@@ -269,24 +287,9 @@ class _Run:
             failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
             self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
             raise
-        seconds = time.monotonic() - began
-        described = result.describe()
-        refused = _refused(result)
-        # Asked again: among what it read may be what it changed itself.
-        state.done(
-            plan.record,
-            StepRecord(
-                found.key,
-                found.inputs,
-                settings_of(plan.step),
-                {place: identity(place) for place in plan.writes},
-                seconds,
-                _now().isoformat(timespec="microseconds"),
-                described,
-                __version__,
-                refused or (),
-            ),
-        )
+        except (KeyboardInterrupt, SystemExit):
+            self._note_failure(plan, state, own)
+            raise
         self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
         self._note_absent(plan)
         self.listen(StepDone(step, seconds, result))
@@ -302,13 +305,15 @@ class _Run:
         )
         if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
             _remove_unfinished(plan.step)  # before the note of them is lost
-        if own or plan.overwrites:
+        if own:
             state.begin(plan.record, begun)
+        elif plan.overwrites:  # of what others have there nothing is its own, whatever comes of it
+            state.begin(plan.record, replace(begun, left=dict.fromkeys(plan.writes)))
         return plan.overwriting() if own else plan.step
 
     def _note_failure(self, plan: Planned, state: State, own: bool) -> None:
-        """Note what a step that failed left: what others put in its place before the next run is theirs."""
-        with suppress(ProtodaskError):
+        """Note what a step left that failed or was stopped: what others put there before the next run is theirs."""
+        with suppress(ProtodaskError), undisturbed():
             begun = state.begun(plan.record)
             if begun is not None and own:
                 state.begin(plan.record, replace(begun, left={place: identity(place) for place in plan.writes}))

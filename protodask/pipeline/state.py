@@ -14,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -63,7 +65,29 @@ class Begun:
     inputs: Mapping[str, str | None] = field(default_factory=dict)
     """Fingerprint of each place that it was to read, of those, too, that do not count for the key."""
     left: Mapping[str, str | None] = field(default_factory=dict)
-    """Fingerprint of each place as the step left it when it failed; empty where it was killed, or is under way."""
+    """Fingerprint of each place as the step left it when it failed or was stopped; empty where it was killed, or is
+    under way.
+    """
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let signals that end the process wait for the end of the block: who presses Ctrl-C often does so twice."""
+    if threading.current_thread() is not threading.main_thread():  # where signals raise nothing
+        yield
+        return
+    waiting: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in before:
+        signal.signal(number, lambda given, _: waiting.append(given))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
 
 
 def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any], occurrence: int) -> str:

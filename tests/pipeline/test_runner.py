@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -280,6 +281,61 @@ def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> 
     for _ in range(2):
         with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
+    assert (tmp_path / "b").read_text() == "mine"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("when", ["before", "after", "noted", "twice"])
+def test_run__what_others_put_in_place_of_what_was_stopped_is_not(
+    stop: type[BaseException], when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+
+    def end(moment: str) -> None:
+        if moment == when or (when == "twice" and moment == "after"):
+            raise stop
+
+    def done(*_: object) -> None:
+        raise stop
+
+    def begin(state: State, name: str, begun: Begun) -> None:
+        if when == "twice" and begun.left:
+            os.kill(os.getpid(), signal.SIGINT)
+        noted(state, name, begun)
+
+    noted = State.begin
+    work.kill = end
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "begin", begin)
+        if when == "noted":
+            patched.setattr(State, "done", done)
+        with pytest.raises((stop, KeyboardInterrupt)):
+            work.run(pipeline)
+    (tmp_path / "b").unlink(missing_ok=True)
+    (tmp_path / "b").write_text("mine")
+    work.kill = lambda moment: None
+    for _ in range(2):
+        with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
+            work.run(pipeline)
+    assert (tmp_path / "b").read_text() == "mine"
+
+
+def test_run__what_others_had_there_is_not_for_having_been_told_to_replace_it(tmp_path: Path) -> None:
+    work, pipeline = Copies(tmp_path), _chain(tmp_path)
+    (tmp_path / "a").write_text("1")
+    (tmp_path / "b").write_text("mine")
+
+    def kill(moment: str) -> None:
+        raise Killed
+
+    work.kill = kill
+    told = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "b"), overwrite=True))
+    with pytest.raises(Killed):
+        work.run(told)
+    work.kill = lambda moment: None
+    with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
+        work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
 
