@@ -34,6 +34,7 @@ from protodask.pipeline.step_places import holds, inputs
 from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import BudgetStep, FitStep, RobustFitStep, Step, TuneStep
 from protodask.pipeline.values import suggestion
+from protodask.places import mask
 
 if TYPE_CHECKING:  # results take long to import, and a run without work has none
     from protodask.pipeline.results import Result
@@ -301,7 +302,7 @@ class _Run:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
         begun = Begun(
             found.key,
-            {place: identity(place) for place in inputs(plan.step)} if isinstance(plan.step, TRAINING) else {},
+            {mask(place): identity(place) for place in inputs(plan.step)} if isinstance(plan.step, TRAINING) else {},
         )
         if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
             _remove_unfinished(plan.step)  # before the note of them is lost
@@ -366,7 +367,7 @@ def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
     if not known and not killed and not is_url(where) and os.path.lexists(where):
         return False  # without a look at all that lies there, which may be somebody's home
     now = identity(place)
-    return now is None or killed or any(outputs.get(place) == now for outputs in known)
+    return now is None or killed or any(outputs.get(mask(place)) == now for outputs in known)
 
 
 def _remove_unfinished(step: Step) -> None:

@@ -20,7 +20,7 @@ from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
 from protodask.pipeline.new_files import news
 from protodask.pipeline.run_events import StepIdentity
-from protodask.pipeline.state import Begun, State, StepRecord, record_name
+from protodask.pipeline.state import Begun, State, StepRecord, masked, record_name
 from protodask.pipeline.step_places import holds, inputs, outputs
 from protodask.pipeline.steps import GateStep, IngestStep, PredictStep, PublishStep, Step, step_name
 from protodask.places import mask
@@ -201,12 +201,14 @@ def _why(
 
 def _what_changed(record: StepRecord, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
     for place, now in found.items():
-        if record.inputs.get(place) != now:
+        if record.inputs.get(mask(place)) != now:
             return f"{mask(place)} is gone" if now is None else f"{mask(place)} has changed"
-    names = {*settings, *record.settings}
-    changed = sorted(name for name in names if settings.get(name) != record.settings.get(name))
+    shown = masked(settings)
+    changed = sorted(name for name in {*shown, *record.settings} if shown.get(name) != record.settings.get(name))
     if changed:
         return f"its setting {changed[0].replace('_', '-')} has changed"
+    if record.version == __version__:
+        return "the secret or the query of a URL has changed"
     return f"protodask {record.version} did it, and this is {__version__}"
 
 
@@ -215,6 +217,6 @@ def _what_is_lost(plan: Planned, record: StepRecord) -> str | None:
         now = identity(place)
         if now is None:
             return f"{mask(place)} is gone"
-        if place not in plan.shared and not plan.grows and now != record.outputs.get(place):
+        if place not in plan.shared and not plan.grows and now != record.outputs.get(mask(place)):
             return f"{mask(place)} was changed by others"
     return None

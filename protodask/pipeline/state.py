@@ -6,7 +6,8 @@
 
 `NAME` follows from the kind of the step and from its outputs, so that steps may be moved within the file, and the
 variables of the file may lead to other places. A record that is lost or damaged costs doing its step again, and that
-somebody takes away what lies at its output, or allows it to be replaced: nothing says any more whose it is.
+somebody takes away what lies at its output, or allows it to be replaced: nothing says any more whose it is. Places are
+noted without the secrets of their URLs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from protodask.data.locations import storage_errors
 from protodask.data.locks import CAN_LOCK, lock_handle
 from protodask.data.whole_files import replace_file
 from protodask.errors import StorageError
+from protodask.places import mask
 
 RECORD_VERSION = 1
 STEPS_FOLDER = "steps"
@@ -161,12 +163,18 @@ class State:
         except (OSError, ValueError):
             return None
         # What another version of this package noted is as good as nothing.
-        return values if isinstance(values, dict) and values.get("format") == RECORD_VERSION else None
+        if not isinstance(values, dict) or values.get("format") != RECORD_VERSION:
+            return None
+        found: dict[str, Any] = masked(values)
+        if found != values:  # earlier versions noted secrets, too
+            with suppress(StorageError):
+                self._write(name, found)
+        return found
 
     def _write(self, name: str, values: Mapping[str, Any]) -> None:
         from protodask.pipeline.json_file import to_json
 
-        replace_file(self._path(name), to_json({"format": RECORD_VERSION, **values}) + "\n")
+        replace_file(self._path(name), to_json({"format": RECORD_VERSION, **masked(values)}) + "\n")
 
     @contextmanager
     def sole_run(self, wait: bool, waiting: Any = None) -> Iterator[bool]:
@@ -205,6 +213,19 @@ class State:
         except (OSError, ValueError):
             process = since = ""
         return f"process {process}, since {since}" if process and since else "another process"
+
+
+def masked(value: Any) -> Any:
+    """Plain values as they may be noted: places, also those that are keys, without the secrets of their URLs."""
+    match value:
+        case str():
+            return mask(value)
+        case Mapping():
+            return {masked(key): masked(item) for key, item in value.items()}
+        case list() | tuple():
+            return [masked(item) for item in value]
+        case _:
+            return value
 
 
 def _is_sound(record: StepRecord) -> bool:
