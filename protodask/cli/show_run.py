@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
     """Lines on what happens in a run of so many steps."""
-    from protodask.pipeline.run_events import GateRefused, StepFresh, StepStarted
+    from protodask.pipeline.run_events import GateRefused, StepFailed, StepFresh, StepStarted
 
     match event:
         case StepFresh():
             yield f"{_step(event.step, steps)} is up to date"
         case StepStarted():
             yield f"step {event.step.number} of {steps}: {event.what} ({event.why})"
+        case StepFailed() if event.result is not None:
+            yield f"{_step(event.step, steps)} failed for some files; the steps after it go on"
         case GateRefused():
             again = "still says no" if event.repeated else "says no"
             yield f"{_step(event.step, steps)} {again}: {' '.join(event.reasons)}"

@@ -28,7 +28,7 @@ from protodask.data.small_files import is_small
 from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
 from protodask.data.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.engine import Engine, Layout, Reduction, identity
-from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError, some
+from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.pipeline.file_parts import (
     SOURCE,
     Changed,
@@ -38,6 +38,7 @@ from protodask.pipeline.file_parts import (
     Scoring,
     columns_of,
     empty_columns,
+    failure,
     score_large_file,
     score_small_files,
 )
@@ -255,7 +256,8 @@ class _Run:
         found: set[str] = set()
         noted: list[Repeated] = []
         try:
-            for file in files:
+            # Small ones first, then the largest last: one that takes more memory than there is may end the process.
+            for file in sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size):
                 try:
                     digest = cache.digest_of(file)
                 except StorageError as error:
@@ -316,13 +318,20 @@ class _Run:
         shared = self.engine.share(model)
         for batch in _batches(new):
             if is_small(batch[0].file.path, batch[0].file.size):
-                numbers = BlockNumbers(Layout(len(batch), 1))
-                outcomes = self.engine.reduce(numbers, _SCORE, batch, scoring, shared, label="score files")
-                self._take(outcomes)
+                self._take(self._score_small(batch, scoring, shared))
             else:
                 self._take([score_large_file(batch[0], scoring, model, self.engine)])
         for name in leftovers(self.where, self.ledger)[1]:  # of files that changed while they were scored
             delete(os.path.join(self.where, name))
+
+    def _score_small(self, batch: Sequence[NewFile], scoring: Scoring, model: Any) -> list[Outcome]:
+        numbers = BlockNumbers(Layout(len(batch), 1))
+        try:
+            return self.engine.reduce(numbers, _SCORE, batch, scoring, model, label="score files")
+        except LostTaskError as error:  # one of them takes the workers with it
+            if len(batch) == 1:
+                return [failure(batch[0], error)]
+            return [outcome for new in batch for outcome in self._score_small([new], scoring, model)]
 
     def _take(self, outcomes: Sequence[Outcome]) -> None:
         """Note what was scored, and put the parts in their places."""
@@ -383,13 +392,14 @@ def _batches(files: Iterator[NewFile]) -> Iterator[tuple[NewFile, ...]]:
     """Small files together, large ones alone."""
     batch: list[NewFile] = []
     for new in files:
-        if not is_small(new.file.path, new.file.size):
-            yield (new,)
-            continue
-        batch.append(new)
-        if len(batch) == BATCH_FILES:
+        small = is_small(new.file.path, new.file.size)
+        if batch and (not small or len(batch) == BATCH_FILES):
             yield tuple(batch)
             batch = []
+        if small:
+            batch.append(new)
+        else:
+            yield (new,)
     if batch:
         yield tuple(batch)
 

@@ -20,7 +20,7 @@ from protodask.data.small_files import encode_file, is_small
 from protodask.data.source_files import SourceFile, digest_of, is_unchanged
 from protodask.data.storage import storage_errors
 from protodask.engine import Arrays, Block, Engine, Source
-from protodask.errors import ClusterError, Code, InputError, ProtodaskError, StorageError
+from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
 from protodask.pipeline.scoring_data import dropped_columns, rows_to_predict
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
@@ -113,7 +113,7 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
         entry = scoring.entry(new, table.num_rows)
         _write(_fitted(table, scoring.schema), scoring.aside(entry))
     except Exception as error:
-        return [_failure(new, error)]
+        return [failure(new, error)]
     return [entry if is_unchanged(new.file) else Changed(new.file.name)]
 
 
@@ -137,7 +137,7 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
         finally:
             shutil.rmtree(blocks, ignore_errors=True)
     except Exception as error:
-        return _failure(new, error)
+        return failure(new, error)
     return entry if digest_of(new.file) == new.digest else Changed(new.file.name)
 
 
@@ -167,7 +167,7 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
     except Exception as error:
-        return _failure(new, error)
+        return failure(new, error)
     return bytes(table.schema.remove_metadata().serialize())
 
 
@@ -291,12 +291,18 @@ def _writing(path: str) -> Iterator[None]:
         raise PartError(error.code, error.seen, error.remedy) from error
 
 
-def _failure(new: NewFile, error: Exception) -> Changed | Failed:
-    """What an error says of a file; one that is not the file's ends the run."""
-    if isinstance(error, (PartError, ClusterError, MemoryError)):
+def failure(new: NewFile, error: Exception) -> Changed | Failed:
+    """What an error says of a file; one that is not the file's ends the run.
+
+    Workers that die one after the other with a file do so for its sake: mostly it needs more memory than they have.
+    """
+    if isinstance(error, (PartError, ClusterError)) and not isinstance(error, LostTaskError):
         raise error
     if not is_unchanged(new.file):
         return Changed(new.file.name)
+    if isinstance(error, MemoryError):
+        remedy = "Divide it into smaller files, or give the run more memory."
+        error = InputError("over-limit", "It needs more memory than there is.", remedy)
     # Parsers of damaged files raise whatever comes to them, and one such file must not hold up the others.
     if not isinstance(error, ProtodaskError):
         error = InputError("unreadable", f"It cannot be read ({type(error).__name__}: {error}).", "Check the file.")

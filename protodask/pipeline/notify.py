@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
@@ -118,15 +118,19 @@ class _Told:
     reasons: tuple[str, ...] = ()
     refusal: StepIdentity | None = None
     """The gate that said no and had not said so before."""
+    failed: StepIdentity | None = None
+    """The first step that failed; others may have come after it."""
 
     def hear(self, event: RunEvent) -> _Told:
         match event:
             case RunStarted():
                 return _Told()
-            case StepStarted() | StepFresh() | StepFailed():
-                return _Told(event.step, self.reasons, self.refusal)
+            case StepFailed():
+                return replace(self, step=event.step, failed=self.failed or event.step)
+            case StepStarted() | StepFresh():
+                return replace(self, step=event.step)
             case GateRefused() if not event.repeated:
-                return _Told(event.step, self.reasons + event.reasons, event.step)
+                return replace(self, step=event.step, reasons=self.reasons + event.reasons, refusal=event.step)
             case _:
                 return self
 
@@ -180,7 +184,7 @@ def _occasion(event: RunEnded, told: _Told) -> Occasion | None:
 def _message(notify: Notify, event: RunEnded, told: _Told, host: str) -> dict[str, Any]:
     occasion = _occasion(event, told)
     # An end that is as it should be is no matter of one step.
-    step = told.step if occasion == "failure" else told.refusal
+    step = (told.failed or told.step) if occasion == "failure" else told.refusal
     if notify.format == "slack":
         return {"text": _escape_slack(shortened(_sentence(event, occasion, step, told.reasons, host)))}
     values: dict[str, Any] = {

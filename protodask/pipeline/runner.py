@@ -44,9 +44,9 @@ Performer = Callable[[Step], "Result"]
 TRAINING = (FitStep, TuneStep, BudgetStep, RobustFitStep)
 """The steps that go on inside, from a run directory."""
 
-Done = Literal["done", "fresh", "waits", "left out", "not looked at"]
-"""What became of a step: it was done, it was fresh, it waits for something that has not come yet, a gate's no came
-before it, or only later ones were asked for.
+Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
+"""What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
+not come yet, a gate's no came before it, or only later ones were asked for.
 """
 
 
@@ -148,6 +148,9 @@ def run_pipeline(
 ) -> RunOutcome:
     """Do what is stale of the steps, in order. The first that fails ends the run; what was done before stays.
 
+    One that fails for some of its files has done the others: as if those had not come yet, the steps after it go on,
+    and the run fails in the end.
+
     `perform` does a step. Before the first that is stale, `check` looks at all of them; where nothing is stale, neither
     is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for.
     """
@@ -174,6 +177,8 @@ class _Run:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
     outcomes: list[StepOutcome] = field(default_factory=list)
+    failed: list[ProtodaskError] = field(default_factory=list)
+    """Errors of steps that failed for some of their files."""
     absent: list[str] = field(default_factory=list)
     """Places that are made of what comes in, and nothing has come."""
     checked: bool = False
@@ -195,12 +200,15 @@ class _Run:
     def all_steps(self, state: State) -> RunOutcome:
         self._started()
         plans = planned(self.pipeline)
+        refused = None
         try:
             for plan in plans:
                 refused = self._step(plan, state)
                 if refused is not None:
                     self._leave_out(plans[plan.number :])
-                    return self._end("stopped" if plan.stops else "refused", refused, " ".join(refused))
+                    break
+            if self.failed:
+                raise self.failed[0]
         except ProtodaskError as error:
             self._end("failed", message=str(error), code=error.code)
             raise
@@ -210,6 +218,8 @@ class _Run:
         except BaseException as error:
             self._end("failed", message=f"{type(error).__name__}: {error}", code="unexpected")
             raise
+        if refused is not None:
+            return self._end("stopped" if plan.stops else "refused", refused, " ".join(refused))
         worked = any(outcome.status == "done" for outcome in self.outcomes)
         return self._end("done" if worked else "fresh")
 
@@ -280,8 +290,14 @@ class _Run:
         except ProtodaskError as error:
             self._note_failure(plan, state, own)
             told = self._at_step(plan, error)
-            self.listen(StepFailed(step, time.monotonic() - began, told, _left_behind(error)))
-            raise told from error
+            left = _left_behind(error)
+            self.listen(StepFailed(step, time.monotonic() - began, told, left))
+            if left is None:
+                raise told from error
+            self.failed.append(told)
+            self.outcomes.append(StepOutcome(step, "failed", left.describe(), time.monotonic() - began, left))
+            self._note_absent(plan)
+            return None
         except Exception as error:
             self._note_failure(plan, state, own)
             said = f"Something unexpected happened ({type(error).__name__}: {error})."

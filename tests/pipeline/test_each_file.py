@@ -26,7 +26,7 @@ from protodask.data.local_files import lock_place
 from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.data.source_files import bytes_digest
 from protodask.engine import Engine, thread_engine
-from protodask.errors import Code, FormatError, OutputExistsError, StorageError
+from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
 from protodask.pipeline import each_file as module
 from protodask.pipeline import file_parts
 from protodask.pipeline.describe import describe_place
@@ -159,6 +159,58 @@ def test_score__what_cannot_be_read_holds_up_no_other(
         (folder / "in" / name).unlink()
     assert run(folder, engine).rows == 3
     check_rows(table_of(folder), {name: content_of(seed) for seed, name in ((1, "good.csv"), (2, "secret.csv"))})
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_score__a_file_that_needs_more_memory_than_there_is_holds_up_no_other(
+    size: str, folder: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if size == "large":
+        monkeypatch.setattr(module, "is_small", lambda path, size: False)
+        monkeypatch.setattr(file_parts, "is_small", lambda path, size: False)
+    read = file_parts._content if size == "small" else file_parts._rows
+
+    def read_but_one(new: Any, *more: Any) -> Any:
+        if new.file.name == "a.csv":
+            raise MemoryError
+        return read(new, *more)
+
+    monkeypatch.setattr(file_parts, read.__name__, read_but_one)
+    put(folder, "a.csv", content_of(1))
+    there = {}
+    for seed, name in ((2, "b.csv"), (3, "c.csv")):
+        there[name] = content_of(seed)
+        put(folder, name, there[name])
+        with _failing(1, "a.csv", "needs more memory than there is", "smaller files"):
+            run(folder, engine)
+        check_rows(table_of(folder), there)
+
+
+def test_score__a_file_that_takes_its_workers_with_it_holds_up_no_other(
+    folder: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reduce = Engine.reduce
+
+    def reduce_but_one(self: Engine, source: Any, reduction: Any, files: Any, *more: Any, **named: Any) -> Any:
+        if any(new.file.name == "b.csv" for new in files):
+            raise LostTaskError("task-lost", "A task was given up.", "Give workers more memory.")
+        return reduce(self, source, reduction, files, *more, **named)
+
+    monkeypatch.setattr(Engine, "reduce", reduce_but_one)
+    there = {name: content_of(seed) for seed, name in enumerate(("a.csv", "b.csv", "c.csv"))}
+    for name, content in there.items():
+        put(folder, name, content)
+    with _failing(1, "b.csv", "A task was given up", "more memory"):
+        run(folder, engine)
+    check_rows(table_of(folder), {name: there[name] for name in ("a.csv", "c.csv")})
+
+
+def test_score__large_files_come_last(folder: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where in (module, file_parts):
+        monkeypatch.setattr(where, "is_small", lambda path, size: size < 100)
+    for seed, (name, rows) in enumerate({"a": 40, "b": 3, "c": 20, "d": 2}.items()):
+        put(folder, f"{name}.csv", content_of(seed, rows))
+    assert [entry.file for entry in run(folder, engine).scored] == ["b.csv", "d.csv", "c.csv", "a.csv"]
 
 
 def test_score__a_file_in_place_of_the_folder_is_refused(folder: Path, engine: Engine) -> None:

@@ -14,9 +14,21 @@ from protodask.engine import Engine, thread_engine
 from protodask.errors import OutputExistsError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.dry_run import dry_run
+from protodask.pipeline.each_file import FilesFailedError, FilesScored
+from protodask.pipeline.gate_results import GateAnswered
 from protodask.pipeline.perform import perform
+from protodask.pipeline.run_events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.runner import RunOutcome, run_pipeline
-from protodask.pipeline.steps import AppendStep, EvaluateStep, FitStep, IngestStep, SampleDataStep, Step
+from protodask.pipeline.steps import (
+    AppendStep,
+    EvaluateStep,
+    FitStep,
+    GateStep,
+    IngestStep,
+    PredictStep,
+    SampleDataStep,
+    Step,
+)
 
 
 @pytest.fixture(scope="module")
@@ -212,20 +224,39 @@ def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
     assert len(removals) == 2
 
 
-def test_failure__tells_what_was_done_nevertheless(tmp_path: Path) -> None:
-    from protodask.pipeline.each_file import FilesFailedError, FilesScored
-    from protodask.pipeline.run_events import RunEvent, StepFailed
-
+@pytest.mark.parametrize("gate_says", ["yes", "no"])
+def test_failure__of_some_files_holds_up_no_later_step(gate_says: str, tmp_path: Path) -> None:
     left = FilesScored("scores.parquet", (), ("again.csv",), (), (), (), 0)
+    out = tmp_path / "scores.parquet"
 
-    def fail(step: Step) -> Any:
-        error = FilesFailedError("files-failed", "1 file cannot be scored: b.csv.", "Mend it.")
-        error.result = left
-        raise error
+    def do(step: Step) -> Any:
+        match step:
+            case PredictStep():
+                out.write_text("some")
+                error = FilesFailedError("files-failed", "1 file cannot be scored: b.csv.", "Mend it.")
+                error.result = left
+                raise error
+            case GateStep():
+                return GateAnswered(gate_says == "yes", ("It is too much.",), False, (), None, None, None)
+            case EvaluateStep():
+                done.append(step.data)
+                return left
 
-    pipeline = Pipeline("example.yaml", "", {}, (EvaluateStep("a", "b"),), state=str(tmp_path / "state"))
-    heard: list[RunEvent] = []
-    with refused("files-failed", "Mend it", kind=FilesFailedError):
-        run_pipeline(pipeline, fail, listen=heard.append, check=lambda pipeline: None)
-    (failed,) = (event for event in heard if isinstance(event, StepFailed))
-    assert failed.result is left
+    (tmp_path / "in.csv").write_text("a")
+    predict = PredictStep("model", str(tmp_path / "in.csv"), str(out), each_file=True)
+    steps = (predict, EvaluateStep(str(out), "b"), GateStep(results=str(out)), EvaluateStep("c", "d"))
+    pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
+    done: list[str] = []
+    for number in range(2):
+        heard: list[RunEvent] = []
+        with refused("files-failed", "step 1 (predict)", "Mend it", kind=FilesFailedError):
+            run_pipeline(pipeline, do, listen=heard.append, check=lambda pipeline: None)
+        assert done == [str(out), "c"][: 2 if gate_says == "yes" else 1], "once each"
+        (failed,) = (event for event in heard if isinstance(event, StepFailed))
+        assert failed.result is left
+        assert [event.step.number for event in heard if isinstance(event, StepFresh)] == [2, 3, 4][: number * 3] or (
+            gate_says == "no"
+        )
+        ended = heard[-1]
+        assert isinstance(ended, RunEnded)
+        assert (ended.status, ended.code) == ("failed", "files-failed")
