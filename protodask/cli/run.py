@@ -12,7 +12,7 @@ from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.detach import Detach, detach_pipeline
 from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
 from protodask.cli.options import Debug, Json, grouped
-from protodask.cli.run_options import TELL_NOBODY, Telling, Told, telling_of
+from protodask.cli.run_options import TELL_NOBODY, Telling, Told
 
 if TYPE_CHECKING:
     from protodask.cli.progress import Reporter
@@ -70,13 +70,12 @@ def run(
     no longer there. Exit code 3: a gate said no.
     """
     only_looks = dry_run or detach is not None
-    with (
-        reported(debug),
-        telling_of(pipeline, telling, only_looks) as told,
-        reported(debug, told.complain, told.line),
-    ):
+    told = Told(pipeline, telling.log == "json" and not only_looks)
+    with reported(debug, told.complain, told.line):
         from protodask.pipeline.definition import parse_settings, read_pipeline
 
+        if not only_looks:
+            told.tell(telling, settings or ())
         with wrong_use():
             definition = read_pipeline(pipeline, parse_settings(settings or ()))
             if overlap is not None:
@@ -89,8 +88,6 @@ def run(
         if detach is not None:
             detach_pipeline(detach, definition, computing, as_json)
             return
-        if definition.notify is not None:
-            told.notify(definition.notify)
         _run(definition, part, computing, told, as_json)
 
 

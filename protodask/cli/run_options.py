@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -77,10 +76,10 @@ TELL_NOBODY = Telling()
 class Told:
     """Passes on what happens: to the terminal, and to those that the options and the pipeline file name."""
 
-    def __init__(self, pipeline: str, json_only: bool, sinks: tuple[WriteLine, ...]) -> None:
+    def __init__(self, pipeline: str, json_only: bool) -> None:
         self._pipeline = pipeline
         self._json_only = json_only
-        self._sinks = sinks
+        self._sinks: list[WriteLine] = []
         self._listeners: list[RunListener] = []
         self._urls: set[str] = set()
         self._run = ""
@@ -93,21 +92,39 @@ class Told:
         """Takes the lines of a reporter, if they are not for people."""
         return self.line if self._json_only else None
 
-    def add(self, listener: RunListener) -> None:
-        """Let another one hear the events."""
-        self._listeners.append(listener)
+    def tell(self, options: Telling, settings: Sequence[str]) -> None:
+        """Tell those whom the options name and the file, those of notifications first: they hear what is wrong here."""
+        from protodask.pipeline.definition import notify_of
+        from protodask.pipeline.notify import notify_at
+        from protodask.pipeline.run_log import lines_to_file, lines_to_stream, run_log
+        from protodask.pipeline.run_metrics import run_metrics
+
+        if self._json_only:
+            self._sinks.append(lines_to_stream(sys.stderr))
+            self._listeners.append(run_log(self._sinks[0]))
+        if options.notify is not None:
+            with wrong_use():
+                self._notify(notify_at(options.notify))
+        if (of_file := notify_of(self._pipeline, settings)) is not None:
+            self._notify(of_file)
+        _check_files(self._pipeline, options)
+        if options.log_file is not None:
+            self._sinks.append(lines_to_file(options.log_file))
+            self._listeners.append(run_log(self._sinks[-1]))
+        if options.metrics is not None:
+            self._listeners.append(run_metrics(options.metrics, self.warn))
 
     def show_on(self, reporter: Reporter | None) -> None:
         """Let lines go through what has the terminal while something runs."""
         self._reporter = reporter
 
-    def notify(self, settings: Notify) -> None:
+    def _notify(self, settings: Notify) -> None:
         """Send notifications like that; to one address only once."""
         from protodask.pipeline.notify import webhook
 
         if settings.url not in self._urls:
             self._urls.add(settings.url)
-            self.add(webhook(settings, self.warn))
+            self._listeners.append(webhook(settings, self.warn))
 
     def on_event(self, event: RunEvent) -> None:
         from protodask.pipeline.run_events import RunEnded, RunStarted
@@ -180,33 +197,3 @@ def _check_files(pipeline: str, options: Telling) -> None:
                 "places-overlap", f"{path} of {option} is {taken[place]}.", "Give the name of another file."
             )
         taken[place] = f"that of {option}"
-
-
-@contextmanager
-def telling_of(pipeline: str, options: Telling, only_looks: bool) -> Iterator[Told]:
-    """What tells of a run to those whom the options name; nobody but the terminal of a command that `only_looks`."""
-    from protodask.pipeline.run_log import lines_to_file, lines_to_stream, run_log
-
-    if only_looks:
-        yield Told(pipeline, False, ())
-        return
-    _check_files(pipeline, options)
-    json_only = options.log == "json"
-    sinks = (
-        *([lines_to_stream(sys.stderr)] if json_only else []),
-        *([lines_to_file(options.log_file)] if options.log_file is not None else []),
-    )
-    told = Told(pipeline, json_only, sinks)
-    for sink in sinks:
-        told.add(run_log(sink))
-    if options.metrics is not None:
-        from protodask.pipeline.run_metrics import run_metrics
-
-        told.add(run_metrics(options.metrics, told.warn))
-    if options.notify is not None:
-        from protodask.pipeline.notify import notify_at
-
-        with wrong_use():
-            settings = notify_at(options.notify)
-        told.notify(settings)
-    yield told

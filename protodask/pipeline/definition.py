@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from protodask.errors import Code, InputError
+from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.notify import Notify, check_notify
 from protodask.pipeline.step_places import settings_of_places
 from protodask.pipeline.steps import STEPS, Place, Step, step_name
@@ -114,6 +115,23 @@ def read_pipeline(
     )
 
 
+def notify_of(path: str, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> Notify | None:
+    """Whom a pipeline file tells of its runs, read by itself: of whatever else is wrong with it they are to hear.
+
+    None where that cannot be read; `settings` are texts "name=value".
+    """
+    given = dict(text.split("=", 1) for text in settings if "=" in text)
+    found: dict[str, Variable] = {}
+    with suppress(ProtodaskError):
+        document = read_document(path)
+        variables = document.content.get("variables")
+        for name, default in variables.items() if isinstance(variables, Mapping) else ():
+            with suppress(InputError):
+                found[name] = _variable(document, name, default, found, given, environment, path)
+        return _notify(document, found, path)
+    return None
+
+
 def _state(document: Document, variables: Mapping[str, Variable], path: str) -> str:
     where = f"The pipeline {path}, line {document.line('state')}: state"
     state = _fill(document.content.get("state", ""), variables, where)
@@ -177,18 +195,27 @@ def _variables(
         )
     found: dict[str, Variable] = {}
     for name, default in given.items():
-        said = f"The pipeline {path}, line {document.line('variables', name)}: variables"
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise InputError(
-                "bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores."
-            )
-        value = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
-        if not isinstance(value, str | int | float | bool):
-            raise InputError(
-                "bad-setting", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false."
-            )
-        found[name] = _fill(value, found, f"{said}: {name}")
+        found[name] = _variable(document, name, default, found, settings, environment, path)
     return found
+
+
+def _variable(
+    document: Document,
+    name: Any,
+    default: Any,
+    above: Mapping[str, Variable],
+    settings: Mapping[str, Variable],
+    environment: Mapping[str, str],
+    path: str,
+) -> Variable:
+    said = f"The pipeline {path}, line {document.line('variables', name)}: variables"
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InputError("bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores.")
+    value = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
+    if not isinstance(value, str | int | float | bool):
+        raise InputError("bad-setting", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
+    filled: Variable = _fill(value, above, f"{said}: {name}")
+    return filled
 
 
 @dataclass(frozen=True)

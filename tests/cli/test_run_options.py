@@ -201,6 +201,43 @@ def test_run__notifications_of_the_file_go_to_an_address_once(
     assert [body["occasion"] for body in sent] == ["gate"]
 
 
+@pytest.mark.parametrize(
+    ("more", "options", "exit_code", "fact"),
+    [
+        ("", ("--set", "rows=many"), 2, "rows is 'many'"),
+        ("", ("--set", "row=1"), 2, "no variable 'row'"),
+        ("", ("--set", "rows"), 2, "sets no variable"),
+        ("", ("--to", "nothing"), 2, "'nothing'"),
+        ("", ("--memory-limit", "1MiB"), 2, "memory limit"),
+        ("", ("--log-file", "none/run.log"), 1, "none/run.log"),
+        ("", ("--log-file", "x", "--metrics", "x"), 2, "--log-file"),
+        ("stages: []\n", (), 2, "'stages'"),
+        ("state: 5\n", (), 2, "state is 5"),
+    ],
+)
+@pytest.mark.parametrize("log", ["lines", "json"])
+def test_run__notifications_of_the_file_tell_of_early_errors(
+    more: str,
+    options: tuple[str, ...],
+    exit_code: int,
+    fact: str,
+    log: str,
+    folder: Path,
+    call: Call,
+    hook: tuple[str, list[Any]],
+) -> None:
+    url, sent = hook
+    text = PIPELINE.replace("variables:\n", "variables:\n  webhook: ''\n")
+    assert text != PIPELINE
+    (folder / "p.yaml").write_text(f"notify: {{url: '${{webhook}}'}}\n{more}{text}")
+    done = call("run", "p.yaml", "--set", f"webhook={url}", *options, "--log", log)
+    assert done.exit_code == exit_code
+    assert fact in done.stderr
+    (body,) = sent
+    assert (body["pipeline"], body["occasion"], body["status"]) == ("p.yaml", "failure", "failed")
+    assert fact in body["message"]
+
+
 def test_run__addresses_that_are_none(folder: Path, call: Call) -> None:
     done = call("run", "p.yaml", "--notify", "secret-word")
     check_failed(done, 2, "bad-setting", "https:// or http://")

@@ -22,6 +22,7 @@ UNITS = sorted((FOLDER / "systemd").iterdir())
 
 STUB = """#!/bin/sh
 echo "$PWD $*" >> "{log}"
+echo "said why" >&2
 exit {code}
 """
 
@@ -90,6 +91,14 @@ class Stub:
         path = f"{self.folder}:/usr/bin:/bin"
         return subprocess.run(["/bin/sh", "-c", command], cwd=folder, env={"PATH": path}, check=False).returncode
 
+    def printed(self, command: str, folder: Path) -> str:
+        """What a command prints, of which there is mail."""
+        path = f"{self.folder}:/usr/bin:/bin"
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=folder, env={"PATH": path}, check=False, capture_output=True, text=True
+        )
+        return done.stdout + done.stderr
+
 
 def _stub(tmp_path: Path, code: int) -> Stub:
     stub = Stub(tmp_path / "bin", tmp_path / "calls")
@@ -110,7 +119,9 @@ def test_crontab__its_lines_run(code: int, tmp_path: Path, monkeypatch: pytest.M
         *times, command = job.split(None, 5)
         assert all(re.fullmatch(r"[0-9*,/-]+", time) for time in times)
         assert "%" not in command, "to cron that is the end of the line"
-        assert stub.shell(command.replace("/srv/protodask", str(tmp_path / "srv")), tmp_path) == code
+        command = command.replace("/srv/protodask", str(tmp_path / "srv"))
+        assert stub.printed(command, tmp_path) == ("said why\n" if code else ""), "what is printed is sent"
+        assert "not found" in stub.printed(command.replace("protodask run", "no-such-command"), tmp_path)
     assert [call.split()[:3] for call in stub.calls()] == [
         [str(tmp_path / "srv"), "run", name] for name in ("score.yaml", "refresh.yaml")
     ]
