@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 
 from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.notify import Notify, check_notify
-from protodask.pipeline.step_places import settings_of_places
+from protodask.pipeline.step_places import inputs, outputs, settings_of_places, takes_in
 from protodask.pipeline.steps import STEPS, Place, Step, step_name
 from protodask.pipeline.values import as_written, key_of, parse_record, shown, suggestion
 from protodask.pipeline.yaml_file import Document, read_document
+from protodask.places import mask
 
 Variable = str | int | float | bool
 
@@ -102,7 +103,7 @@ def read_pipeline(
         raise InputError(
             "bad-setting", f"The pipeline {path} contains itself.", "Remove the alias that leads back."
         ) from error
-    return Pipeline(
+    pipeline = Pipeline(
         path,
         description.strip(),
         variables,
@@ -113,6 +114,23 @@ def read_pipeline(
         _overlap(document, path),
         _notify(document, variables, path),
     )
+    _check_circles(pipeline)
+    return pipeline
+
+
+def _check_circles(pipeline: Pipeline) -> None:
+    """Refuse a table that is written where that step or one before it reads tables: the next run would read it, too."""
+    for number, step in enumerate(pipeline.steps, start=1):
+        for out in outputs(step):
+            for before, reader in enumerate(pipeline.steps[:number], start=1):
+                for source in inputs(reader):
+                    if takes_in(source, out):
+                        raise InputError(
+                            "places-overlap",
+                            f"{pipeline.where(number)}: it writes {mask(out)}, which the next run would find among the "
+                            f"tables of {mask(source)} that {pipeline.name(before)} reads.",
+                            "Write it to another folder.",
+                        )
 
 
 def notify_of(path: str, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> Notify | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
+from protodask.data.source_files import is_table_path
 from protodask.pipeline.steps import Place, Step
 
 _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
@@ -54,6 +57,33 @@ def holds(output: str, place: str) -> bool:
     """Whether writing `output` may change what is read at `place`: the same place, one inside it, a version in it."""
     own, other = _normal(output), _normal(place)
     return other == own or other.startswith((f"{own}/", f"{own}@"))
+
+
+def takes_in(source: str, output: str) -> bool:
+    """Whether tables that are read at `source`, a folder or a glob, have the table `output` among them.
+
+    That a step reads the very `output` by its name is another matter, and usual.
+    """
+    if not is_table_path(output) or _normal(source) == _normal(output):
+        return False
+    pattern, parts = _normal(source).split("/"), _normal(output).split("/")
+    folders = [number for number in range(1, len(parts)) if is_table_path(parts[number - 1])]
+    lengths = [len(parts), *folders] if glob.has_magic(source) else range(1, len(parts))
+    return any(_matches(pattern, parts[:length]) for length in lengths)
+
+
+def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    """Whether a glob means a path, both in their parts. All that `**` can stand for is followed at once."""
+    reached = {0}
+    for part in (*parts, None):
+        for place, one in enumerate(pattern):
+            if place in reached and one == "**":
+                reached.add(place + 1)
+        if part is not None:
+            following = [place for place in reached if place < len(pattern)]
+            reached = {place for place in following if pattern[place] == "**"}
+            reached |= {place + 1 for place in following if fnmatchcase(part, pattern[place])}
+    return len(pattern) in reached
 
 
 def _normal(place: str) -> str:

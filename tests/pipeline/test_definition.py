@@ -406,6 +406,22 @@ def test_read__says_where_and_what_there_is(text: str, code: Code, facts: list[s
     assert path in caught.value.seen
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ingest: {sources: [inbox], out: a.zarr}", "predict: {model: m, data: a.zarr, out: inbox/scores.parquet}"),
+        ("evaluate: {data: d}", "predict: {model: m, data: inbox, out: inbox/scores.parquet}"),
+        ("monitor: {model: m, data: 'in*/*.csv', out: m.json}", "decide: {predictions: p, out: inbox/chosen.csv}"),
+    ],
+)
+def test_read__refuses_tables_that_the_next_run_would_read(first: str, second: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, f"steps:\n  - {first}\n  - {second}\n")
+    with refused("places-overlap", "line 3, step 2", "the next run", "another folder"):
+        read_pipeline(path)
+    if "data: inbox" not in second:
+        read_pipeline(_write(tmp_path, f"steps:\n  - {second}\n  - {first}\n"))
+
+
 def test_variables__of_the_environment_give_way_to_the_command_line(tmp_path: Path) -> None:
     path = _write(
         tmp_path, "variables: {rows: 1, out: a}\nsteps: [{sample-data: {kind: xor, rows: '${rows}', out: '${out}'}}]"

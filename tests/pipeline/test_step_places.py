@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from protodask.pipeline.step_places import holds, inputs, outputs, settings_of_places
+from protodask.pipeline.step_places import holds, inputs, outputs, settings_of_places, takes_in
 from protodask.pipeline.steps import STEPS, FitStep, Place, PublishStep, Step
 
 READ = {
@@ -58,6 +58,31 @@ def test_holds__what_is_there_in_any_words(output: str, place: str) -> None:
 )
 def test_holds__no_more(output: str, place: str) -> None:
     assert not holds(output, place)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "taken"),
+    [
+        ("inbox", "inbox/scores.parquet", True),
+        ("./inbox/", "inbox/made/scores.csv.gz", True),
+        (".", "scores.csv", True),
+        ("inbox/*.parquet", "inbox/scores.parquet", True),
+        ("inbox/**/*.csv", "inbox/a/b/scores.csv", True),
+        ("inbox/**/*.csv", "inbox/scores.csv", True),
+        ("inbox/*", "inbox/old.parquet/scores.csv", True),
+        ("s3://bucket/inbox", "s3://bucket/inbox/scores.parquet", True),
+        ("inbox", "inbox/model.zarr", False),
+        ("inbox", "inboxes/scores.parquet", False),
+        ("inbox/*.csv", "inbox/scores.parquet", False),
+        ("inbox/*.csv", "inbox/made/scores.csv", False),
+        ("inbox/*", "inbox/made/scores.csv", False),
+        ("inbox/a.csv", "inbox/scores.csv", False),
+        ("scores.parquet", "./scores.parquet", False),
+        ("models@champion", "models/scores.parquet", False),
+    ],
+)
+def test_takes_in__tables_among_those_that_are_read(source: str, output: str, taken: bool) -> None:
+    assert takes_in(source, output) == taken
 
 
 def test_holds__links_and_file_urls(tmp_path: Path) -> None:
