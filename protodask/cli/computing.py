@@ -116,7 +116,13 @@ def computing_engine(
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.perform import check, perform
+    from protodask.pipeline.checks import check, check_there
 
-    with computing_engine(computing, lambda: check(step)) as (engine, reporter):
+    with wrong_use():
+        computing.check()
+        check(step)
+    check_there(step)
+    from protodask.pipeline.perform import perform
+
+    with computing_engine(computing, lambda: None) as (engine, reporter):
         return perform(step, engine, (reporter.on_fit,), reporter.on_search, reporter.on_budget, reporter.on_robust)

@@ -30,8 +30,8 @@ Detach = Annotated[
 
 def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
     """Submit the `fit` or `tune` of this command line."""
+    from protodask.pipeline.checks import check
     from protodask.pipeline.detached import fit_work, without_detach
-    from protodask.pipeline.perform import check
 
     with wrong_use():
         computing.check()

@@ -56,7 +56,9 @@ def reported(
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
-        complain(error.seen, error.remedy, error.code)
+        from protodask.pipeline.step_words import as_options
+
+        complain(as_options(error.seen), as_options(error.remedy), error.code)
         raise typer.Exit(WRONG_USE if isinstance(error, WrongUseError) else FAILED) from error
     except Exception as error:
         # The reader of the output went away, as `head` does; the framework knows how to end quietly.

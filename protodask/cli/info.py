@@ -23,6 +23,11 @@ def info(
 ) -> None:
     """Describe a dataset, a model, a run directory, predictions, decisions or a budget, without reading rows."""
     with reported(debug):
+        from protodask.data.references import split_reference
+        from protodask.pipeline.checks import check_present
+
+        if split_reference(path) is None:
+            check_present(path)
         from protodask.pipeline.describe import describe_place
 
         show_description(describe_place(path), as_json)

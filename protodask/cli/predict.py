@@ -93,7 +93,7 @@ def predict(
 ) -> None:
     """Write a model's probabilities, familiarity and predicted class for each row."""
     with reported(debug):
-        from protodask.pipeline.each_file import FilesFailedError
+        from protodask.errors import InputError
         from protodask.pipeline.steps import PredictStep
 
         step = PredictStep(
@@ -112,8 +112,10 @@ def predict(
         )
         try:
             result = perform_step(step, computing)
-        except FilesFailedError as error:
-            if error.result is not None:
+        except InputError as error:
+            from protodask.pipeline.each_file import FilesFailedError
+
+            if isinstance(error, FilesFailedError) and error.result is not None:
                 show_result(error.result, as_json)
             raise
         show_result(result, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import warnings
@@ -89,6 +90,9 @@ def reporting(
             yield log
 
 
+OF_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
+
+
 @contextmanager
 def _warnings_as_lines(reporter: Reporter, warn: Callable[[str], None] | None) -> Iterator[None]:
     def show(
@@ -99,14 +103,18 @@ def _warnings_as_lines(reporter: Reporter, warn: Callable[[str], None] | None) -
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        text = " ".join(str(message).split())
+        if issubclass(category, OF_DEVELOPERS) and not sys.warnoptions:
+            return
+        text = as_options(" ".join(str(message).split()))
         if warn is None:
             reporter.line(f"Warning: {text}")
         else:
             warn(text)
 
+    from protodask.pipeline.step_words import as_options
+
     with warnings.catch_warnings():
-        # Those meant for users are shown; what other packages tell their developers stays as Python was told to.
+        # Those meant for users are shown; what other packages tell their developers is not, unless Python was told to.
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = show
         yield

@@ -89,7 +89,8 @@ def show_search_run(found: Mapping[str, Any]) -> None:
 
 def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """By the names that the command line gives them, without those that do not count."""
-    from protodask.pipeline.settings import CONFIG_NAMES, SEARCH_NAMES
+    from protodask.pipeline.settings import SEARCH_NAMES
+    from protodask.pipeline.steps import CONFIG_NAMES
 
     joint = search.get("strategy") == "joint"
     unused = {"lambda_w"} if joint else set()

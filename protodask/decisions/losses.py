@@ -285,7 +285,7 @@ def as_loss(loss: str | Loss | Callable[..., Any], n: int = CHECKED_GRID) -> Los
         raise InputError(
             "unknown-name",
             f"There is no loss named {loss!r}.",
-            f"Choose one of {', '.join(LOSS_NAMES)}, or f and a number such as f2, or give a Loss or a function.",
+            f"Choose one of {', '.join(LOSS_NAMES)}, or f and a number such as f2.",
         )
     if not isinstance(loss, Loss):
         if not callable(loss):

@@ -21,7 +21,7 @@ from protodask.data.parquet_folder import check_parquet
 from protodask.data.storage import check_file_free, replace_file
 from protodask.data.tables import Partitions
 from protodask.errors import InputError
-from protodask.pipeline.scoring_data import check_present
+from protodask.pipeline.checks import check_present
 from protodask.places import mask
 
 SIZE, BUDGET = "size", "budget"

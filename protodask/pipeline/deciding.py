@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from protodask.decisions.losses import Loss, as_loss
-from protodask.decisions.stored import decide_stored
-from protodask.engine import Engine
 from protodask.errors import InputError
-from protodask.pipeline.results import DecisionsWritten
 from protodask.pipeline.steps import DecideStep
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import DecisionsWritten
 
 F_BETA = "f_beta"
 
 
 def decide_step(step: DecideStep, engine: Engine) -> DecisionsWritten:
     """Decide on predictions and write the decisions."""
+    from protodask.decisions.stored import decide_stored
+    from protodask.pipeline.results import DecisionsWritten
+
     found = decide_stored(
         step.predictions,
         step.out,

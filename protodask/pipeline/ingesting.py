@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from protodask.data.ingest_news import ingest_news
-from protodask.data.ingest_schema import Roles, Wanted, orders_of
+from typing import TYPE_CHECKING
+
 from protodask.data.new_sources import check_new
-from protodask.engine import Engine
 from protodask.errors import InputError
-from protodask.pipeline.results import DatasetWritten
 from protodask.pipeline.steps import AppendStep, IngestStep
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import DatasetWritten
 
 
 def ingest_new_sources(step: IngestStep, engine: Engine) -> DatasetWritten:
     """Take the sources that the dataset, or the other one, does not have; `overwrite` is for `unless_in` alone."""
+    from protodask.data.ingest_news import ingest_news
+    from protodask.data.ingest_schema import Roles, Wanted, orders_of
+    from protodask.pipeline.results import DatasetWritten
+
     wanted = Wanted(
         Roles(step.target, step.weight, step.inclusion, step.group),
         step.categorical,

@@ -7,27 +7,23 @@ from collections.abc import Sequence
 from protodask.data import Dataset, sample_data
 from protodask.data.ingest import ingest
 from protodask.data.storage import check_file_free, check_free, locate
-from protodask.data.synthetic import synthetic_source
 from protodask.data.tables import TableSource
-from protodask.decisions.stored import check_per_row
 from protodask.engine import Engine
-from protodask.errors import InputError
-from protodask.evaluation.control_points import SplineSettings
-from protodask.evaluation.splitting import check_split
-from protodask.evaluation.subsampling import check_rates, checked_seed, class_rates, subsample
-from protodask.pipeline.budget import BudgetListener, build_budget, check_budget
+from protodask.evaluation.subsampling import class_rates, subsample
+from protodask.pipeline.budget import BudgetListener, build_budget
 from protodask.pipeline.calibrating import calibrate
-from protodask.pipeline.deciding import decide_step, step_loss
-from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
-from protodask.pipeline.gating import answer, check_gate
-from protodask.pipeline.ingesting import check_ingest, ingest_new_sources
+from protodask.pipeline.checks import check_evaluation
+from protodask.pipeline.deciding import decide_step
+from protodask.pipeline.each_file import FilesScored, score_each_file
+from protodask.pipeline.gating import answer
+from protodask.pipeline.ingesting import ingest_new_sources
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.model_scores import evaluate_model
-from protodask.pipeline.monitoring import check_monitoring, monitor_rows
-from protodask.pipeline.policy import check_evaluation, evaluate_policy
+from protodask.pipeline.monitoring import monitor_rows
+from protodask.pipeline.policy import evaluate_policy
 from protodask.pipeline.pruning import prune_model
 from protodask.pipeline.published import published_model
-from protodask.pipeline.publishing import check_publishing, publish_model
+from protodask.pipeline.publishing import publish_model
 from protodask.pipeline.report import write_report
 from protodask.pipeline.results import (
     DatasetSubsampled,
@@ -38,7 +34,7 @@ from protodask.pipeline.results import (
     PredictionsWritten,
     Result,
 )
-from protodask.pipeline.robust import RobustListener, check_robust, perform_robust
+from protodask.pipeline.robust import RobustListener, perform_robust
 from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
 from protodask.pipeline.settings import fit_config, run_directory
 from protodask.pipeline.splitting import split_dataset
@@ -65,60 +61,11 @@ from protodask.pipeline.steps import (
     SubsampleStep,
     TuneStep,
 )
-from protodask.pipeline.tuning import SearchListener, check_tuning, tune_dataset
+from protodask.pipeline.tuning import SearchListener, tune_dataset
 from protodask.prototypes.fitting import fitted
 from protodask.prototypes.history import Callback
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
-from protodask.prototypes.prediction import PREDICTIONS, check_kept, predict
-from protodask.prototypes.setting_checks import check_count
-
-
-def check(step: Step) -> None:
-    """Refuse settings that cannot work whatever the data; nothing but a settings file is read."""
-    match step:
-        case SampleDataStep():
-            synthetic_source(step.kind, step.rows, seed=step.seed, n_features=step.features, n_classes=step.classes)
-        case IngestStep():
-            check_ingest(step)
-        case SplitStep():
-            check_split(step.share, step.seed, step.out, step.held_out)
-        case SubsampleStep():
-            check_rates(step.rate or None, step.budget)
-            checked_seed(step.seed)
-        case FitStep():
-            fit_config(step)
-            run_directory(step.out, step.run_dir)
-        case TuneStep():
-            check_tuning(step)
-        case BudgetStep():
-            check_budget(step)
-        case RobustFitStep() | RobustPredictStep() | RobustEvaluateStep():
-            check_robust(step)
-        case GateStep():
-            check_gate(step)
-        case DecideStep():
-            step_loss(step)
-            check_per_row(step.per_row, step.group, step.positive, step.method)
-        case CalibrateStep() | PredictStep() | EvaluateStep() | MonitorStep() | ReportStep():
-            _check_use(step)
-        case PruneStep():
-            check_count("prototypes", step.prototypes, 1)
-        case PublishStep():
-            check_publishing(step)
-
-
-def _check_use(step: CalibrateStep | PredictStep | EvaluateStep | MonitorStep | ReportStep) -> None:
-    if isinstance(step, CalibrateStep):
-        SplineSettings(step.bins, step.monotone)
-    if step.batches is not None and step.batches < 0:
-        raise InputError("bad-setting", f"batches is {step.batches}.", "Give a number of batches of the model, from 0.")
-    if isinstance(step, EvaluateStep):
-        check_evaluation(step)
-    if isinstance(step, MonitorStep):
-        check_monitoring(step)
-    if isinstance(step, PredictStep):
-        check_kept(step.keep, step.out)
-        check_each_file(step)
+from protodask.prototypes.prediction import PREDICTIONS, predict
 
 
 def perform(

@@ -16,7 +16,8 @@ from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
 from protodask.evaluation.policy import MATCH, PROPENSITY, REWARD
-from protodask.pipeline.scoring_data import check_orders, check_present, is_dataset
+from protodask.pipeline.checks import check_present
+from protodask.pipeline.scoring_data import check_orders, is_dataset
 from protodask.prototypes.model import PrototypeSet
 
 Codes = NDArray[np.int64]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from protodask._version import __version__
 from protodask.data.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
+from protodask.pipeline.checks import TRAINING
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
 from protodask.pipeline.run_events import (
@@ -31,8 +32,8 @@ from protodask.pipeline.run_events import (
 from protodask.pipeline.staleness import Look, Planned, look, planned, settings_of
 from protodask.pipeline.state import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.step_places import holds, inputs
-from protodask.pipeline.step_words import describe_step
-from protodask.pipeline.steps import BudgetStep, FitStep, RobustFitStep, Step, TuneStep
+from protodask.pipeline.step_words import as_keys, describe_step
+from protodask.pipeline.steps import Step
 from protodask.pipeline.values import suggestion
 from protodask.places import mask
 
@@ -40,9 +41,6 @@ if TYPE_CHECKING:  # results take long to import, and a run without work has non
     from protodask.pipeline.results import Result
 
 Performer = Callable[[Step], "Result"]
-
-TRAINING = (FitStep, TuneStep, BudgetStep, RobustFitStep)
-"""The steps that go on inside, from a run directory."""
 
 Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
 """What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
@@ -128,13 +126,14 @@ def step_number(pipeline: Pipeline, text: str) -> int:
 
 def check_pipeline(pipeline: Pipeline) -> None:
     """Refuse a pipeline with a step whose settings cannot work."""
-    from protodask.pipeline.perform import check
+    from protodask.pipeline.checks import check
 
     for number, step in enumerate(pipeline.steps, start=1):
         try:
             check(step)
         except InputError as error:
-            raise InputError(error.code, f"{pipeline.where(number)}: {error.seen}", error.remedy) from error
+            seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
+            raise InputError(error.code, seen, as_keys(error.remedy)) from error
 
 
 def run_pipeline(
@@ -339,7 +338,7 @@ class _Run:
         remedy = error.remedy
         if isinstance(error, OutputExistsError) and not plan.overwrites:
             remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
-        return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {error.seen}", remedy)
+        return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
 
     def _started(self) -> None:
         self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from protodask.data.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
+from protodask.pipeline.checks import check_present
 from protodask.pipeline.steps import CalibrateStep, EvaluateStep, PruneStep, ReportStep, RobustEvaluateStep
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
@@ -260,10 +260,3 @@ def dropped_columns(model: TableModel, drop: Sequence[str], others: Sequence[str
     """Columns that tables may have and nobody reads, where `others` than features are read."""
     wanted = {*(column.name for column in model.columns), *others}
     return [*drop, *(name for name in model.other_names if name not in wanted)]
-
-
-def check_present(path: str) -> None:
-    """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
-    where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
-        raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")

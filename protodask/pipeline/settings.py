@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from protodask.data.storage import is_url, locate
 from protodask.errors import InputError
-from protodask.pipeline.steps import FitSettings, FitStep, TuneStep
+from protodask.pipeline.steps import CONFIG_NAMES, FitSettings, FitStep, TuneStep
 from protodask.pipeline.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.yaml_file import read_mapping
 from protodask.places import mask
 from protodask.prototypes.config import FitConfig
-from protodask.selection.choice import Rule
-from protodask.selection.config import SearchConfig
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.prototypes.planning import Plan
-
-CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates", "average_draws": "n_draws"}
-"""Settings with another name outside than in `FitConfig`."""
-
+    from protodask.selection.config import SearchConfig
 
 SETTINGS = tuple(field.name for field in ordered_fields(FitSettings))
 
@@ -84,15 +79,14 @@ SEARCH_SETTINGS = (
     *("folds", "rule", "search_tolerance", "draws"),
 )
 
-RULES: dict[str, Rule] = {rule.replace(" ", "-"): rule for rule in get_args(Rule)}
-"""The rules by their names outside, which have no spaces."""
-
 
 def search_config(step: TuneStep) -> SearchConfig:
     """The checked settings of a search."""
+    from protodask.selection.config import SearchConfig
+
     said = {SEARCH_NAMES.get(name, name): getattr(step, name) for name in SEARCH_SETTINGS}
     if step.rule is not None:
-        said["rule"] = RULES[step.rule]
+        said["rule"] = step.rule.replace("-", " ")  # outside rules have no spaces
     return SearchConfig(**{name: value for name, value in said.items() if value is not None})
 
 
@@ -120,6 +114,14 @@ def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
             "Leave it out there; the ranges to try are options of the search.",
         )
     return _merged({name: None if name in searched else getattr(step, name, None) for name in SETTINGS}, filed)
+
+
+def check_tuning(step: TuneStep) -> None:
+    """Refuse settings that cannot work whatever the data."""
+    search = search_config(step)
+    config = tuned_config(step, search)
+    search.settings(config.lambda_w, config.seed)
+    run_directory(step.out, step.run_dir)
 
 
 def run_directory(out: str, run_dir: str | None) -> str:

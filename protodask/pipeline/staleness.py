@@ -22,7 +22,7 @@ from protodask.pipeline.new_files import news
 from protodask.pipeline.run_events import StepIdentity
 from protodask.pipeline.state import Begun, State, StepRecord, masked, record_name
 from protodask.pipeline.step_places import holds, inputs, outputs
-from protodask.pipeline.steps import GateStep, IngestStep, PredictStep, PublishStep, Step, step_name
+from protodask.pipeline.steps import GateStep, IngestStep, PredictStep, PublishStep, Step, grows, step_name
 from protodask.places import mask
 
 NOT_IN_KEY = ("overwrite", "settle", "accept")
@@ -69,7 +69,7 @@ class Planned:
     @property
     def grows(self) -> bool:
         """Whether it adds to what it writes; that others do so, too, does not make it stale."""
-        return _grows(self.step)
+        return grows(self.step)
 
     @property
     def stops(self) -> bool:
@@ -103,16 +103,6 @@ class Look:
         return self.why is None
 
 
-def _grows(step: Step) -> bool:
-    match step:
-        case IngestStep():
-            return step.new
-        case PredictStep():
-            return step.each_file
-        case _:
-            return isinstance(step, PublishStep)
-
-
 def settings_of(step: Step) -> dict[str, Any]:
     """The settings that count, as plain values."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
@@ -142,7 +132,7 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
                 reads,
                 own,
                 frozenset(place for places in sharing.values() for place in places),
-                tuple(records[other] for other in sharing if _grows(pipeline.steps[other])),
+                tuple(records[other] for other in sharing if grows(pipeline.steps[other])),
             )
         )
     return tuple(found)

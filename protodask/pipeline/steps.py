@@ -27,6 +27,10 @@ Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "
 """Those of `protodask.robust`, which takes long to import."""
 
 
+CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates", "average_draws": "n_draws"}
+"""Settings of a training with another name outside than in `FitConfig`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """Settings of a training; None is what was not said, and is then what the recipe says."""
@@ -476,3 +480,14 @@ STEPS: dict[str, type[Step]] = {
 def step_name(step: Step) -> str:
     """The name of the command."""
     return next(name for name, kind in STEPS.items() if isinstance(step, kind))
+
+
+def grows(step: Step) -> bool:
+    """Whether a step adds to what it writes, which may be there."""
+    match step:
+        case IngestStep():
+            return step.new
+        case PredictStep():
+            return step.each_file
+        case _:
+            return isinstance(step, PublishStep)

@@ -38,14 +38,6 @@ SearchNews = SearchStarted | SearchEvent
 SearchListener = Callable[[SearchNews], None]
 
 
-def check_tuning(step: TuneStep) -> None:
-    """Refuse settings that cannot work whatever the data."""
-    search = search_config(step)
-    config = tuned_config(step, search)
-    search.settings(config.lambda_w, config.seed)
-    run_directory(step.out, step.run_dir)
-
-
 def tune_dataset(
     step: TuneStep, engine: Engine, callbacks: Sequence[Callback], listen: SearchListener | None
 ) -> ModelTuned:

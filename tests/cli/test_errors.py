@@ -1,6 +1,10 @@
 """From exceptions to messages and exit codes."""
 
 import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -8,6 +12,10 @@ from support.errors import refused
 
 from protodask.cli.errors import WrongUseError, reported, wrong_use
 from protodask.errors import ClusterError, InputError, ProtodaskError
+from protodask.pipeline.definition import Pipeline
+from protodask.pipeline.runner import check_pipeline
+from protodask.pipeline.step_words import as_keys
+from protodask.pipeline.steps import FitStep
 
 
 def _exit_code(error: BaseException, debug: bool = False) -> int:
@@ -23,6 +31,72 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
     assert _exit_code(error) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", "Error: Seen. [bad-value]\nDo this.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "keys"),
+    [
+        ("Treat it as none (unseen='zero').", "Treat it as none (--unseen zero).", "Treat it as none (unseen: zero)."),
+        ("max_fraction is 7.0.", "--max-fraction is 7.0.", "max-fraction is 7.0."),
+        ("Raise n_candidates or tolerance.", "Raise --candidates or tolerance.", "Raise candidates or tolerance."),
+        ("Say calibrated=True.", "Say --calibrated.", "Say calibrated: true."),
+        *(
+            (same, same, same)
+            for same in (
+                "Column 'max_fraction' of /a/max_fraction.csv.",
+                "--max-fraction, in Python max_fraction=0.5.",
+                "insecure=True in Python",
+                "Give batches.",
+            )
+        ),
+    ],
+)
+def test_reported__speaks_of_options_and_files_of_keys(
+    text: str, options: str, keys: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _exit_code(InputError("bad-value", "Seen.", text)) == 1
+    assert capsys.readouterr().err.splitlines()[1] == options
+    assert as_keys(text) == keys
+    pipeline = Pipeline("p.yaml", "", {}, (FitStep("a", "b", max_fraction=7.0),))
+    with refused("bad-setting", "step 1 (fit): max-fraction is 7.0"):
+        check_pipeline(pipeline)
+
+
+def test_reported__refusing_imports_little(tmp_path: Path) -> None:
+    """What refuses a command need not wait for what would do its work."""
+    (tmp_path / "there.zarr").mkdir()
+    commands = (
+        "fit there.zarr --out there.zarr",
+        "fit none.zarr --out m.zarr",
+        "fit there.zarr --out m.zarr --max-fraction 7",
+        "tune none.zarr --out m.zarr --threads 2 --workers 2",
+        "predict none.zarr none.csv --out p.zarr",
+        "predict there.zarr there.zarr --out there.zarr",
+        "evaluate none.zarr none.csv",
+        "evaluate there.zarr there.zarr --match x",
+        "ingest none.csv --out d.zarr --target y",
+        "ingest none.csv --out d.zarr --append --overwrite",
+        "decide none.zarr --out d.zarr",
+        "decide there.zarr --out d.zarr --loss nonsense",
+        "report there.zarr none.csv --out r.html",
+        "info none.zarr",
+        "run none.yaml",
+    )
+    code = (
+        "import sys\nfrom protodask.cli import app\n"
+        f"for command in {commands!r}:\n"
+        "    try:\n        app(command.split())\n"
+        "    except SystemExit as error:\n        assert error.code in (1, 2), command\n"
+        "    heavy = {'zarr', 'dask', 'distributed', 'pandas', 'pyarrow', 'scipy', 'sklearn'} & set(sys.modules)\n"
+        "    assert not heavy, (command, heavy)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, timeout=120, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Error: ") == len(commands)
 
 
 def test_reported__wrong_use_has_a_code_of_its_own() -> None:

@@ -288,7 +288,7 @@ def test_policy__takes_what_is_missing_where_it_is_told_to(call: Call, logged: L
     gaps.loc[3:50, "age"] = np.nan
     filled.loc[3:50, "age"] = Dataset.open(logged.folder / "training.zarr").summary.mean[0]
     done = call("evaluate", logged.model, logged.file("gaps.csv", gaps), "--policy", *ROLES)
-    check_failed(done, 1, "bad-value", "'age'", "row 3", "unseen='zero'")
+    check_failed(done, 1, "bad-value", "'age'", "row 3", "--unseen zero")
     found = [
         _evaluate(call, logged.model, logged.file(name, frame), *ROLES, "--unseen", "zero")["value"]
         for name, frame in (("gaps.csv", gaps), ("filled.csv", filled))

@@ -12,7 +12,8 @@ from support.commands import check_failed
 from protodask.cli import app
 from protodask.engine import connect
 from protodask.errors import Code
-from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
+from protodask.pipeline.settings import SETTINGS
+from protodask.pipeline.steps import CONFIG_NAMES
 from protodask.prototypes import FitConfig
 
 Call = Callable[..., Any]
@@ -68,6 +69,13 @@ def test_fit__reports_each_batch_and_the_model(call: Call, example: Any, tmp_pat
             assert part in line
 
 
+def test_fit__says_where_its_defaults_were_guesses(call: Call, example: Any, tmp_path: Path) -> None:
+    for options, said in (((), True), (("--lambda-v", "0.1"), False)):
+        done = call("fit", example.data, "--out", tmp_path / "model.zarr", *QUICK, *options, "--overwrite")
+        assert done.exit_code == 0, done.output
+        assert ("`protodask tune`" in done.stdout) == said
+
+
 def test_fit__with_feature_weights_by_class(call: Call, example: Any, tmp_path: Path) -> None:
     model, page, scores = tmp_path / "model.zarr", tmp_path / "page.html", tmp_path / "scores.zarr"
     done = call("fit", example.data, "--out", model, "--feature-weights", "class", "--batches", 2, *QUICK, "--json")
@@ -97,7 +105,7 @@ def test_fit__not_converging_is_one_line(call: Call, example: Any, tmp_path: Pat
     done = call("fit", example.data, "--out", tmp_path / "model.zarr", *QUICK)
     assert done.exit_code == 0
     (line,) = (line for line in done.stderr.splitlines() if "Warning" in line)
-    assert "max_iterations" in line
+    assert "--max-iterations" in line
     assert "training.py" not in done.stderr
 
 
@@ -132,7 +140,7 @@ def test_fit__command_line_wins_over_config(call: Call, example: Any, tmp_path: 
         ("seed: 1\nseed: 2\n", "unreadable", ["'seed'", "second time, line 2"]),
         ("- 1\n", "wrong-kind", ["`name: value`"]),
         ("alpha-v: [\n", "unreadable", ["line 2"]),
-        ("alpha-v: 2\n", "bad-setting", ["alpha_v", "2.0", "0 to 1"]),
+        ("alpha-v: 2\n", "bad-setting", ["--alpha-v", "2.0", "0 to 1"]),
     ],
 )
 def test_fit__bad_config(text: str, code: Code, facts: list[str], call: Call, example: Any, tmp_path: Path) -> None:
@@ -197,8 +205,8 @@ def test_fit__run_dir_is_continued(call: Call, example: Any, tmp_path: Path) -> 
         (("--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c"), "settings-conflict", ["--scheduler", "--tls-ca"]),
         (("--insecure",), "settings-conflict", ["--scheduler", "--insecure"]),
         (("--insecure", "--scheduler", "tls://127.0.0.1:1"), "settings-conflict", ["tls://127.0.0.1:1", "insecure"]),
-        (("--lambda-v", "-1"), "bad-setting", ["lambda_v", "-1.0"]),
-        (("--max-fraction", "1"), "bad-setting", ["max_fraction", "1.0", "between 0 and 1"]),
+        (("--lambda-v", "-1"), "bad-setting", ["--lambda-v", "-1.0"]),
+        (("--max-fraction", "1"), "bad-setting", ["--max-fraction", "1.0", "between 0 and 1"]),
     ],
 )
 def test_fit__wrong_use(

@@ -114,6 +114,22 @@ def test_reporting__warnings_become_lines(capsys: pytest.CaptureFixture[str]) ->
     assert line.endswith("  Warning: a thing happened")
 
 
+def test_reporting__speaks_of_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting():
+        warnings.warn("Raise max_iterations.", UserWarning, stacklevel=1)
+    assert "Raise --max-iterations." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [DeprecationWarning, PendingDeprecationWarning, FutureWarning])
+def test_reporting__what_packages_tell_their_developers_is_not_shown(
+    kind: type[Warning], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with reporting():
+        warnings.simplefilter("always")
+        warnings.warn("'parseString' deprecated - use 'parse_string'", kind, stacklevel=1)
+    assert capsys.readouterr().err == ""
+
+
 def test_reporting__other_warnings_stay_as_they_are() -> None:
     with pytest.raises(DeprecationWarning), reporting():
         warnings.warn("soon gone", DeprecationWarning, stacklevel=1)

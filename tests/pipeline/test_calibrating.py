@@ -8,8 +8,8 @@ from support.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.engine import thread_engine
+from protodask.pipeline.checks import check
 from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.perform import check
 from protodask.pipeline.results import ModelCalibrated, ModelEvaluated, PredictionsWritten
 from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import CalibrateStep

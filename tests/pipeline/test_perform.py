@@ -13,8 +13,9 @@ from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
+from protodask.pipeline.checks import check
 from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.perform import check, perform
+from protodask.pipeline.perform import perform
 from protodask.pipeline.results import ModelFitted, ModelTuned
 from protodask.pipeline.runner import check_pipeline
 from protodask.pipeline.step_words import describe_step
@@ -204,7 +205,7 @@ def test_tune__in_a_pipeline(tmp_path: Path) -> None:
     [
         ("lambda-v-range: [low, high]", "bad-setting", ["lambda-v-range", "'low'"]),
         ("rule: one standard error", "unknown-name", ["half-a-standard-error, one-standard-error or best"]),
-        ("lambda-w: 1e-8", "settings-conflict", ["lambda_w", "lambda-w-range"]),
+        ("lambda-w: 1e-8", "settings-conflict", ["lambda-w", "lambda-w-range"]),
     ],
 )
 def test_tune__in_a_pipeline_that_cannot_work(line: str, code: Code, facts: list[str], tmp_path: Path) -> None:
@@ -220,7 +221,7 @@ def test_tune__in_a_pipeline_that_cannot_work(line: str, code: Code, facts: list
 def test_tune__ranges_have_two_ends(text: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(f"steps:\n  - tune: {{data: d, out: m, lambda-v-range: {text}}}\n")
-    with refused("bad-setting", "step 1 (tune)", "lambda_v", 0.001):
+    with refused("bad-setting", "step 1 (tune)", "lambda-v-range", "list of 2 values"):
         check_pipeline(read_pipeline(str(file)))
 
 

@@ -13,8 +13,9 @@ from support.pipelines import results_of
 from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
+from protodask.pipeline.checks import check
 from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.perform import check, perform
+from protodask.pipeline.perform import perform
 from protodask.pipeline.policy_log import LogColumns, policy_log
 from protodask.pipeline.results import PolicyEvaluated
 from protodask.pipeline.step_words import describe_step

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from protodask import FitConfig, fit, sample_data
 from protodask.cli import app
+from protodask.pipeline.checks import check
 from protodask.pipeline.identities import identity
-from protodask.pipeline.perform import check
 from protodask.pipeline.publishing import publish_model
 from protodask.pipeline.step_words import describe_step
 from protodask.pipeline.steps import PublishStep, step_name

@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from protodask.cli import app
-from protodask.pipeline.settings import CONFIG_NAMES, SETTINGS
-from protodask.pipeline.steps import STEPS, FitStep
+from protodask.pipeline.settings import SETTINGS
+from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep
 from protodask.prototypes import FitConfig
 
 NOT_OF_STEPS = {
