@@ -388,8 +388,7 @@ def test_fit__refuses_settings_before_anything_is_done(
             ]
             file.write_text("\n".join(["steps:", *steps]))
             done = run_command("run", file)
-    name = {"candidates": "n_candidates", "batches": "n_batches"}.get(option, option.replace("-", "_"))
-    check_failed(done, WRONG_USE, "bad-setting", name, remedy)
+    check_failed(done, WRONG_USE, "bad-setting", option if place == "pipeline" else f"--{option}", remedy)
     assert _names(tmp_path) == {"settings.yaml"}
 
 
@@ -455,7 +454,7 @@ def test_fit__of_a_class_too_rare_names_it_and_leaves_nothing(
 ) -> None:
     done = run_command("fit", example.data, "--out", tmp_path / "model.zarr", "--max-fraction", max_fraction)
     least = {"0.001": 999, "0.999": 1001}[max_fraction]
-    check_failed(done, FAILED, "too-few", "max_fraction", "'high'", "'low'", f"{least} rows")
+    check_failed(done, FAILED, "too-few", "--max-fraction", "'high'", "'low'", f"{least} rows")
     assert _names(tmp_path) == set()
 
 
@@ -482,7 +481,7 @@ def test_fit__of_an_extreme_max_fraction_answers_at_once(example: Example, tmp_p
     for extreme in ("1e-300", str(1 - 2**-53)):
         done = run_command("fit", example.data, "--out", tmp_path / "model.zarr", "--max-fraction", extreme)
         assert done.exit_code in (FAILED, WRONG_USE)
-        assert "max_fraction" in done.stderr
+        assert "--max-fraction" in done.stderr
         assert "unexpected" not in done.stderr
 
 
@@ -497,7 +496,7 @@ def test_fit__whose_weights_all_vanish_gives_the_marginals(
     assert "Something unexpected" not in done.output
     if done.exit_code != 0:
         # A penalty beyond all sense is refused, in plain words, and with nothing left.
-        check_failed(done, WRONG_USE, "bad-setting", f"{names[0].replace('-', '_')}", "1e+12")
+        check_failed(done, WRONG_USE, "bad-setting", f"--{names[0]}", "1e+12")
         assert float(penalty) > 1e12
         assert _names(tmp_path) == set()
         return

@@ -22,7 +22,7 @@ FILLED = {"type": "string", "pattern": r"\$\{[^{}]+\}"}
 PLAIN: Mapping[Any, dict[str, Any]] = {
     str: {"type": ["string", "integer", "number"]},
     int: {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": f"^({WRITTEN[int]})$"}]},
-    float: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({WRITTEN[float]})$"}]},
+    float: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({WRITTEN[float]}|-?[.]inf|[.]nan)$"}]},
     bool: {"enum": [True, False, *TRUTH]},
 }
 

@@ -90,7 +90,8 @@ def as_keys(text: str) -> str:
 def _with_settings(text: str, before: str, between: str) -> str:
     def said(found: re.Match[str]) -> str:
         name, value = _KNOWN.get(found["name"]), found["value"]
-        if name is None or (value is None and "_" not in found["name"]):
+        begins = found.start() == 0 and text.startswith(" is ", found.end())  # other words may be meant as such
+        if name is None or (value is None and "_" not in found["name"] and not begins):
             return found[0]
         shown = (
             "" if value is None or (value == "True" and before) else between + value.strip("'").replace("True", "true")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import re
 import types
 import typing
@@ -144,7 +145,12 @@ def _convert_plain(value: Any, hint: Any, where: str) -> Any:
             return TRUTH[value]
         case str() if hint in (int, float) and re.fullmatch(WRITTEN[hint], value):
             return hint(value)
+        case str() if hint is float and value in NO_NUMBERS:
+            return NO_NUMBERS[value]
     raise _wrong(value, where, EXPECTED[hint])
+
+
+NO_NUMBERS = {".inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
 
 
 def as_written(value: str | int | float | bool) -> str:

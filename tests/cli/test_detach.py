@@ -86,7 +86,7 @@ def test_fit__detached_is_stopped_and_goes_on(call: Call, example: Any, tmp_path
 @pytest.mark.parametrize(
     ("options", "code", "facts"),
     [
-        (("--lambda-v", "-1"), "bad-setting", ["lambda_v", "-1.0"]),
+        (("--lambda-v", "-1"), "bad-setting", ["--lambda-v", "-1.0"]),
         (("--workers", "2", "--threads", "2"), "settings-conflict", ["--threads", "--workers"]),
     ],
 )

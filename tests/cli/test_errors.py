@@ -39,6 +39,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
         ("Treat it as none (unseen='zero').", "Treat it as none (--unseen zero).", "Treat it as none (unseen: zero)."),
         ("max_fraction is 7.0.", "--max-fraction is 7.0.", "max-fraction is 7.0."),
         ("Raise n_candidates or tolerance.", "Raise --candidates or tolerance.", "Raise candidates or tolerance."),
+        ("seed is -1.", "--seed is -1.", "seed is -1."),
         ("Say calibrated=True.", "Say --calibrated.", "Say calibrated: true."),
         *(
             (same, same, same)

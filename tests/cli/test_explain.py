@@ -186,7 +186,7 @@ def test_explain__of_labels_with_markup_and_control_characters(call: Call, tmp_p
     ("options", "exit_code", "code", "facts"),
     [
         (["--row", 300], 1, "bad-setting", ["300 rows", "row 300", 299]),
-        (["--row", 1, "--batches", 3], 1, "bad-setting", ["n_batches", 3, "2 batches"]),
+        (["--row", 1, "--batches", 3], 1, "bad-setting", ["--batches", 3, "2 batches"]),
         (["--row", 1, "--out", "table.txt"], 2, "bad-setting", ["table.txt", ".csv, .parquet, .xlsx"]),
         (["--row", 1, "--reference", "nowhere"], 1, "not-found", ["nowhere"]),
     ],

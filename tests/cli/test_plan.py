@@ -89,7 +89,7 @@ def test_plan__reads_settings_and_a_model_to_start_from(call: Call, example: Any
 @pytest.mark.parametrize(
     ("options", "exit_code", "code", "facts"),
     [
-        (("--lambda-v", "-1"), 2, "bad-setting", ["lambda_v", "-1.0"]),
+        (("--lambda-v", "-1"), 2, "bad-setting", ["--lambda-v", "-1.0"]),
         (("--memory-limit", "10MiB"), 2, "bad-setting", ["10 MiB", "160 MiB"]),
         (("--threads", "2", "--workers", "2"), 2, "settings-conflict", ["--threads", "--workers"]),
         (("--config", "none.yaml"), 1, "not-found", ["none.yaml"]),

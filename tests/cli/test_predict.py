@@ -227,7 +227,7 @@ def test_model__refuses_a_dataset_with_a_column_in_another_order(
 
 def test_predict__too_many_batches(call: Call, example: Any, tmp_path: Path) -> None:
     done = call("predict", example.model, example.data, "--out", tmp_path / "predictions.zarr", "--batches", 3)
-    check_failed(done, 1, "bad-setting", "n_batches", 3, "2 batches")
+    check_failed(done, 1, "bad-setting", "--batches", 3, "2 batches")
 
 
 @pytest.mark.parametrize("which", ["model", "data"])

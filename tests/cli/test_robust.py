@@ -132,7 +132,7 @@ def test_fit__that_stops_early_says_so_and_blames_nothing_else(call: Call, measu
     out = tmp_path / "m.zarr"
     done = call("robust", "fit", measured.data, "--out", out, "--max-passes", 1, *FAST)
     assert done.exit_code == 0, done.output
-    assert "Raise max_passes or gap" in done.stderr
+    assert "Raise --max-passes or gap" in done.stderr
     assert "Note" not in done.stdout
     assert "; 0.01 was asked for" in call("info", out).stdout
 
@@ -418,7 +418,7 @@ def _forget_rows(terms: Path) -> None:
         (("--eps", 1.5), "bad-setting", ["eps", "1.5"]),
         (("--cost", 0), "bad-setting", ["C", "0.0"]),
         (("--gap", -1), "bad-setting", ["gap", "-1.0"]),
-        (("--max-passes", 0), "bad-setting", ["max_passes", "0"]),
+        (("--max-passes", 0), "bad-setting", ["--max-passes", "0"]),
         (("--out", "s3://bucket/m.zarr"), "not-local", ["s3://bucket/m.zarr", "--run-dir"]),
         (("--run-dir", "{out}"), "places-overlap", ["run directory {out}"]),
         (("--terms", "{out}"), "places-overlap", ["terms", "{out}"]),

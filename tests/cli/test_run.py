@@ -107,7 +107,7 @@ def test_run__parts(call: Call, pipeline: Path) -> None:
         (("--only", "7"), "unknown-name", ["'7'", "data, model, scores, good, guesses"]),
         (("--from", "1", "--only", "2"), "settings-conflict", ["--from and --only"]),
         (("--set", "row=5"), "unknown-name", ["'row'", "rows, least, candidates"]),
-        (("--set", "candidates=-1"), "bad-setting", ["step 2 (fit)", "n_candidates", "-1"]),
+        (("--set", "candidates=-1"), "bad-setting", ["step 2 (fit)", "candidates", "-1"]),
         (("--workers", 1, "--threads", 1), "settings-conflict", ["--threads", "--workers"]),
     ],
 )

@@ -95,6 +95,8 @@ SAMPLES: tuple[Any, ...] = (
     "1.",
     "01",
     "nan",
+    ".nan",
+    "-.inf",
     "yes",
     "maybe",
     True,
