@@ -5,12 +5,13 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -281,11 +282,11 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
     try:
         from pyarrow.lib import ArrowInvalid
 
-        kept = None
+        kept, exact = None, exact_patterns(paths)
         if dropped:
-            kept = [name for name in frames.read_parquet(list(paths)).columns if name not in dropped]
+            kept = [name for name in frames.read_parquet(exact).columns if name not in dropped]
         frame = frames.read_parquet(
-            list(paths),
+            exact,
             columns=kept,
             split_row_groups="adaptive",
             blocksize=PARQUET_PARTITION_BYTES,
@@ -311,16 +312,27 @@ def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset
     return [_csv_table(group, labels, dropped, kept) for group in together.values()]
 
 
+def exact_patterns(paths: Sequence[str]) -> list[str]:
+    """What to tell dask.dataframe, to which all paths are globs, and a double colon in one a chain of places."""
+    return [re.sub(r"[*?[]" if "://" in path else r"[*?[]|(?<=:):", r"[\g<0>]", path) for path in paths]
+
+
 def _protocol(path: str) -> str:
     """Of a URL; nothing for a path. Files of several are not read together."""
     return path.partition("://")[0] if "://" in path else ""
 
 
-def _first_line(path: str) -> bytes:
+def open_text(path: str) -> Any:
+    """The bytes of a file or object, decompressed."""
     import fsspec
 
+    files, name = fsspec.core.url_to_fs(path) if "://" in path else (fsspec.filesystem("file"), path)
+    return files.open(name, "rb", compression="infer")
+
+
+def _first_line(path: str) -> bytes:
     try:
-        with fsspec.open(path, "rb", compression="infer") as file:
+        with open_text(path) as file:
             line = _read_line(file)
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
@@ -380,17 +392,18 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(PACKED)
 
 
-def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Any = None) -> CsvColumns:
-    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed, if it is at
-    hand. Those among `labels` are text.
+def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Callable[[], Any]) -> CsvColumns:
+    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed. Those among
+    `labels` are text.
     """
     import pandas
 
     separator = "\t" if path.lower().endswith(".tsv") else ","
     try:
-        first, again = (path, path) if opened is None else (opened(), opened())
-        head = pandas.read_csv(first, sep=separator, nrows=HEAD_ROWS)
-        header = pandas.read_csv(again, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
+        with opened() as file:
+            head = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS)
+        with opened() as file:
+            header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
         raise InputError("unreadable", f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
     except OSError as error:
@@ -418,13 +431,13 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
 def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
     frames = dask_frames()
     compressed = is_compressed(paths[0])
-    columns = csv_columns(paths[0], labels, dropped)
+    columns = csv_columns(paths[0], labels, dropped, partial(open_text, paths[0]))
 
     def lazily(as_text: bool) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
             return frames.read_csv(
-                list(paths),
+                exact_patterns(paths),
                 blocksize=None if compressed else CSV_PARTITION_BYTES,
                 compression="infer" if compressed else None,
                 sample=SAMPLE_BYTES,

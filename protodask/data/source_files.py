@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import itertools
 import json
 import os
 import stat
@@ -131,8 +132,8 @@ def _listed(source: str) -> list[tuple[str, str]]:
     elif os.path.exists(source):
         return [(os.path.abspath(source), os.path.basename(source))]
     else:
-        base, found = _fixed_part(source), []
-        for path in glob.glob(source, recursive=True):
+        base, found = _fixed_part(source)[0] or ".", []
+        for path in globbed(source):
             found += _below(path) if os.path.isdir(path) and is_table_path(path) else [path]
     base = os.path.abspath(base)
     paths = sorted({os.path.abspath(path) for path in found if _is_wanted(path)})
@@ -157,12 +158,18 @@ def _is_wanted(path: str) -> bool:
     return is_table_path(path) and not os.path.basename(path).startswith((".", "_"))
 
 
-def _fixed_part(pattern: str) -> str:
-    """The folder in front of the first wildcard of a glob."""
-    parts = pattern.split("/") if os.sep == "/" else pattern.replace(os.sep, "/").split("/")
-    first = next(number for number, part in enumerate([*parts, "*"]) if glob.has_magic(part))
-    fixed = "/".join(parts[: min(first, len(parts) - 1)])
-    return fixed or ("/" if pattern.startswith("/") else ".")
+def globbed(pattern: str) -> list[str]:
+    """The local paths that a glob stands for."""
+    base, rest = _fixed_part(pattern)
+    return glob.glob(glob.escape(base) + rest, recursive=True)
+
+
+def _fixed_part(pattern: str) -> tuple[str, str]:
+    """The folder in front of a glob, and the rest; a folder that is there may have wildcards in its name."""
+    parts = pattern.replace(os.sep, "/").split("/")
+    folders = itertools.accumulate(parts[:-1], "{}/{}".format)
+    fixed = sum(1 for _ in itertools.takewhile(lambda path: not glob.has_magic(path) or os.path.isdir(path), folders))
+    return "".join(f"{part}/" for part in parts[:fixed]), "/".join(parts[fixed:])
 
 
 def _version(status: os.stat_result) -> str:
@@ -313,8 +320,11 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
 
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
-        fsspec.core.url_to_fs(source)[0].invalidate_cache()  # another process may have written since
-        files, _, paths = fsspec.get_fs_token_paths(source)
+        files, place = fsspec.core.url_to_fs(source)
+        files.invalidate_cache()  # another process may have written since
+        paths = [place]
+        if "*" in place and not files.exists(place):
+            paths = [path for path in files.glob(place) if not files.isdir(path)]
         found: dict[str, dict[str, Any]] = {}
         for path in paths:
             if files.isdir(path):

@@ -6,7 +6,6 @@ Nobody vouches for such files: what is no probability, or missing, is refused wh
 from __future__ import annotations
 
 import bisect
-import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from protodask.data.records import Fields, recognize, unseal
 from protodask.data.row_arrays import ZarrRows
 from protodask.data.schema import Label
-from protodask.data.source_files import PARQUET_ENDINGS, find_files, is_table_path
+from protodask.data.source_files import PARQUET_ENDINGS, find_files, globbed, is_table_path
 from protodask.data.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
@@ -85,7 +84,7 @@ def open_rows(
     those that predictions have; `group` the array or column of groups.
     """
     where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
+    if not is_url(where) and not os.path.exists(where) and not globbed(where):
         raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
     if not _is_zarr(where):
         return _open_parquet(where, label, tuple(columns), group, every)
@@ -288,7 +287,7 @@ def _parquet_file(path: str) -> Any:
         return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     import fsspec
 
-    files, _, (name,) = fsspec.get_fs_token_paths(path)
+    files, name = fsspec.core.url_to_fs(path)
     return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
 from protodask.data.encoding import BadRows, Unseen
+from protodask.data.source_files import globbed
 from protodask.data.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
@@ -259,5 +259,5 @@ def dropped_columns(model: TableModel, drop: Sequence[str], others: Sequence[str
 def check_present(path: str) -> None:
     """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
     where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
+    if not is_url(where) and not os.path.exists(where) and not globbed(where):
         raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import os
 import pickle
@@ -149,6 +150,22 @@ def test_ingest__is_the_same_from_every_kind_of_table(
     found = ingest(source, tmp_path / "found", engine=engine, **SETTINGS)
     assert found.key == expected.key
     np.testing.assert_array_equal(found.summary.mean, expected.summary.mean)
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_ingest__of_files_whose_names_look_like_globs(ending: str, new: bool, engine: Engine, tmp_path: Path) -> None:
+    names = ["data1", "data[1]", "a*b", "aXb", "a?b", "[!a]", "[[]", "c::d", "t]u"]
+    for number, name in enumerate(names):
+        frame = pd.DataFrame({"x": [number, number], "y": ["p", "q"]})
+        path = tmp_path / "data" / f"{name}.{ending}"
+        path.parent.mkdir(exist_ok=True)
+        text = frame.to_csv(index=False).encode()
+        path.write_bytes({"csv": text, "csv.gz": gzip.compress(text), "parquet": frame.to_parquet()}[ending])
+    found = ingest(tmp_path / "data", tmp_path / "d", target="y", new=new, engine=engine)
+    assert sorted(found.read(0)["features"][:, 0].tolist()) == sorted([*range(len(names)), *range(len(names))])
+    one = ingest(tmp_path / "data" / f"data[1].{ending}", tmp_path / "one", target="y", new=new, engine=engine)
+    assert one.read(0)["features"][:, 0].tolist() == [1, 1]
 
 
 MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import fsspec
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from distributed import Client, LocalCluster
@@ -71,6 +72,22 @@ def run(*arguments: str) -> dict[str, Any]:
     assert outcome.exit_code == 0, outcome.output
     found: dict[str, Any] = json.loads(outcome.stdout)
     return found
+
+
+@pytest.mark.parametrize(("form", "new"), [("csv", True), ("parquet", False)])
+def test_ingest__of_objects_whose_names_look_like_globs(
+    form: str, new: bool, engine: Engine, bucket: str, tmp_path: Path
+) -> None:
+    names = ["data1", "data[1]", "a*b", "aXb"]
+    for number, name in enumerate(names):
+        frame = pd.DataFrame({"x": [number, number], "y": ["p", "q"]})
+        content = frame.to_csv(index=False).encode() if form == "csv" else frame.to_parquet()
+        write_object(f"{bucket}/data", f"{name}.{form}", content)
+    found = ingest(f"{bucket}/data", tmp_path / "d", target="y", new=new, engine=engine)
+    assert sorted(found.read(0)["features"][:, 0].tolist()) == sorted([*range(4), *range(4)])
+    for number, name in ((1, "data[1]"), (2, "a*b")):
+        one = ingest(f"{bucket}/data/{name}.{form}", tmp_path / f"{number}", target="y", new=new, engine=engine)
+        assert one.read(0)["features"][:, 0].tolist() == [number, number]
 
 
 def fails(*arguments: str) -> str:

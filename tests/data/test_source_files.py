@@ -72,6 +72,14 @@ def test_source_files__of_a_name_that_looks_like_a_glob(tmp_path: Path) -> None:
     assert [file.name for file in source_files(str(tmp_path / "rows[1].csv"))] == ["rows[1].csv"]
 
 
+def test_source_files__of_a_glob_in_a_folder_whose_name_looks_like_one(tmp_path: Path) -> None:
+    for name in ("rows[1]/a.csv", "rows1/b.csv", "rows[1]/deep/c.csv"):
+        put(tmp_path / name)
+    assert [file.name for file in source_files(str(tmp_path / "rows[1]" / "*.csv"))] == ["a.csv"]
+    assert [file.name for file in source_files(str(tmp_path / "rows[1]" / "**" / "c.csv"))] == ["deep/c.csv"]
+    assert [file.name for file in source_files(str(tmp_path / "rows[1]"))] == ["a.csv", "deep/c.csv"]
+
+
 def test_source_files__of_a_folder_that_a_glob_finds(tmp_path: Path) -> None:
     put(tmp_path / "rows.parquet" / "part-0.parquet")
     assert [file.name for file in source_files(str(tmp_path / "*.parquet"))] == ["rows.parquet/part-0.parquet"]
