@@ -9,7 +9,7 @@ import re
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from protodask.data.encoding import KeptTable, Table, Values, check_column_names, columns_besides
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
+from protodask.data.source_files import PARQUET_ENDINGS, SourceFile, natural_order
 from protodask.data.tables import JoinedTable, Partitions
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
@@ -51,16 +51,9 @@ def dask_frames() -> Any:
 def file_table(
     paths: Sequence[str], labels: Iterable[str], dropped: Iterable[str], kept: Kept = NOTHING_KEPT
 ) -> Partitions:
-    """The table in some files. `labels` are columns to read as labels rather than numbers."""
-    left_out = frozenset(dropped)
-    parquet = [path for path in paths if path.lower().endswith(PARQUET_ENDINGS)]
-    csv = [path for path in paths if path not in set(parquet)]
-    tables: list[Partitions] = []
-    if csv:
-        tables += _csv_tables(csv, frozenset((*labels, *kept.texts)), left_out, kept)
-    if parquet:
-        tables.append(_parquet_table(parquet, left_out, kept))
-    return join_tables(tables)
+    """The table in some files, one after the other. `labels` are columns to read as labels rather than numbers."""
+    known, left_out = frozenset((*labels, *kept.texts)), frozenset(dropped)
+    return join_tables([_file_table(run, known, left_out, kept) for run in _runs(paths, _forms(paths))])
 
 
 def join_tables(tables: Sequence[Partitions]) -> Partitions:
@@ -94,27 +87,54 @@ def tables_by_file(
     return join_tables(tables), tuple(counts)
 
 
-def _file_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str]) -> Partitions:
+def _file_table(
+    paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept = NOTHING_KEPT
+) -> Partitions:
     if paths[0].lower().endswith(PARQUET_ENDINGS):
-        return _parquet_table(paths, dropped, NOTHING_KEPT)
-    return _csv_table(paths, labels, dropped, NOTHING_KEPT)
+        return _parquet_table(paths, dropped, kept)
+    return _csv_table(paths, labels, dropped, kept)
 
 
 def _alike(files: Sequence[SourceFile]) -> list[list[str]]:
     """Runs of small CSV files with one header, and every other file by itself."""
+    forms: list[object] = []
+    for file in files:
+        dense = file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED))
+        form = None if dense or file.size > CSV_PARTITION_BYTES else _csv_form(file.path)
+        # A header alone tells nothing of the types of the columns.
+        forms.append(form if form is not None and len(form[0]) < file.size else None)
+    return _runs([file.path for file in files], forms)
+
+
+def _forms(paths: Sequence[str]) -> Iterator[object]:
+    """What files have in common that dask.dataframe reads as one table, in their order."""
+    falls, before = 0, None
+    for path in paths:
+        if not path.lower().endswith(PARQUET_ENDINGS):
+            yield _csv_form(path)
+            continue
+        # Of Parquet files it makes an order of its own.
+        order = natural_order(path)
+        falls, before = falls + (before is not None and order <= before), order
+        yield _protocol(path), falls
+
+
+def _csv_form(path: str) -> tuple[bytes, str, str]:
+    # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
+    # with another order of columns they would be misread without a word.
+    ending = next((ending for ending in (*PACKED, ".tsv") if path.lower().endswith(ending)), "")
+    return _first_line(path), ending, _protocol(path)
+
+
+def _runs(paths: Sequence[str], forms: Iterable[object]) -> list[list[str]]:
+    """Paths that follow each other and have one form; those without a form are each by itself."""
     runs: list[list[str]] = []
     before: object = None
-    for file in files:
-        form: object = None
-        if not file.path.lower().endswith((*PARQUET_ENDINGS, *PACKED)):
-            line = _first_line(file.path)
-            # A header alone tells nothing of the types of the columns.
-            if len(line) < file.size <= CSV_PARTITION_BYTES:
-                form = line, file.path.lower().endswith(".tsv"), _protocol(file.path)
+    for path, form in zip(paths, forms, strict=True):
         if form is not None and form == before:
-            runs[-1].append(file.path)
+            runs[-1].append(path)
         else:
-            runs.append([file.path])
+            runs.append([path])
         before = form
     return runs
 
@@ -298,18 +318,6 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
     except (ValueError, OSError, ArrowInvalid) as error:
         raise InputError("unreadable", f"The Parquet files cannot be read ({error}).", "Check the files.") from error
     return dask_table(frame, dropped, handed_on)
-
-
-def _csv_tables(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> list[Partitions]:
-    # dask.dataframe takes the header of the first file for all of them, so files go together by their first line:
-    # with another order of columns they would be misread without a word.
-    together: dict[tuple[bytes, str, str], list[str]] = {}
-    for path in paths:
-        ending = next((ending for ending in PACKED if path.lower().endswith(ending)), "")
-        together.setdefault((_first_line(path), ending, _protocol(path)), []).append(path)
-    if len(together) == 1:
-        return [_csv_table(paths, labels, dropped, kept)]
-    return [_csv_table(group, labels, dropped, kept) for group in together.values()]
 
 
 def exact_patterns(paths: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,18 +47,22 @@ def open_table(
     if not several:
         raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
     left_out, called = list(dropped), target or TARGET.name
-    files: list[str] = []
+    names = _Names(called, features, group, (*others, *kept.names), kept)
     tables: list[Partitions] = []
-    for source in several:
-        if isinstance(source, (str, os.PathLike)):
-            path = os.fspath(source)
-            if not _is_array_path(path):
-                files += find_files(path)
-                continue
-        tables.append(_table(source, left_out, _Names(called, features, group, (*others, *kept.names), kept)))
-    if files:
-        tables.insert(0, file_table(files, labels, left_out, kept))
+    for is_file, together in itertools.groupby(several, _is_of_files):
+        if is_file:  # read together, as a table for each of thousands would be slow
+            files = [file for source in together for file in find_files(os.fspath(source))]
+            tables.append(file_table(files, labels, left_out, kept))
+        else:
+            tables += [_table(source, left_out, names) for source in together]
     return join_tables(tables)
+
+
+def _is_of_files(source: Any) -> bool:
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = os.fspath(source)
+    return not _is_array_path(path)
 
 
 def _is_array_path(path: str) -> bool:

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -69,8 +70,17 @@ def is_table_path(path: str) -> bool:
     return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
+def natural_order(path: str) -> list[str | int]:
+    """Sorts paths by their letters, and by the numbers among these: 2 is before 10."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", path))]
+
+
+def _in_order(path: str) -> tuple[list[str | int], str]:
+    return natural_order(path), path
+
+
 def find_files(source: str) -> list[str]:
-    """The CSV and Parquet files a path, glob or folder stands for, in the order of their names; at least one."""
+    """The CSV and Parquet files a path, glob or folder stands for, in their natural order; at least one."""
     found = [path for path, _ in _listed(source)]
     if not found:
         raise InputError(
@@ -122,7 +132,7 @@ def _status(path: str) -> os.stat_result:
 
 
 def _listed(source: str) -> list[tuple[str, str]]:
-    """Paths and names, in the order of the paths."""
+    """Paths and names, in the natural order of the paths."""
     if "://" in source:
         return [(path, _name_below(source, path)) for path, _ in _remote(source, detailed=False)]
     if os.path.isfile(source):
@@ -136,7 +146,7 @@ def _listed(source: str) -> list[tuple[str, str]]:
         for path in globbed(source):
             found += _below(path) if os.path.isdir(path) and is_table_path(path) else [path]
     base = os.path.abspath(base)
-    paths = sorted({os.path.abspath(path) for path in found if _is_wanted(path)})
+    paths = sorted({os.path.abspath(path) for path in found if _is_wanted(path)}, key=_in_order)
     return [(path, os.path.relpath(path, base).replace(os.sep, "/")) for path in paths]
 
 
@@ -335,7 +345,7 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
                 with suppress(FileNotFoundError):  # taken away since it was listed
                     found[path] = files.info(path)
     urls = ((name if "://" in name else f"{protocol}://{name}", details) for name, details in found.items())
-    return sorted((item for item in urls if _is_wanted(item[0])), key=lambda item: item[0])
+    return sorted((item for item in urls if _is_wanted(item[0])), key=lambda item: _in_order(item[0]))
 
 
 def _name_below(source: str, path: str) -> str:

@@ -168,6 +168,46 @@ def test_ingest__of_files_whose_names_look_like_globs(ending: str, new: bool, en
     assert one.read(0)["features"][:, 0].tolist() == [1, 1]
 
 
+NUMBERED = ["b.parquet", "a.csv", "p10.parquet", "p2.parquet", "z.csv.gz", "c.csv", "p3.parquet", "other.csv"]
+
+
+def put_numbered(folder: Path, names: list[str]) -> list[str]:
+    """Files of two rows each, whose values say the place of their name in the list."""
+    folder.mkdir()
+    for number, name in enumerate(names):
+        frame = pd.DataFrame({"x": [number, number], "w": 1.0, "y": ["p", "q"]})
+        if "other" in name:
+            frame = frame[["y", "x", "w"]]
+        frame.to_parquet(folder / name) if name.endswith("parquet") else frame.to_csv(folder / name, index=False)
+    return [str(folder / name) for name in names]
+
+
+@pytest.mark.parametrize("names", [NUMBERED, NUMBERED[::-1]])
+def test_ingest__keeps_the_order_of_the_files_that_are_given(names: list[str], engine: Engine, tmp_path: Path) -> None:
+    paths = put_numbered(tmp_path / "data", names)
+    wanted = np.repeat(np.arange(len(names)), 2)
+    for new in (False, True):
+        found = ingest(paths, tmp_path / f"{new}", target="y", new=new, engine=engine)
+        np.testing.assert_array_equal(found.read(0)["features"][:, 0], wanted)
+    scored = table_source(paths, found.columns, dropped=["y"], engine=engine)
+    np.testing.assert_array_equal(scored.read(0)["features"][:, 0], wanted)
+
+
+def test_ingest__keeps_the_order_of_files_and_frames(engine: Engine, tmp_path: Path) -> None:
+    paths = put_numbered(tmp_path / "data", ["b.csv", "a.csv", "c.parquet"])
+    frame = pd.DataFrame({"x": [7.0], "w": 1.0, "y": ["p"]})
+    found = ingest([frame, *paths[:2], frame, paths[2]], tmp_path / "d", target="y", engine=engine)
+    assert found.read(0)["features"][:, 0].tolist() == [7, 0, 0, 1, 1, 7, 2, 2]
+
+
+def test_ingest__takes_the_files_of_a_folder_in_natural_order(engine: Engine, tmp_path: Path) -> None:
+    names = ["1.csv", "02.csv", "2.parquet", "3-other.csv", "10.csv", "10b.csv", "11.parquet", "a1.csv", "a9.csv"]
+    put_numbered(tmp_path / "data", names)
+    for source in (tmp_path / "data", tmp_path / "data" / "*"):
+        found = ingest(source, tmp_path / "d", target="y", overwrite=True, engine=engine)
+        np.testing.assert_array_equal(found.read(0)["features"][:, 0], np.repeat(np.arange(len(names)), 2))
+
+
 MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3
 
 
