@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,7 +54,8 @@ class SourceFile:
     modified_ns: int
     """When it was changed, in nanoseconds since 1970; 0 where an object store does not tell."""
     version: str
-    """Another one whenever the file is changed or replaced: size, times and inode, or the ETag of an object."""
+    """Another one whenever the file is changed or replaced: size, times and inode, or the ETag or time of an
+    object; nothing where a store tells neither."""
 
 
 @dataclass(frozen=True)
@@ -196,13 +197,22 @@ def is_unchanged(file: SourceFile) -> bool:
         return False
 
 
+def open_file(path: str) -> Any:
+    """A file or an object for reading its bytes."""
+    if "://" not in path:
+        return open(path, "rb")
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path)
+    return files.open(name, "rb")
+
+
 def content_digest(path: str) -> str:
-    """BLAKE2b of the bytes of a local file, 32 hexadecimal digits."""
-    try:
-        with open(path, "rb") as file:
-            return _digest_open(file)
-    except OSError as error:
-        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check that you may read it.") from error
+    """BLAKE2b of the bytes of a file or object, 32 hexadecimal digits."""
+    from protodask.data.locations import storage_errors
+
+    with storage_errors(path, "reading"), open_file(path) as file:
+        return _digest_open(file)
 
 
 def bytes_digest(content: bytes) -> str:
@@ -218,12 +228,13 @@ def _digest_open(file: Any) -> str:
 
 
 def digest_of(file: SourceFile) -> str | None:
-    """The digest of a file's content as it was listed, or None if it has changed since, or is changing.
-
-    For an object in a store that tells an ETag, a digest of that and of the size, without reading it.
-    """
-    if "://" in file.path:
-        return _object_digest(file)
+    """The digest of a file's content as it was listed, or None if it has changed since, or is changing."""
+    if not file.version:
+        raise InputError(
+            "unsupported",
+            f"The store of {mask(file.path)} does not tell when an object changes: it has neither ETags nor times.",
+            "Copy the files to a folder, and name that as the source.",
+        )
     if not is_unchanged(file):
         return None
     try:
@@ -248,12 +259,17 @@ class DigestCache:
         self._asked: dict[str, list[str]] = {}
         self._changed = False
 
-    def digest_of(self, file: SourceFile) -> str | None:
-        """What `digest_of` finds, without reading a file that has been read before and not changed since."""
-        known = self._known.get(file.path)
-        if known is not None and known[0] == file.version:
-            self._asked[file.path] = known
-            return known[1]
+    def digest_of(self, file: SourceFile, known: Container[str] = ()) -> str | None:
+        """What `digest_of` finds, without reading a file that has been read before and not changed since.
+
+        Of an object that is `known` by the digest that it had in earlier versions, that one.
+        """
+        if "://" in file.path and (digest := _digest_of_version(file)) in known:
+            return digest
+        remembered = self._known.get(file.path)
+        if remembered is not None and remembered[0] == file.version:
+            self._asked[file.path] = remembered
+            return remembered[1]
         digest = digest_of(file)
         if digest is not None and time.time_ns() - file.modified_ns > COARSE_NS:
             self._known[file.path] = self._asked[file.path] = [file.version, digest]
@@ -359,7 +375,8 @@ def _objects(source: str, settle: float) -> Iterator[SourceFile]:
         modified = modified_ns(details)
         if details and abs(now - modified) >= settle * 1e9:
             size = int(details.get("size") or 0)
-            yield SourceFile(path, _name_below(source, path), size, modified, object_version(details))
+            version = object_version(details) or (f"{size}-{modified}" if modified else "")
+            yield SourceFile(path, _name_below(source, path), size, modified, version)
 
 
 def object_version(details: dict[str, Any]) -> str:
@@ -379,11 +396,11 @@ def modified_ns(details: dict[str, Any]) -> int:
     return 0
 
 
-def _object_digest(file: SourceFile) -> str | None:
-    if not file.version:
-        raise InputError(
-            "unsupported",
-            f"The store of {mask(file.path)} does not tell one content from another: it has no ETags.",
-            "Copy the files to a folder, and name that as the source.",
-        )
-    return hashlib.blake2b(file.version.encode(), digest_size=DIGEST_BYTES).hexdigest()
+def _digest_of_version(file: SourceFile) -> str:
+    """What earlier versions told an object by, without reading it."""
+    return bytes_digest(file.version.encode())
+
+
+def is_out_of_reach(file: SourceFile, error: ProtodaskError) -> bool:
+    """Whether an error in reading an object says that its store cannot be reached, and not only this one."""
+    return "://" in file.path and not isinstance(error.__cause__, (PermissionError, FileNotFoundError))

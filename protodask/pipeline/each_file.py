@@ -25,7 +25,7 @@ from protodask.data.scored_ledger import (
     recover,
 )
 from protodask.data.small_files import is_small
-from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, source_files
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, is_out_of_reach, source_files
 from protodask.data.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError, some
@@ -255,9 +255,9 @@ class _Run:
         try:
             for file in files:
                 try:
-                    digest = cache.digest_of(file)
+                    digest = cache.digest_of(file, self.ledger.scored)
                 except StorageError as error:
-                    if "://" in file.path:
+                    if is_out_of_reach(file, error):
                         raise
                     self.failed.append(_unusable(file.name, error))
                     continue

@@ -17,7 +17,7 @@ from protodask.data.encoding import BadRows, Unseen
 from protodask.data.local_files import flush
 from protodask.data.scored_ledger import Scored, blocks_name, part_name
 from protodask.data.small_files import encode_file, is_small
-from protodask.data.source_files import SourceFile, digest_of, is_unchanged
+from protodask.data.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.data.storage import storage_errors
 from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, ProtodaskError, StorageError
@@ -138,7 +138,9 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
             shutil.rmtree(blocks, ignore_errors=True)
     except Exception as error:
         return _failure(new, error)
-    return entry if digest_of(new.file) == new.digest else Changed(new.file.name)
+    # A store says by itself whether it has another object by now; that need not be read once more.
+    same = is_unchanged(new.file) if "://" in new.file.path else digest_of(new.file) == new.digest
+    return entry if same else Changed(new.file.name)
 
 
 def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Source:
@@ -173,17 +175,9 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
 
 def _content(new: NewFile) -> bytes | None:
     """What is in a file, or None if that is not what was found there."""
-    if "://" in new.file.path:
-        import fsspec
-
-        with storage_errors(new.file.path, "reading"), fsspec.open(new.file.path, "rb") as file:
-            content: bytes = file.read()
-        return content if is_unchanged(new.file) else None
-    from protodask.data.source_files import bytes_digest
-
     try:
-        with storage_errors(new.file.path, "reading"), open(new.file.path, "rb") as file:
-            content = file.read()
+        with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
+            content: bytes = file.read()
     except StorageError:
         if is_unchanged(new.file):
             raise

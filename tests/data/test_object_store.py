@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import boto3
 import fsspec
 import numpy as np
 import pandas as pd
@@ -25,10 +26,13 @@ from zarr.storage import FsspecStore
 from protodask.cli import app
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data import generations as generations_module
+from protodask.data import ingest_news as ingest_news_module
+from protodask.data import source_files as source_files_module
 from protodask.data.bounded import read_object
 from protodask.data.generations import GENERATION
 from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
+from protodask.data.source_files import source_files
 from protodask.engine import Arrays, Engine, array_source
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
@@ -88,6 +92,52 @@ def test_ingest__of_objects_whose_names_look_like_globs(
     for number, name in ((1, "data[1]"), (2, "a*b")):
         one = ingest(f"{bucket}/data/{name}.{form}", tmp_path / f"{number}", target="y", new=new, engine=engine)
         assert one.read(0)["features"][:, 0].tolist() == [number, number]
+
+
+TABLE = pd.DataFrame({"x": range(6), "y": ["p", "q"] * 3}).to_csv(index=False).encode()
+
+
+def upload_in_parts(bucket: str, key: str, content: bytes) -> None:
+    """Put an object as tools do with large ones: its ETag is another than that of the same object put at once."""
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    place = {"Bucket": bucket.removeprefix("s3://"), "Key": key}
+    upload = client.create_multipart_upload(**place)["UploadId"]
+    part = client.upload_part(**place, UploadId=upload, PartNumber=1, Body=content)
+    parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+    client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=parts)
+
+
+def test_ingest__takes_what_is_new_by_its_content(bucket: str, engine: Engine, tmp_path: Path) -> None:
+    write_object(f"{bucket}/in", "a.csv", TABLE)
+    (tmp_path / "copy.csv").write_bytes(TABLE)
+    settings: dict[str, Any] = {"target": "y", "new": True, "engine": engine}
+    sources = [f"{bucket}/in", str(tmp_path / "copy.csv")]
+    found = ingest(sources, tmp_path / "d", **settings)
+    assert [(segment.name, segment.rows) for segment in found.segments] == [("a.csv", 6)]
+    (before,) = source_files(f"{bucket}/in")
+    upload_in_parts(bucket, "in/a.csv", TABLE)
+    upload_in_parts(bucket, "in/b.csv", TABLE)
+    assert source_files(f"{bucket}/in/a.csv")[0].version != before.version
+    assert ingest(sources, tmp_path / "d", **settings).n_rows == 6
+    upload_in_parts(bucket, "in/a.csv", TABLE + b"6,p\n")
+    with pytest.warns(UserWarning, match="another content"):
+        assert ingest(sources, tmp_path / "d", **settings).n_rows == 13
+
+
+def test_ingest__knows_what_earlier_versions_took(
+    bucket: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_object(f"{bucket}/in", "a.csv", TABLE)
+    settings: dict[str, Any] = {"target": "y", "new": True, "engine": engine}
+    with monkeypatch.context() as earlier:
+        earlier.setattr(source_files_module, "digest_of", source_files_module._digest_of_version)
+        earlier.setattr(ingest_news_module, "digest_of", source_files_module._digest_of_version)
+        ingest(f"{bucket}/in", tmp_path / "d", **settings)
+    (tmp_path / ".d.digests").unlink(missing_ok=True)
+    read: list[str] = []
+    monkeypatch.setattr(source_files_module, "content_digest", read.append)
+    assert ingest(f"{bucket}/in", tmp_path / "d", **settings).n_rows == 6
+    assert read == []
 
 
 def fails(*arguments: str) -> str:

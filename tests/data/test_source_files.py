@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from support.errors import refused
 from protodask.data import source_files as module
 from protodask.data.source_files import (
     DigestCache,
+    bytes_digest,
     cache_beside,
     content_digest,
     digest_of,
@@ -138,7 +140,7 @@ def test_content_digest__is_that_of_the_bytes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
     assert content_digest(str(path)) == hashlib.blake2b(content, digest_size=16).hexdigest()
-    with refused("unreadable", tmp_path / "absent.csv", kind=StorageError):
+    with refused("not-found", tmp_path / "absent.csv", kind=StorageError):
         content_digest(str(tmp_path / "absent.csv"))
 
 
@@ -294,8 +296,11 @@ def test_source_files__of_a_store_without_etags() -> None:
     try:
         (found,) = source_files("memory://inbox")
         assert (found.name, found.size) == ("a.csv", 4)
+        assert digest_of(found) == bytes_digest(b"x\n1\n")
         with refused("unsupported", "memory:///inbox/a.csv", "ETags"):
-            digest_of(found)
+            digest_of(replace(found, version=""))  # a store that tells no times either
+        store.pipe("/inbox/a.csv", b"x\n2\n")
+        assert digest_of(found) is None
     finally:
         store.rm("/inbox", recursive=True)
 
