@@ -13,7 +13,7 @@ from protodask.data.segments import (
     Segment,
     check_rows,
     remove_other_segments,
-    segments_record,
+    segments_content,
     whole_segment,
     write_segments,
 )
@@ -39,7 +39,7 @@ def segments_before(dataset: Dataset, added: Sequence[Segment] | None) -> tuple[
             f"Someone else added the same rows to {dataset.path} meanwhile.",
             "Repeat: what is there is not added again.",
         )
-    segments_record([*before, *(added or ())])  # that there are not too many, before the rows are read
+    segments_content([*before, *(added or ())])  # that there are not too many, before the rows are read
     return before
 
 

@@ -264,8 +264,8 @@ class DigestCache:
 
         Of an object that is `known` by the digest that it had in earlier versions, that one.
         """
-        if "://" in file.path and (digest := _digest_of_version(file)) in known:
-            return digest
+        if "://" in file.path and (earlier := _digest_of_version(file)) in known:
+            return earlier
         remembered = self._known.get(file.path)
         if remembered is not None and remembered[0] == file.version:
             self._asked[file.path] = remembered

@@ -31,7 +31,7 @@ from protodask.data.rows import BlockNumbers, NamedArrays, RelaidSource, check_f
 from protodask.data.same_schema import check_same_schema
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
 from protodask.data.segment_lists import appended_segment, segments_before, with_segments
-from protodask.data.segments import Segment, remove_other_segments
+from protodask.data.segments import Segment, remove_other_segments, segments_content
 from protodask.data.storage import (
     is_url,
     locate,
@@ -338,6 +338,8 @@ def _create(
     segments: Sequence[Segment] | None,
     confirm: Callable[[], None] | None,
 ) -> Dataset:
+    if segments is not None:
+        segments_content(segments)  # that there are not too many, before the rows are read
     with published(where, overwrite) as place:
         group = make_group(place)
         for variable in metadata.variables:
