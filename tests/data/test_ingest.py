@@ -208,6 +208,42 @@ def test_ingest__takes_the_files_of_a_folder_in_natural_order(engine: Engine, tm
         np.testing.assert_array_equal(found.read(0)["features"][:, 0], np.repeat(np.arange(len(names)), 2))
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "matrix"])
+def test_ingest__warns_of_values_that_float32_merges(form: str, engine: Engine, tmp_path: Path) -> None:
+    rows = 3000
+    seconds = 1.7e9 + np.sort(np.random.default_rng(0).choice(86_400, rows, replace=False))
+    frame = pd.DataFrame({"x": np.arange(rows) * 0.1, "time": seconds, "y": np.arange(rows) % 2})
+    source: Any = tmp_path / f"t.{form}"
+    match form:
+        case "csv":
+            frame.to_csv(source, index=False)
+        case "parquet":
+            frame.astype({"time": np.int64}).to_parquet(source, row_group_size=500)
+        case _:
+            source = (frame[["x", "time"]].to_numpy(), frame["y"].to_numpy())
+    target = "target" if form == "matrix" else "y"
+    with pytest.warns(UserWarning, match=f"'{'x1' if form == 'matrix' else 'time'}' .*Subtract.*--dtype") as said:
+        ingest(source, tmp_path / "d", target=target, engine=engine)
+    assert len(said) == 1
+    assert "'x'" not in str(said[0].message)
+    ingest(source, tmp_path / "exact", target=target, dtype="float64", engine=engine)  # no warning
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(0).random(5000),
+        np.append(np.arange(2500) * 0.1 + 0.2, (np.arange(2500) + 2) * 0.1),  # twice each, but for rounding errors
+        np.arange(5000) * 1e-3 + 1e3,
+        np.random.default_rng(0).integers(0, 2**30, 5000),
+        np.full(5000, 1.7e9),
+        np.array([np.nan, 0.1] * 2500),
+    ],
+)
+def test_ingest__does_not_warn_of_values_that_stay_apart(values: Any, engine: Engine, tmp_path: Path) -> None:
+    ingest((values[:, None], np.arange(5000) % 2), tmp_path / "d", engine=engine)
+
+
 MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3
 
 
