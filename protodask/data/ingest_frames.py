@@ -18,7 +18,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import KeptTable, Table, Values, check_column_names, columns_besides
+from protodask.data.encoding import BOOLEANS, KeptTable, Table, Values, check_column_names, columns_besides
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.source_files import PARQUET_ENDINGS, SourceFile, natural_order
@@ -149,6 +149,8 @@ class FrameTable:
     untyped: bool = False
     as_text: Any = None
     """The same rows with every column as text, for when a value is not what its column was taken for."""
+    flags: frozenset[str] = frozenset()
+    """Columns of truth values, where these may come as text."""
     kept: Kept = NOTHING_KEPT
     resident: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
@@ -181,7 +183,7 @@ class FrameTable:
             ) from error
 
     def _columns(self, frame: Any) -> Table:
-        return partition_columns(frame, self.names, self.kept, self.untyped)
+        return partition_columns(frame, self.names, self.kept, self.untyped, self.flags)
 
 
 @dataclass(frozen=True)
@@ -237,12 +239,17 @@ def _text_columns(frame: Any) -> frozenset[str]:
     )
 
 
-def partition_columns(frame: Any, names: Sequence[str], kept: Kept, untyped: bool) -> Table:
-    """The columns of a pandas frame, with those that are handed on."""
-    if not kept.names:
-        return frame_columns(frame, names)
-    used = frame_columns(frame, [name for name in names if name not in kept.alone])
-    return KeptTable(used, kept_of_frame(frame, kept, untyped))
+def partition_columns(
+    frame: Any, names: Sequence[str], kept: Kept, untyped: bool, flags: frozenset[str] = frozenset()
+) -> Table:
+    """The columns of a pandas frame, with those that are handed on. Text in `flags` is read as truth values."""
+    used = [name for name in names if name not in kept.alone] if kept.names else names
+    found = frame_columns(frame, used)
+    for name in flags.intersection(used):
+        if found[name].dtype.kind == "O":  # read as text, since there is a value in some column that belies its type
+            values = [BOOLEANS.get(text.lower(), text) if isinstance(text, str) else text for text in found[name]]
+            found[name] = np.array(values, dtype=object)
+    return KeptTable(found, kept_of_frame(frame, kept, untyped)) if kept.names else found
 
 
 def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
@@ -384,6 +391,11 @@ class CsvColumns:
         # Without rows there is no text either.
         return frozenset(name for name, dtype in self.types.items() if dtype == "str" and self.has_rows)
 
+    @property
+    def flags(self) -> frozenset[str]:
+        """Columns of truth values."""
+        return frozenset(name for name, dtype in self.types.items() if dtype == "boolean")
+
     def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
         """What pandas and dask.dataframe are told."""
         types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
@@ -457,7 +469,7 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
     except ValueError:
         # A value in the sample already belies its column; reading everything as text finds out which.
         frame = as_text = lazily(True)
-    return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, kept=kept)
+    return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, flags=columns.flags, kept=kept)
 
 
 def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _csv(
         pass  # a value belies its column: as text it will be found
     try:
         frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
-        return columns.names, partition_columns(frame, columns.names, kept, untyped=True)
+        return columns.names, partition_columns(frame, columns.names, kept, untyped=True, flags=columns.flags)
     except InputError:
         raise
     except ValueError as error:

@@ -24,6 +24,7 @@ from support.errors import refused
 from protodask.data import Column, Dataset, ingest_frames, ingest_scan, ingest_schema, table_source
 from protodask.data import records as records_module
 from protodask.data.ingest import ingest, ingest_arrays
+from protodask.data.small_files import encode_file
 from protodask.engine import Arrays, Engine, Progress
 from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
 
@@ -242,6 +243,26 @@ def test_ingest__warns_of_values_that_float32_merges(form: str, engine: Engine, 
 )
 def test_ingest__does_not_warn_of_values_that_stay_apart(values: Any, engine: Engine, tmp_path: Path) -> None:
     ingest((values[:, None], np.arange(5000) % 2), tmp_path / "d", engine=engine)
+
+
+@pytest.mark.parametrize("row", [1, 700, 1400])
+@pytest.mark.parametrize("new", [False, True])
+def test_ingest__blames_the_column_that_has_the_bad_value(new: bool, row: int, engine: Engine, tmp_path: Path) -> None:
+    flags = [None, *[True, False] * 749, None]
+    frame = pd.DataFrame({"flag": flags, "x": [f"{n}" for n in range(1500)], "y": ["p", "q"] * 750})
+    typed = frame.astype({"x": float, "flag": "boolean"})
+    good = ingest(typed, tmp_path / "good", target="y", block_rows=2048, engine=engine)
+    frame.loc[row, "x"] = "oops"
+    frame.to_csv(path := tmp_path / "t.csv", index=False)
+    with refused("bad-value", "'x'", "'oops'", f"row {row}"):
+        ingest(path, tmp_path / "good", new=new, append=not new, engine=engine)
+    marked = table_source(path, good.columns, dropped=["y"], bad_rows="mark", engine=engine)
+    reading: dict[str, Any] = {"keep": (), "dropped": (), "unseen": "error", "dtype": "float32", "bad_rows": "mark"}
+    small = encode_file(path.read_bytes(), "t.csv", good.columns, target_name="y", **reading)
+    for rows in (marked.rows(0, 1500), small):
+        assert np.flatnonzero(rows["marked"]).tolist() == [row]
+        kept = np.arange(1500) != row
+        np.testing.assert_array_equal(rows["features"][kept], good.read(0)["features"][kept])
 
 
 MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3
