@@ -5,9 +5,9 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
+import io
 import re
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from protodask.data.encoding import BOOLEANS, KeptTable, Table, Values, check_column_names, columns_besides
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
+from protodask.data.packed_text import PackedText, open_text, packed_text, text_errors
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
 from protodask.data.source_files import PARQUET_ENDINGS, SourceFile, natural_order
 from protodask.data.tables import JoinedTable, Partitions
@@ -337,22 +338,9 @@ def _protocol(path: str) -> str:
     return path.partition("://")[0] if "://" in path else ""
 
 
-def open_text(path: str) -> Any:
-    """The bytes of a file or object, decompressed."""
-    import fsspec
-
-    files, name = fsspec.core.url_to_fs(path) if "://" in path else (fsspec.filesystem("file"), path)
-    return files.open(name, "rb", compression="infer")
-
-
 def _first_line(path: str) -> bytes:
-    try:
-        with open_text(path) as file:
-            line = _read_line(file)
-    except FileNotFoundError as error:
-        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
-    except OSError as error:
-        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
+    with text_errors(path), open_text(path) as file:
+        line = _read_line(file)
     if not line.strip():
         raise InputError(
             "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
@@ -448,21 +436,23 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     return CsvColumns(types, separator, len(head) > 0)
 
 
-def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
+def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
     frames = dask_frames()
-    compressed = is_compressed(paths[0])
+    if is_compressed(paths[0]):
+        texts = [packed_text(path, CSV_PARTITION_BYTES) for path in paths]
+        first = partial(io.BytesIO, texts[0].header + texts[0].read(0))
+        columns = csv_columns(paths[0], labels, dropped, first)
+        return join_tables([PackedTable(text, columns, kept) for text in texts])
     columns = csv_columns(paths[0], labels, dropped, partial(open_text, paths[0]))
 
     def lazily(as_text: bool) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
-            return frames.read_csv(
-                exact_patterns(paths),
-                blocksize=None if compressed else CSV_PARTITION_BYTES,
-                compression="infer" if compressed else None,
-                sample=SAMPLE_BYTES,
-                **columns.options(kept, as_text),
-            )[list(columns.names)]
+        return frames.read_csv(
+            exact_patterns(paths),
+            blocksize=CSV_PARTITION_BYTES,
+            compression=None,
+            sample=SAMPLE_BYTES,
+            **columns.options(kept, as_text),
+        )[list(columns.names)]
 
     try:
         frame, as_text = lazily(False), lazily(True)
@@ -470,6 +460,54 @@ def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[
         # A value in the sample already belies its column; reading everything as text finds out which.
         frame = as_text = lazily(True)
     return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, flags=columns.flags, kept=kept)
+
+
+@dataclass(frozen=True)
+class PackedTable:
+    """The table in a compressed CSV file, which is no more than a part of it in memory."""
+
+    lines: PackedText
+    columns: CsvColumns
+    kept: Kept = NOTHING_KEPT
+    untyped: bool = True
+    resident: bool = False
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.columns.names
+
+    @property
+    def text(self) -> frozenset[str]:
+        return self.columns.text
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.lines.cuts) - 1
+
+    def read(self, partition: int) -> Table:
+        text = self.lines.header + self.lines.read(partition)
+        return csv_text_table(text, self.lines.path, self.columns, self.kept)
+
+
+def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> Table:
+    """The columns in the text of a CSV file that is in memory."""
+    import pandas
+
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))
+        return partition_columns(frame, columns.names, kept, untyped=True)
+    except ValueError:
+        pass  # a value belies its column: as text it will be found
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
+        return partition_columns(frame, columns.names, kept, untyped=True, flags=columns.flags)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            "unreadable", f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
+        ) from error
 
 
 def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:

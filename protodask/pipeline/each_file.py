@@ -33,6 +33,7 @@ from protodask.pipeline.file_parts import (
     SOURCE,
     Changed,
     Failed,
+    Large,
     NewFile,
     Outcome,
     Scoring,
@@ -317,8 +318,11 @@ class _Run:
                 numbers = BlockNumbers(Layout(len(batch), 1))
                 outcomes = self.engine.reduce(numbers, _SCORE, batch, scoring, shared, label="score files")
                 self._take(outcomes)
+                large = [outcome.new for outcome in outcomes if isinstance(outcome, Large)]
             else:
-                self._take([score_large_file(batch[0], scoring, model, self.engine)])
+                large = list(batch)
+            for one in large:
+                self._take([score_large_file(one, scoring, model, self.engine)])
         for name in leftovers(self.where, self.ledger)[1]:  # of files that changed while they were scored
             delete(os.path.join(self.where, name))
 

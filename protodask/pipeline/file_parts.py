@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +16,7 @@ from protodask._version import __version__
 from protodask.data.encoding import BadRows, Unseen
 from protodask.data.local_files import flush
 from protodask.data.scored_ledger import Scored, blocks_name, part_name
-from protodask.data.small_files import encode_file, is_small
+from protodask.data.small_files import NotSmallError, encode_file, is_small
 from protodask.data.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.data.storage import storage_errors
 from protodask.engine import Arrays, Block, Engine, Source
@@ -56,7 +56,14 @@ class Failed:
     remedy: str
 
 
-Outcome = Scored | Changed | Failed
+@dataclass(frozen=True)
+class Large:
+    """A file that has more in it than its size says, to be scored block by block."""
+
+    new: NewFile
+
+
+Outcome = Scored | Changed | Failed | Large
 
 
 class PartError(StorageError):
@@ -112,6 +119,8 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
         table = _small_table(new, content, scoring, model)
         entry = scoring.entry(new, table.num_rows)
         _write(_fitted(table, scoring.schema), scoring.aside(entry))
+    except NotSmallError:
+        return [Large(new)]
     except Exception as error:
         return [_failure(new, error)]
     return [entry if is_unchanged(new.file) else Changed(new.file.name)]
@@ -159,12 +168,14 @@ def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -
 def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> bytes | Changed | Failed:
     """The schema that a part of a file would have."""
     try:
+        table = None
         if is_small(new.file.path, new.file.size):
             content = _content(new)
             if content is None:
                 return Changed(new.file.name)
-            table = _small_table(new, content, scoring, model)
-        else:
+            with suppress(NotSmallError):
+                table = _small_table(new, content, scoring, model)
+        if table is None:
             source = _rows(new, scoring, model, engine)
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
@@ -287,11 +298,13 @@ def _writing(path: str) -> Iterator[None]:
 
 def _failure(new: NewFile, error: Exception) -> Changed | Failed:
     """What an error says of a file; one that is not the file's ends the run."""
-    if isinstance(error, (PartError, ClusterError, MemoryError)):
+    if isinstance(error, (PartError, ClusterError)):
         raise error
     if not is_unchanged(new.file):
         return Changed(new.file.name)
     # Parsers of damaged files raise whatever comes to them, and one such file must not hold up the others.
+    if isinstance(error, MemoryError):
+        error = InputError("over-limit", "It needs more memory than there is.", "Divide it into smaller files.")
     if not isinstance(error, ProtodaskError):
         error = InputError("unreadable", f"It cannot be read ({type(error).__name__}: {error}).", "Check the file.")
     return Failed(new.file.name, new.digest, error.code, " ".join(error.seen.split()), error.remedy)
