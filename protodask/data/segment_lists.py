@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from protodask.data.checksums import hash_json
 from protodask.data.dataset import Dataset
-from protodask.data.growing import commit
+from protodask.data.growing import claim, commit
 from protodask.data.metadata import Metadata, to_attributes
 from protodask.data.segments import (
     Segment,
@@ -59,8 +59,10 @@ def add_empty_segments(path: str, added: Sequence[Segment]) -> Dataset:
     where = locate(path)
     with sole_writer(where), storage_errors(where, "appending to"):
         dataset = Dataset.open(where)
+        claimed = claim(dataset.place)
+        dataset = Dataset.open(where)  # as it is now, when nobody who began before can commit any more
         before = segments_before(dataset, added) or ()
         remove_other_segments(dataset.place, dataset.metadata.segments)
         noted = with_segments(dataset.metadata, dataset.place, where, (*before, *added))
-        commit(dataset.place, where, to_attributes(noted))
+        commit(dataset.place, where, to_attributes(noted), claimed)
     return Dataset.open(where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,12 +29,13 @@ from protodask.data import Column, Dataset, write_dataset
 from protodask.data import generations as generations_module
 from protodask.data import ingest_news as ingest_news_module
 from protodask.data import source_files as source_files_module
+from protodask.data import writer as writer_module
 from protodask.data.bounded import read_object
 from protodask.data.generations import GENERATION
 from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
 from protodask.data.source_files import source_files
-from protodask.engine import Arrays, Engine, array_source
+from protodask.engine import Arrays, Engine, array_source, thread_engine
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
@@ -386,6 +388,75 @@ def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: M
     assert read_object(dataset.place, "features/c/9/0") is None
     assert read_object(dataset.place, "weight/c/900") is None
     assert dataset.read(3).n_rows == 2, "who opened it before sees the rows of then"
+
+
+@pytest.mark.parametrize(
+    ("overtaken", "store"),
+    [
+        ("while it writes", "memory"),
+        ("before it commits", "memory"),
+        pytest.param("while it writes", "bucket", marks=pytest.mark.slow),
+        ("before it commits", "bucket"),  # by a conditional write
+    ],
+)
+def test_append__that_another_one_overtakes_fails_and_harms_nothing(
+    overtaken: str,
+    store: str,
+    make_arrays: Make,
+    write: Write,
+    all_rows: Callable[[Dataset], Arrays],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
+    root = request.getfixturevalue("bucket") if store == "bucket" else f"memory://{uuid.uuid4().hex}"
+    url = f"{root}/d.zarr"
+    arrays = [make_arrays(50), make_arrays(100, seed=1), make_arrays(60, seed=2)]
+    dataset = write(arrays[0], url, block_rows=16)
+    begun, goes_on, said = threading.Event(), threading.Event(), []
+    settings: dict[str, Any] = {"classes": ("p", "q", "r"), "columns": (Column("a"), Column("b"), Column("c"))}
+
+    def wait() -> None:
+        begun.set()
+        assert goes_on.wait(60)
+
+    class Slow:
+        inner = array_source(arrays[1], 8)
+        layout, key, resident = inner.layout, inner.key, False
+
+        def read(self, number: int) -> Any:
+            if overtaken == "while it writes" and number == 9:
+                wait()
+            return self.inner.read(number)
+
+    def first() -> None:
+        confirm = wait if overtaken == "before it commits" else None
+        with refused("written-by-another", kind=StorageError):
+            write_dataset(Slow(), url, append=True, confirm=confirm, **settings)
+        said.append("refused")
+
+    class Second:
+        inner = array_source(arrays[2], 8)
+        layout, key, resident = inner.layout, inner.key, False
+
+        def read(self, number: int) -> Any:
+            if number == 5:  # some is written, and the first one ends now
+                goes_on.set()
+                thread.join(60)
+            return self.inner.read(number)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert begun.wait(60)
+    with thread_engine(1, 2**28) as engine:
+        grown = write_dataset(Second(), url, append=True, engine=engine, **settings)
+    assert said == ["refused"]
+    assert grown.n_rows == 110
+    found = all_rows(Dataset.open(url))
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, np.concatenate([arrays[0][name], arrays[2][name]]))
+    assert write(arrays[1], url, append=True).n_rows == 210
+    assert dataset.read(0).n_rows == 16
 
 
 @pytest.mark.slow
