@@ -153,9 +153,14 @@ def _read_remote(root: str, name: str) -> bytes | None:
     return bytes(content.to_bytes())
 
 
+def json_items(content: bytes) -> int:
+    """A bound on the values in JSON, which also counts what looks like the beginning of one in a text."""
+    return content.count(b",") + content.count(b"[") + content.count(b"{")
+
+
 def parse_json(content: bytes) -> Any:
     """A JSON value as the standard has it: no repeated keys, nothing infinite, of bounded length and depth."""
-    if content.count(b",") + content.count(b"[") + content.count(b"{") > MAX_JSON_ITEMS:
+    if json_items(content) > MAX_JSON_ITEMS:
         raise ValueError(f"it has more than {MAX_JSON_ITEMS} values")
     try:
         value = json.loads(

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -45,9 +46,13 @@ class MatrixTable(Mapping[str, Values]):
     matrix: Values
     others: Table
 
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
     def __getitem__(self, name: str) -> Values:
         found = self.others.get(name)
-        return self.matrix[:, self.names.index(name)] if found is None else found
+        return self.matrix[:, self._positions[name]] if found is None else found
 
     def __iter__(self) -> Iterator[str]:
         yield from self.names

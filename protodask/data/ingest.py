@@ -51,8 +51,9 @@ def ingest(
 
     `sources` is one of these, or a list of several: the path, glob or folder of CSV or Parquet files; a .npy or .npz
     file; a Zarr group with arrays of features and target; a pandas or dask data frame; a pair (X, y) of arrays of
-    NumPy, dask or Zarr, or of paths of .npy files or Zarr arrays. Tables must name their `target` column; arrays have
-    columns x0, x1, ... (or `feature_names`) and "target".
+    NumPy, dask or Zarr, or of paths of .npy files or Zarr arrays. Rows are in the order of the sources; files of a
+    folder or glob are in the order of their paths, with numbers by their value (part2.csv before part10.csv). Tables
+    must name their `target` column; arrays have columns x0, x1, ... (or `feature_names`) and "target".
 
     `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
     one value in the column (or the array besides features and target) `group` belong together. With

@@ -5,25 +5,26 @@ pandas, pyarrow and dask.dataframe are optional and imported where they are used
 
 from __future__ import annotations
 
-import glob
+import io
 import math
 import os
+import re
 import threading
-import warnings
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import KeptTable, Table, Values, columns_besides
+from protodask.data.encoding import BOOLEANS, KeptTable, Table, Values, columns_besides
 from protodask.data.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
+from protodask.data.packed_text import PackedText, open_text, packed_text, text_errors
 from protodask.data.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.source_files import PARQUET_ENDINGS, SourceFile
+from protodask.data.source_files import PARQUET_ENDINGS, SourceFile, natural_order, open_file
 from protodask.data.tables import Partitions, check_same_columns, join_tables, names_by_table
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError
@@ -88,9 +89,11 @@ def tables_by_file(
 
 def _file_table(
     paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept = NOTHING_KEPT
-) -> FrameTable:
+) -> Partitions:
     parquet = _is_parquet(paths[0])
     table = _parquet_table(paths, dropped, kept) if parquet else _csv_table(paths, labels, dropped, kept)
+    if not isinstance(table, FrameTable):
+        return table
     named = [mask(path) for path in paths]
     each = len(named) == table.n_partitions
     return replace(table, places=tuple(named) if each or len(named) == 1 else (f"{named[0]} to {named[-1]}",))
@@ -110,24 +113,14 @@ def _alike(paths: Sequence[str], alone: Container[str] = ()) -> list[list[str]]:
     for path in paths:
         form = (_schema if _is_parquet(path) else _header)(path)
         form = None if path in alone else form
-        if form is not None and form == before and (not _is_parquet(path) or _is_behind(path, runs[-1][-1])):
+        # Of Parquet files dask.dataframe makes an order of its own.
+        behind = not _is_parquet(path) or (bool(runs) and natural_order(runs[-1][-1]) < natural_order(path))
+        if form is not None and form == before and behind:
             runs[-1].append(path)
         else:
             runs.append([path])
         before = form
     return runs
-
-
-def _is_behind(path: str, before: str) -> bool:
-    """Whether dask.dataframe has a Parquet file behind another, whichever is named first."""
-    from dask.utils import natural_sort_key
-
-    return natural_sort_key(before) < natural_sort_key(path)
-
-
-def _literally(paths: Sequence[str]) -> list[str]:
-    """Paths as dask.dataframe takes them for themselves: it would look for `d1.csv` at `d[1].csv`."""
-    return [path if "://" in path else glob.escape(path) for path in paths]
 
 
 def _header(path: str) -> object:
@@ -141,12 +134,11 @@ def _header(path: str) -> object:
 
 def _schema(path: str) -> object:
     """What Parquet files that are read together have in common; None if there are no rows in it."""
-    import fsspec
     from pyarrow.lib import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
-        with fsspec.open(path, "rb") as file, ParquetFile(file) as opened:
+        with open_file(path) as file, ParquetFile(file) as opened:
             columns = tuple((field.name, field.type) for field in opened.schema_arrow)
             return (columns, os.path.dirname(path)) if opened.metadata.num_rows else None
     except (OSError, ValueError, ArrowException):
@@ -163,6 +155,8 @@ class FrameTable:
     untyped: bool = False
     as_text: Any = None
     """The same rows with every column as text, for when a value is not what its column was taken for."""
+    flags: frozenset[str] = frozenset()
+    """Columns of truth values, where these may come as text."""
     kept: Kept = NOTHING_KEPT
     resident: bool = False
     key: str = field(default_factory=lambda: uuid4().hex)
@@ -201,7 +195,7 @@ class FrameTable:
             ) from error
 
     def _columns(self, frame: Any) -> Table:
-        return partition_columns(frame, self.names, self.kept, self.untyped)
+        return partition_columns(frame, self.names, self.kept, self.untyped, self.flags)
 
 
 @dataclass(frozen=True)
@@ -301,12 +295,17 @@ def _text_columns(frame: Any) -> frozenset[str]:
     )
 
 
-def partition_columns(frame: Any, names: Sequence[str], kept: Kept, untyped: bool) -> Table:
-    """The columns of a pandas frame, with those that are handed on."""
-    if not kept.names:
-        return frame_columns(frame, names)
-    used = frame_columns(frame, [name for name in names if name not in kept.alone])
-    return KeptTable(used, kept_of_frame(frame, kept, untyped))
+def partition_columns(
+    frame: Any, names: Sequence[str], kept: Kept, untyped: bool, flags: frozenset[str] = frozenset()
+) -> Table:
+    """The columns of a pandas frame, with those that are handed on. Text in `flags` is read as truth values."""
+    used = [name for name in names if name not in kept.alone] if kept.names else names
+    found = frame_columns(frame, used)
+    for name in flags.intersection(used):
+        if found[name].dtype.kind == "O":  # read as text, since there is a value in some column that belies its type
+            values = [BOOLEANS.get(text.lower(), text) if isinstance(text, str) else text for text in found[name]]
+            found[name] = np.array(values, dtype=object)
+    return KeptTable(found, kept_of_frame(frame, kept, untyped)) if kept.names else found
 
 
 def frame_columns(frame: Any, names: Sequence[str]) -> dict[str, Values]:
@@ -366,11 +365,11 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
     try:
         from pyarrow.lib import ArrowInvalid
 
-        kept = None
+        kept, exact = None, exact_patterns(paths)
         if dropped:
-            kept = [name for name in frames.read_parquet(_literally(paths)).columns if name not in dropped]
+            kept = [name for name in frames.read_parquet(exact).columns if name not in dropped]
         frame = frames.read_parquet(
-            _literally(paths),
+            exact,
             columns=kept,
             split_row_groups="adaptive",
             blocksize=PARQUET_PARTITION_BYTES,
@@ -384,6 +383,11 @@ def _parquet_table(paths: Sequence[str], dropped: frozenset[str], handed_on: Kep
     return dask_table(frame, dropped, handed_on)
 
 
+def exact_patterns(paths: Sequence[str]) -> list[str]:
+    """What to tell dask.dataframe, to which all paths are globs, and a double colon in one a chain of places."""
+    return [re.sub(r"[*?[]" if "://" in path else r"[*?[]|(?<=:):", r"[\g<0>]", path) for path in paths]
+
+
 def _protocol(path: str) -> str:
     """Of a URL; nothing for a path. Files of several are not read together."""
     return path.partition("://")[0] if "://" in path else ""
@@ -391,15 +395,8 @@ def _protocol(path: str) -> str:
 
 def _first_line(path: str) -> tuple[bytes, bool]:
     """The header of a CSV file, and whether there is more than that in it."""
-    import fsspec
-
-    try:
-        with fsspec.open(path, "rb", compression="infer") as file:
-            line, more = _read_line(file)
-    except FileNotFoundError as error:
-        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
-    except OSError as error:
-        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check the file.") from error
+    with text_errors(path), open_text(path) as file:
+        line, more = _read_line(file)
     if not line.strip():
         raise InputError(
             "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
@@ -438,6 +435,11 @@ class CsvColumns:
         # Without rows there is no text either.
         return frozenset(name for name, dtype in self.types.items() if dtype == "str" and self.has_rows)
 
+    @property
+    def flags(self) -> frozenset[str]:
+        """Columns of truth values."""
+        return frozenset(name for name, dtype in self.types.items() if dtype == "boolean")
+
     def options(self, kept: Kept, as_text: bool = False) -> dict[str, Any]:
         """What pandas and dask.dataframe are told."""
         types = dict.fromkeys(self.types, "str") if as_text else dict(self.types)
@@ -454,17 +456,18 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(PACKED)
 
 
-def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Any = None) -> CsvColumns:
-    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed, if it is at
-    hand. Those among `labels` are text.
+def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], opened: Callable[[], Any]) -> CsvColumns:
+    """The columns of a CSV file, by its first rows; `opened` makes a file of its content, decompressed. Those among
+    `labels` are text.
     """
     import pandas
 
     separator = "\t" if path.lower().endswith(".tsv") else ","
     try:
-        first, again = (path, path) if opened is None else (opened(), opened())
-        head = pandas.read_csv(first, sep=separator, nrows=HEAD_ROWS)
-        header = pandas.read_csv(again, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
+        with opened() as file:
+            head = pandas.read_csv(file, sep=separator, nrows=HEAD_ROWS)
+        with opened() as file:
+            header = pandas.read_csv(file, sep=separator, nrows=1, header=None, dtype=str, keep_default_na=False)
     except ValueError as error:  # the parser's errors are of this kind
         raise InputError("unreadable", f"{path} cannot be read ({error}).", "Check that it is a CSV file.") from error
     except OSError as error:
@@ -489,28 +492,81 @@ def csv_columns(path: str, labels: frozenset[str], dropped: frozenset[str], open
     return CsvColumns(types, separator, len(head) > 0)
 
 
-def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> FrameTable:
+def _csv_table(paths: Sequence[str], labels: frozenset[str], dropped: frozenset[str], kept: Kept) -> Partitions:
     frames = dask_frames()
-    compressed = is_compressed(paths[0])
-    columns = csv_columns(paths[0], labels, dropped)
+    if is_compressed(paths[0]):
+        texts = [packed_text(path, CSV_PARTITION_BYTES) for path in paths]
+        first = partial(io.BytesIO, texts[0].header + texts[0].read(0))
+        columns = csv_columns(paths[0], labels, dropped, first)
+        return join_tables([PackedTable(text, columns, kept) for text in texts])
+    columns = csv_columns(paths[0], labels, dropped, partial(open_text, paths[0]))
 
     def lazily(as_text: bool) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Warning .* compression does not support breaking apart")
-            return frames.read_csv(
-                _literally(paths),
-                blocksize=None if compressed else CSV_PARTITION_BYTES,
-                compression="infer" if compressed else None,
-                sample=SAMPLE_BYTES,
-                **columns.options(kept, as_text),
-            )[list(columns.names)]
+        return frames.read_csv(
+            exact_patterns(paths),
+            blocksize=CSV_PARTITION_BYTES,
+            compression=None,
+            sample=SAMPLE_BYTES,
+            **columns.options(kept, as_text),
+        )[list(columns.names)]
 
     try:
         frame, as_text = lazily(False), lazily(True)
     except ValueError:
         # A value in the sample already belies its column; reading everything as text finds out which.
         frame = as_text = lazily(True)
-    return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, kept=kept)
+    return FrameTable(frame, columns.names, columns.text, untyped=True, as_text=as_text, flags=columns.flags, kept=kept)
+
+
+@dataclass(frozen=True)
+class PackedTable:
+    """The table in a compressed CSV file, which is no more than a part of it in memory."""
+
+    lines: PackedText
+    columns: CsvColumns
+    kept: Kept = NOTHING_KEPT
+    untyped: bool = True
+    resident: bool = False
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.columns.names
+
+    @property
+    def text(self) -> frozenset[str]:
+        return self.columns.text
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.lines.cuts) - 1
+
+    def place(self, partition: int) -> str:
+        return mask(self.lines.path)
+
+    def read(self, partition: int) -> Table:
+        text = self.lines.header + self.lines.read(partition)
+        return csv_text_table(text, self.lines.path, self.columns, self.kept)
+
+
+def csv_text_table(text: bytes, path: str, columns: CsvColumns, kept: Kept) -> Table:
+    """The columns in the text of a CSV file that is in memory."""
+    import pandas
+
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))
+        return partition_columns(frame, columns.names, kept, untyped=True)
+    except ValueError:
+        pass  # a value belies its column: as text it will be found
+    try:
+        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
+        return partition_columns(frame, columns.names, kept, untyped=True, flags=columns.flags)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            "unreadable", f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
+        ) from error
 
 
 def _missing_values(names: Sequence[str], kept: Kept) -> dict[str, Any]:

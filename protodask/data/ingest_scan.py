@@ -71,6 +71,13 @@ class Scanned:
     """Of the other values of such a column, as a feature."""
     marked: int = 0
     """Rows that the encoder marks."""
+    distinct: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Different values of columns in samples, and how many of them float32 tells apart, where that may be fewer."""
+
+    @property
+    def merged(self) -> dict[str, tuple[int, int]]:
+        """The same of columns of which too few are told apart."""
+        return {name: counts for name, counts in self.distinct.items() if counts[1] < LEAST_APART * counts[0]}
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,8 @@ class Scan:
     target_name: str | None
     missing: Missing = "error"
     """Of the columns whose labels are to be found, other than the target."""
+    count_distinct: bool = False
+    """Whether to look for values that float32 does not tell apart, where that is what features are stored as."""
 
 
 def _scan_partition(block: Block, scan: Scan) -> Scanned:
@@ -107,7 +116,8 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
             problems.append(_measurement(table, name))
     marked = int(np.count_nonzero(arrays.get(MARKED, False)))
     found = _limited((rows,), labels, frozenset(), first_problem(problems))
-    found = replace(found, missing=missing, sums=sums, marked=marked)
+    distinct = _distinct_values(table, scan.encoder.columns) if scan.count_distinct else {}
+    found = replace(found, missing=missing, sums=sums, marked=marked, distinct=distinct)
     if not isinstance(table, KeptTable):
         return found
     types = tuple((field.name, str(field.type)) for field in table.kept.schema)
@@ -129,6 +139,39 @@ def _known_values(columns: Sequence[Column], features: NDArray[Any]) -> tuple[di
     for column, count, total in zip(columns, counts.tolist(), totals.tolist(), strict=True):
         missing[column.name], sums[column.name] = count, total
     return missing, sums
+
+
+SAMPLE_ROWS = 2048
+"""Of a partition, whose different values are counted: sorting all would take as long as reading them."""
+
+LEAST_APART = 0.95
+"""The share of different values that float32 tells apart: of values drawn at random a thousandth may fall together."""
+
+NOISE = 2.0**-44
+"""Values that differ by less, relative to them, are one: sums that were rounded differ by some 1e-16."""
+
+
+def _distinct_values(table: Table, columns: Sequence[Column]) -> dict[str, tuple[int, int]]:
+    """Different values of numeric columns in some rows, and how many of them are left as float32."""
+    step = -(-table_rows(table) // SAMPLE_ROWS) or 1
+    found: dict[str, tuple[int, int]] = {}
+    for column in columns:
+        values = table[column.name][::step] if column.kind == "numeric" else np.empty(0)
+        if values.dtype.kind not in "iuf":
+            continue
+        values = values[np.isfinite(values)].astype(np.float64)
+        with np.errstate(over="ignore"):
+            rounded = values.astype(np.float32)
+        if (rounded != values).any():
+            ordered = np.sort(values)
+            apart = np.diff(ordered) > NOISE * np.abs(ordered[1:])
+            found[column.name] = 1 + int(np.count_nonzero(apart)), len(np.unique(rounded))
+    return found
+
+
+def _added(left: Mapping[str, tuple[int, int]], right: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    pairs = {name: (left.get(name, (0, 0)), right.get(name, (0, 0))) for name in {**left, **right}}
+    return {name: (one[0] + other[0], one[1] + other[1]) for name, (one, other) in pairs.items()}
 
 
 def _measurement(table: Table, name: str) -> Problem | None:
@@ -156,6 +199,7 @@ def _merge_scanned(left: Scanned, right: Scanned) -> Scanned:
         missing={name: left.missing[name] + right.missing[name] for name in left.missing},
         sums={name: left.sums[name] + right.sums[name] for name in left.sums},
         marked=left.marked + right.marked,
+        distinct=_added(left.distinct, right.distinct),
     )
 
 

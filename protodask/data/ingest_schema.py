@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
@@ -172,7 +173,8 @@ def encode_anew(
     )
     known = {column.name for column in closed}
     asked = (*(column.name for column in columns if column.name not in known), target)
-    found = run_scan(Scan(table, tried, asked, target, wanted.missing), engine)
+    found = run_scan(Scan(table, tried, asked, target, wanted.missing, tried.dtype == "float32"), engine)
+    _warn_of_merged(found.merged)
     classes = settle_labels(found.labels[target], table.untyped)
     _refuse_measurements(classes, target, table.untyped)
     if len(classes) < 2:
@@ -187,6 +189,17 @@ def encode_anew(
             check_categories(name, len(found.labels[name]), sum(found.rows))
     encoder = replace(tried, columns=columns, classes=classes, target_name=target)
     return encoded_source(table, encoder, found.rows, block_rows), encoder
+
+
+def _warn_of_merged(merged: Mapping[str, tuple[int, int]]) -> None:
+    if merged:
+        said = [f"{name!r} ({left:,} of {values:,} values in a sample)" for name, (values, left) in merged.items()]
+        warnings.warn(
+            f"As float32, columns keep a part of their different values only: {some(said)}. Subtract what the values "
+            "have in common, such as the first time, or use float64 to store and to fit (--dtype float64, "
+            "--precision float64).",
+            stacklevel=4,
+        )
 
 
 def _settled(column: Column, found: Scanned, untyped: bool) -> Column:

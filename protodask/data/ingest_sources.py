@@ -18,7 +18,7 @@ from protodask.data.ingest_frames import dask_table, file_tables, pandas_table
 from protodask.data.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.row_arrays import RowArray, row_array
 from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.data.source_files import PARQUET_ENDINGS, find_files, is_table_path
+from protodask.data.source_files import find_files, is_table_path
 from protodask.data.storage import locate
 from protodask.data.tables import ArraysTable, Partitions, join_tables
 from protodask.errors import InputError, StorageError
@@ -50,20 +50,12 @@ def open_table(
     tables: list[Partitions] = []
     for in_files, together in itertools.groupby(several, _is_file_path):
         if in_files:
-            files = [path for source in together for path in _ordered(find_files(os.fspath(source)))]
+            files = [path for source in together for path in find_files(os.fspath(source))]
             tables += file_tables(files, labels, left_out, kept)
         else:
             names = _Names(called, features, group, (*others, *kept.names), kept)
             tables += [_table(source, left_out, names) for source in together]
     return join_tables(tables)
-
-
-def _ordered(paths: list[str]) -> list[str]:
-    """The files of a source, Parquet files as dask numbers them: part.2 before part.10."""
-    from dask.utils import natural_sort_key
-
-    parquet = all(path.lower().endswith(PARQUET_ENDINGS) for path in paths)
-    return sorted(paths, key=natural_sort_key) if parquet else paths
 
 
 def _is_file_path(source: Any) -> bool:

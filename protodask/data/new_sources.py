@@ -7,7 +7,7 @@ digest, so that nothing counts twice: not under another name, not in two places,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from protodask.data.segments import Segment, StoredSegments, is_dataset, stored_segments
@@ -74,7 +74,7 @@ def find_news(
     items: list[NewFile | NewRows] = []
     changing: list[str] = []
     for source in sources:
-        for found in _found(source, cache, settle, segments_of):
+        for found in _found(source, taken, cache, settle, segments_of):
             match found:
                 case SourceFile():
                     changing.append(found.path)
@@ -88,7 +88,7 @@ def find_news(
 
 
 def _found(
-    source: str, cache: DigestCache, settle: float, segments_of: SegmentsOf
+    source: str, taken: Container[str], cache: DigestCache, settle: float, segments_of: SegmentsOf
 ) -> Iterator[NewFile | NewRows | SourceFile]:
     """Everything at a source; files that are changing have no digest."""
     if is_dataset(source):
@@ -107,7 +107,7 @@ def _found(
             "Give files or datasets; leave out --new for arrays.",
         )
     for file in source_files(source, settle):
-        digest = cache.digest_of(file)
+        digest = cache.digest_of(file, taken)
         yield file if digest is None else NewFile(file, digest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,9 +99,9 @@ class NpyRows:
         return np.array(_map_npy(self.path)[first:last])
 
 
-def _map_npy(path: str) -> NDArray[Any]:
+def _map_npy(path: str) -> np.memmap[Any, Any]:
     try:
-        mapped: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
     except (ValueError, EOFError, OSError) as error:
@@ -167,14 +168,33 @@ def row_array(array: Any) -> RowArray:
         return MemoryRows(np.asarray(array[...])) if place is None else ZarrRows.open(*place)
     if hasattr(array, "dask") and hasattr(array, "chunks"):
         return _dask_rows(array)
-    if isinstance(array, np.memmap) and array.filename is not None and str(array.filename).endswith(".npy"):
-        mapped = NpyRows.open(os.fspath(array.filename))
-        if mapped.shape == array.shape and mapped.dtype == array.dtype:
-            return mapped
+    if isinstance(array, np.memmap) and _is_whole_file(array, str(array.filename)):
+        return NpyRows.open(str(array.filename))
     try:
         return MemoryRows(np.asarray(array))
     except ValueError as error:
         raise InputError("wrong-shape", f"The values are no array ({error}).", "Give rows of one length.") from error
+
+
+def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
+    """Whether a memory map has the very values of a .npy file, so that tasks map that themselves.
+
+    Views of one are of the map that they are of, and not of its file itself; those that may be written to may have
+    values that are not in the file, or not yet for other machines.
+    """
+    base: object = array.base
+    if array.mode != "r" or not isinstance(base, mmap.mmap) or not path.endswith(".npy"):
+        return False
+    try:
+        again = _map_npy(path)
+    except ProtodaskError:  # taken away since
+        return False
+    return (array.shape, array.dtype, array.strides, array.offset) == (
+        again.shape,
+        again.dtype,
+        again.strides,
+        again.offset,
+    )
 
 
 def _zarr_place(array: Any) -> tuple[str, str] | None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from protodask.data.checksums import hash_json
 from protodask.data.dataset import Dataset
-from protodask.data.growing import commit
+from protodask.data.growing import claim, commit
 from protodask.data.metadata import Metadata, to_attributes
 from protodask.data.segments import (
     Segment,
     check_rows,
     remove_other_segments,
-    segments_record,
+    segments_content,
     whole_segment,
     write_segments,
 )
@@ -39,7 +39,7 @@ def segments_before(dataset: Dataset, added: Sequence[Segment] | None) -> tuple[
             f"Someone else added the same rows to {dataset.path} meanwhile.",
             "Repeat: what is there is not added again.",
         )
-    segments_record([*before, *(added or ())])  # that there are not too many, before the rows are read
+    segments_content([*before, *(added or ())])  # that there are not too many, before the rows are read
     return before
 
 
@@ -59,8 +59,10 @@ def add_empty_segments(path: str, added: Sequence[Segment]) -> Dataset:
     where = locate(path)
     with sole_writer(where), storage_errors(where, "appending to"):
         dataset = Dataset.open(where)
+        claimed = claim(dataset.place)
+        dataset = Dataset.open(where)  # as it is now, when nobody who began before can commit any more
         before = segments_before(dataset, added) or ()
         remove_other_segments(dataset.place, dataset.metadata.segments)
         noted = with_segments(dataset.metadata, dataset.place, where, (*before, *added))
-        commit(dataset.place, where, to_attributes(noted))
+        commit(dataset.place, where, to_attributes(noted), claimed)
     return Dataset.open(where)

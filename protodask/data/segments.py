@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protodask.data.bounded import read_json
+from protodask.data.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS, json_items, read_json
 from protodask.data.checksums import hash_json
 from protodask.data.generations import ROOT
 from protodask.data.local_files import delete, flush, flush_handle
@@ -46,12 +46,6 @@ class Segment:
 
 def segments_record(segments: Sequence[Segment]) -> dict[str, Any]:
     """What is written of some segments."""
-    if len(segments) > MAX_SEGMENTS:
-        raise InputError(
-            "over-limit",
-            f"The rows would come from {len(segments):,} sources, and a dataset remembers up to {MAX_SEGMENTS:,}.",
-            "Join small files into larger ones, or begin another dataset.",
-        )
     return {
         "format": FORMAT,
         "version": 1,
@@ -66,11 +60,23 @@ def segments_hash(segments: Sequence[Segment]) -> str:
     return hash_json(segments_record(segments))
 
 
+def segments_content(segments: Sequence[Segment]) -> bytes:
+    """The file with a list of segments; one that a reader would refuse for its size is an error."""
+    record = {"zarr_format": 3, "node_type": "group", "attributes": segments_record(segments)}
+    content = json.dumps(record, allow_nan=False).encode()
+    if len(segments) > MAX_SEGMENTS or len(content) > MAX_JSON_BYTES or json_items(content) > MAX_JSON_ITEMS:
+        raise InputError(
+            "over-limit",
+            f"The rows would come from {len(segments):,} sources, whose list has {len(content):,} bytes. A dataset "
+            f"remembers up to {MAX_SEGMENTS:,} sources, or fewer if their names are long or have many commas.",
+            "Join small files into larger ones, shorten their names, or begin another dataset.",
+        )
+    return content
+
+
 def write_segments(place: str, segments: Sequence[Segment]) -> str:
     """Write a list of segments into the group at `place`, durably, and tell its hash; it does not count yet."""
-    record = segments_record(segments)
-    digest = hash_json(record)
-    content = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": record}, allow_nan=False).encode()
+    content, digest = segments_content(segments), segments_hash(segments)
     name = f"segments-{digest}"
     if is_url(place):
         write_object(place, f"{name}/{ROOT}", content)

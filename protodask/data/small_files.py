@@ -10,13 +10,20 @@ import bz2
 import gzip
 import io
 import lzma
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from protodask.data.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
-from protodask.data.ingest_frames import CSV_PARTITION_BYTES, csv_columns, is_compressed, partition_columns
+from protodask.data.ingest_frames import (
+    CSV_PARTITION_BYTES,
+    csv_columns,
+    csv_text_table,
+    is_compressed,
+    partition_columns,
+)
 from protodask.data.ingest_scan import kept_columns
 from protodask.data.kept_columns import KEPT, Kept, pack
+from protodask.data.packed_text import text_errors
 from protodask.data.schema import Column
 from protodask.data.source_files import PARQUET_ENDINGS
 from protodask.data.tables import Encoder
@@ -26,10 +33,16 @@ from protodask.errors import InputError
 SMALL_BYTES = CSV_PARTITION_BYTES
 SMALL_COMPRESSED_BYTES = 2**20
 """Text shrinks to a tenth or so, and Parquet files of few values to less."""
+SMALL_VALUES = SMALL_BYTES
+"""Values in a Parquet file, each of which takes 8 bytes in memory, or more."""
+
+
+class NotSmallError(Exception):
+    """A compressed file has so much in it that it is to be read in parts."""
 
 
 def is_small(path: str, size: int) -> bool:
-    """Whether a file of so many bytes is to be read here."""
+    """Whether a file of so many bytes is to be read here, unless it turns out to have more in it than most."""
     dense = is_compressed(path) or path.lower().endswith(PARQUET_ENDINGS)
     return size <= (SMALL_COMPRESSED_BYTES if dense else SMALL_BYTES)
 
@@ -46,7 +59,10 @@ def encode_file(
     dtype: str,
     bad_rows: BadRows = "error",
 ) -> Arrays:
-    """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones."""
+    """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones.
+
+    A `NotSmallError` where there is too much in it for that.
+    """
     kept = kept_columns(columns, [target_name], keep)
     left_out = frozenset(dropped) - set(keep)
     labels = frozenset((*(column.name for column in columns if column.kind != "numeric"), target_name, *kept.texts))
@@ -69,53 +85,47 @@ def _table(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
     if path.lower().endswith(PARQUET_ENDINGS):
-        return _parquet(content, dropped, kept)
+        return _parquet(content, path, dropped, kept)
     return _csv(content, path, labels, dropped, kept)
 
 
 def _csv(
     content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
 ) -> tuple[tuple[str, ...], Table]:
-    import pandas
-
     text = _decompressed(content, path)
     if not text.partition(b"\n")[0].strip():
         raise InputError(
             "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
         )
     columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
-    try:
-        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept))
-        return columns.names, partition_columns(frame, columns.names, kept, untyped=True)
-    except ValueError:
-        pass  # a value belies its column: as text it will be found
-    try:
-        frame = pandas.read_csv(io.BytesIO(text), **columns.options(kept, as_text=True))
-        return columns.names, partition_columns(frame, columns.names, kept, untyped=True)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(
-            "unreadable", f"{path} cannot be read ({error}).", "Check that all its lines have the columns of its first."
-        ) from error
+    return columns.names, csv_text_table(text, path, columns, kept)
+
+
+UNPACKED: Mapping[str, Callable[[Any], Any]] = {
+    "gz": lambda file: gzip.GzipFile(fileobj=file),
+    "bz2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
 
 
 def _decompressed(content: bytes, path: str) -> bytes:
-    match path.lower().rpartition(".")[2]:
-        case "gz":
-            return gzip.decompress(content)
-        case "bz2":
-            return bz2.decompress(content)
-        case "xz":
-            return lzma.decompress(content)
-        case _:
-            return content
+    unpacked = UNPACKED.get(path.lower().rpartition(".")[2])
+    if unpacked is None:
+        return content
+    with text_errors(path), unpacked(io.BytesIO(content)) as file:
+        text: bytes = file.read(SMALL_BYTES + 1)
+    if len(text) > SMALL_BYTES:
+        raise NotSmallError(path)
+    return text
 
 
-def _parquet(content: bytes, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
+def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
     import pandas
     import pyarrow.parquet
 
+    stored = pyarrow.parquet.read_metadata(io.BytesIO(content))
+    if stored.num_rows * stored.num_columns > SMALL_VALUES:
+        raise NotSmallError(path)
     table = pyarrow.parquet.read_table(io.BytesIO(content))
     # Columns that pandas had for an index are no columns there either.
     frame = table.to_pandas(types_mapper=pandas.ArrowDtype if kept.names else None)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import itertools
 import json
 import os
+import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -53,7 +55,8 @@ class SourceFile:
     modified_ns: int
     """When it was changed, in nanoseconds since 1970; 0 where an object store does not tell."""
     version: str
-    """Another one whenever the file is changed or replaced: size, times and inode, or the ETag of an object."""
+    """Another one whenever the file is changed or replaced: size, times and inode, or the ETag or time of an
+    object; nothing where a store tells neither."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,17 @@ def is_table_path(path: str) -> bool:
     return path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS))
 
 
+def natural_order(path: str) -> list[str | int]:
+    """Sorts paths by their letters, and by the numbers among these: 2 is before 10."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", path))]
+
+
+def _in_order(path: str) -> tuple[list[str | int], str]:
+    return natural_order(path), path
+
+
 def find_files(source: str) -> list[str]:
-    """The CSV and Parquet files a path, glob or folder stands for, in the order of their names; at least one."""
+    """The CSV and Parquet files a path, glob or folder stands for, in their natural order; at least one."""
     found = [path for path, _ in _listed(source)]
     if not found:
         raise InputError(
@@ -133,7 +145,7 @@ def _status(path: str) -> os.stat_result:
 
 
 def _listed(source: str) -> list[tuple[str, str]]:
-    """Paths and names, in the order of the paths."""
+    """Paths and names, in the natural order of the paths."""
     if "://" in source:
         return [(path, _name_below(source, path)) for path, _ in _remote(source, detailed=False)]
     if os.path.isfile(source):
@@ -143,11 +155,11 @@ def _listed(source: str) -> list[tuple[str, str]]:
     elif os.path.exists(source):
         return [(os.path.abspath(source), os.path.basename(source))]
     else:
-        base, found = _fixed_part(source), []
-        for path in glob.glob(source, recursive=True):
+        base, found = _fixed_part(source)[0] or ".", []
+        for path in globbed(source):
             found += _below(path) if os.path.isdir(path) and is_table_path(path) else [path]
     base = os.path.abspath(base)
-    paths = sorted({os.path.abspath(path) for path in found if _is_wanted(path)})
+    paths = sorted({os.path.abspath(path) for path in found if _is_wanted(path)}, key=_in_order)
     return [(path, os.path.relpath(path, base).replace(os.sep, "/")) for path in paths]
 
 
@@ -169,12 +181,18 @@ def _is_wanted(path: str) -> bool:
     return is_table_path(path) and not os.path.basename(path).startswith((".", "_"))
 
 
-def _fixed_part(pattern: str) -> str:
-    """The folder in front of the first wildcard of a glob."""
-    parts = pattern.split("/") if os.sep == "/" else pattern.replace(os.sep, "/").split("/")
-    first = next(number for number, part in enumerate([*parts, "*"]) if glob.has_magic(part))
-    fixed = "/".join(parts[: min(first, len(parts) - 1)])
-    return fixed or ("/" if pattern.startswith("/") else ".")
+def globbed(pattern: str) -> list[str]:
+    """The local paths that a glob stands for."""
+    base, rest = _fixed_part(pattern)
+    return glob.glob(glob.escape(base) + rest, recursive=True)
+
+
+def _fixed_part(pattern: str) -> tuple[str, str]:
+    """The folder in front of a glob, and the rest; a folder that is there may have wildcards in its name."""
+    parts = pattern.replace(os.sep, "/").split("/")
+    folders = itertools.accumulate(parts[:-1], "{}/{}".format)
+    fixed = sum(1 for _ in itertools.takewhile(lambda path: not glob.has_magic(path) or os.path.isdir(path), folders))
+    return "".join(f"{part}/" for part in parts[:fixed]), "/".join(parts[fixed:])
 
 
 def _version(status: os.stat_result) -> str:
@@ -191,13 +209,22 @@ def is_unchanged(file: SourceFile) -> bool:
         return False
 
 
+def open_file(path: str) -> Any:
+    """A file or an object for reading its bytes."""
+    if "://" not in path:
+        return open(path, "rb")
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path)
+    return files.open(name, "rb")
+
+
 def content_digest(path: str) -> str:
-    """BLAKE2b of the bytes of a local file, 32 hexadecimal digits."""
-    try:
-        with open(path, "rb") as file:
-            return _digest_open(file)
-    except OSError as error:
-        raise StorageError("unreadable", f"{path} cannot be read ({error}).", "Check that you may read it.") from error
+    """BLAKE2b of the bytes of a file or object, 32 hexadecimal digits."""
+    from protodask.data.locations import storage_errors
+
+    with storage_errors(path, "reading"), open_file(path) as file:
+        return _digest_open(file)
 
 
 def bytes_digest(content: bytes) -> str:
@@ -213,12 +240,13 @@ def _digest_open(file: Any) -> str:
 
 
 def digest_of(file: SourceFile) -> str | None:
-    """The digest of a file's content as it was listed, or None if it has changed since, or is changing.
-
-    For an object in a store that tells an ETag, a digest of that and of the size, without reading it.
-    """
-    if "://" in file.path:
-        return _object_digest(file)
+    """The digest of a file's content as it was listed, or None if it has changed since, or is changing."""
+    if not file.version:
+        raise InputError(
+            "unsupported",
+            f"The store of {mask(file.path)} does not tell when an object changes: it has neither ETags nor times.",
+            "Copy the files to a folder, and name that as the source.",
+        )
     if not is_unchanged(file):
         return None
     try:
@@ -243,12 +271,17 @@ class DigestCache:
         self._asked: dict[str, list[str]] = {}
         self._changed = False
 
-    def digest_of(self, file: SourceFile) -> str | None:
-        """What `digest_of` finds, without reading a file that has been read before and not changed since."""
-        known = self._known.get(file.path)
-        if known is not None and known[0] == file.version:
-            self._asked[file.path] = known
-            return known[1]
+    def digest_of(self, file: SourceFile, known: Container[str] = ()) -> str | None:
+        """What `digest_of` finds, without reading a file that has been read before and not changed since.
+
+        Of an object that is `known` by the digest that it had in earlier versions, that one.
+        """
+        if "://" in file.path and (earlier := _digest_of_version(file)) in known:
+            return earlier
+        remembered = self._known.get(file.path)
+        if remembered is not None and remembered[0] == file.version:
+            self._asked[file.path] = remembered
+            return remembered[1]
         digest = digest_of(file)
         if digest is not None and time.time_ns() - file.modified_ns > COARSE_NS:
             self._known[file.path] = self._asked[file.path] = [file.version, digest]
@@ -325,8 +358,11 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
 
     protocol = source.split("://", 1)[0]
     with storage_errors(source, "reading"):
-        fsspec.core.url_to_fs(source)[0].invalidate_cache()  # another process may have written since
-        files, _, paths = fsspec.get_fs_token_paths(source)
+        files, place = fsspec.core.url_to_fs(source)
+        files.invalidate_cache()  # another process may have written since
+        paths = [place]
+        if "*" in place and not files.exists(place):
+            paths = [path for path in files.glob(place) if not files.isdir(path)]
         found: dict[str, dict[str, Any]] = {}
         for path in paths:
             if files.isdir(path):
@@ -337,7 +373,7 @@ def _remote(source: str, detailed: bool) -> list[tuple[str, dict[str, Any]]]:
                 with suppress(FileNotFoundError):  # taken away since it was listed
                     found[path] = files.info(path)
     urls = ((name if "://" in name else f"{protocol}://{name}", details) for name, details in found.items())
-    return sorted((item for item in urls if _is_wanted(item[0])), key=lambda item: item[0])
+    return sorted((item for item in urls if _is_wanted(item[0])), key=lambda item: _in_order(item[0]))
 
 
 def _name_below(source: str, path: str) -> str:
@@ -351,7 +387,8 @@ def _objects(source: str, settle: float) -> Iterator[SourceFile]:
         modified = modified_ns(details)
         if details and abs(now - modified) >= settle * 1e9:
             size = int(details.get("size") or 0)
-            yield SourceFile(path, _name_below(source, path), size, modified, object_version(details))
+            version = object_version(details) or (f"{size}-{modified}" if modified else "")
+            yield SourceFile(path, _name_below(source, path), size, modified, version)
 
 
 def object_version(details: dict[str, Any]) -> str:
@@ -371,11 +408,11 @@ def modified_ns(details: dict[str, Any]) -> int:
     return 0
 
 
-def _object_digest(file: SourceFile) -> str | None:
-    if not file.version:
-        raise InputError(
-            "unsupported",
-            f"The store of {mask(file.path)} does not tell one content from another: it has no ETags.",
-            "Copy the files to a folder, and name that as the source.",
-        )
-    return hashlib.blake2b(file.version.encode(), digest_size=DIGEST_BYTES).hexdigest()
+def _digest_of_version(file: SourceFile) -> str:
+    """What earlier versions told an object by, without reading it."""
+    return bytes_digest(file.version.encode())
+
+
+def is_out_of_reach(file: SourceFile, error: ProtodaskError) -> bool:
+    """Whether an error in reading an object says that its store cannot be reached, and not only this one."""
+    return "://" in file.path and not isinstance(error.__cause__, (PermissionError, FileNotFoundError))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,7 +17,8 @@ import zarr
 
 from protodask.data.dataset import Dataset
 from protodask.data.group_arrays import make_array, make_group
-from protodask.data.growing import begin_writing, commit, remove_strays, require_writer, resize
+from protodask.data.growing import begin_writing, claim, commit, remove_strays, require_writer, resize
+from protodask.data.local_files import LATE_WRITERS_SECONDS
 from protodask.data.metadata import (
     BLOCK_CHECK_BYTES,
     DIGEST_MODULUS,
@@ -31,7 +33,7 @@ from protodask.data.rows import BlockNumbers, NamedArrays, RelaidSource, check_f
 from protodask.data.same_schema import check_same_schema
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
 from protodask.data.segment_lists import appended_segment, segments_before, with_segments
-from protodask.data.segments import Segment, remove_other_segments
+from protodask.data.segments import Segment, remove_other_segments, segments_content
 from protodask.data.storage import (
     is_url,
     locate,
@@ -224,7 +226,7 @@ def write_dataset(
 
     The dataset appears whole or not at all. With `append` the rows are added to the dataset at `path`, which must
     have the same columns and classes; until the end it shows its old rows. One append at a time: another one is refused
-    while it lasts (at a URL, where nothing can be locked, the one that ends later fails). Names of weight,
+    while it lasts (at a URL, where nothing can be locked, the one that began first fails). Names of weight,
     inclusion and group default to those of the arrays.
 
     `segments` say from which sources the rows are; an append to a dataset that knows all of its own without them makes
@@ -338,6 +340,8 @@ def _create(
     segments: Sequence[Segment] | None,
     confirm: Callable[[], None] | None,
 ) -> Dataset:
+    if segments is not None:
+        segments_content(segments)  # that there are not too many, before the rows are read
     with published(where, overwrite) as place:
         group = make_group(place)
         for variable in metadata.variables:
@@ -380,9 +384,14 @@ def _append(
         if old.n_rows % old.block_rows:
             content -= block_digest(dataset.read(first))
         place, token = dataset.place, os.urandom(8).hex()
+        claimed = claim(place)
+        if not _holds(where, dataset):
+            raise _changed(where)
         group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
         # From here on no worker of an append that never finished begins another block; what it left goes first.
         begin_writing(group, token)
+        if claimed is not None and claimed.pending:
+            time.sleep(LATE_WRITERS_SECONDS)  # what one that was overtaken is in the middle of writing comes first
         resize(group, old)
         remove_strays(place, old, first)
         remove_other_segments(place, old.segments)
@@ -399,19 +408,22 @@ def _append(
             if confirm is not None:
                 confirm()
         except BaseException:
-            if _holds(where, dataset):
+            # At a URL someone else may have begun: what they write must stay, and the next append removes the rest.
+            if claimed is None and _holds(where, dataset):
                 resize(group, old)
                 remove_other_segments(place, old.segments)
             raise
-        # Where no lock holds, as at a URL, someone else may have committed: their rows stay as they are.
+        # Where no lock holds, someone else may have committed: their rows stay as they are.
         if not _holds(where, dataset):
-            raise StorageError(
-                "written-by-another",
-                f"{where} was changed by someone else during an append.",
-                "Append again, one at a time.",
-            )
-        commit(place, where, to_attributes(committed))
+            raise _changed(where)
+        commit(place, where, to_attributes(committed), claimed)
     return Dataset.open(where)
+
+
+def _changed(where: str) -> StorageError:
+    return StorageError(
+        "written-by-another", f"{where} was changed by someone else during an append.", "Append again, one at a time."
+    )
 
 
 def _grown(

@@ -6,9 +6,8 @@ Nobody vouches for such files: what is no probability, or missing, is refused wh
 from __future__ import annotations
 
 import bisect
-import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -19,7 +18,15 @@ from numpy.typing import NDArray
 from protodask.data.records import Fields, recognize, unseal
 from protodask.data.row_arrays import ZarrRows
 from protodask.data.schema import Label
-from protodask.data.source_files import PARQUET_ENDINGS, find_files, is_table_path
+from protodask.data.source_files import (
+    PARQUET_ENDINGS,
+    SourceFile,
+    bytes_digest,
+    find_files,
+    globbed,
+    is_table_path,
+    source_files,
+)
 from protodask.data.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
@@ -85,7 +92,7 @@ def open_rows(
     those that predictions have; `group` the array or column of groups.
     """
     where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
+    if not is_url(where) and not os.path.exists(where) and not globbed(where):
         raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.")
     if not _is_zarr(where):
         return _open_parquet(where, label, tuple(columns), group, every)
@@ -214,6 +221,8 @@ def _source(
 class ParquetReader:
     """Columns of Parquet files, read by their row groups."""
 
+    place: str = field(repr=False)
+    """Where they were found."""
     files: tuple[str, ...] = field(repr=False)
     edges: tuple[int, ...]
     """First row of each row group, of all files in their order, and the number of all rows."""
@@ -223,6 +232,7 @@ class ParquetReader:
     single: bool
     group: str | None
     key: str
+    """Another one for other content: what is remembered of the files is told apart by it."""
 
     def rows(self, start: int, stop: int) -> Arrays:
         parts: list[dict[str, NDArray[Any]]] = []
@@ -241,19 +251,18 @@ class ParquetReader:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def check_unchanged(self) -> None:
-        if _version(self.files) != self.key:
+        now = _version(file for file in source_files(self.place) if file.path in self.files)
+        if now and now != self.key:
             raise self._changed()
 
     def _changed(self) -> StorageError:
         return StorageError("changed-meanwhile", "The Parquet files changed while they were read.", REPEAT)
 
 
-def _version(files: Sequence[str]) -> str:
-    if any(map(is_url, files)):
-        return ""
-    with storage_errors(files[0], "reading"):
-        found = [os.stat(file) for file in files]
-    return str(hash(tuple((one.st_ino, one.st_size, one.st_mtime_ns) for one in found)))
+def _version(files: Iterable[SourceFile]) -> str:
+    """Another one whenever one of the files is changed or replaced; nothing where a store does not tell."""
+    versions = [file.version for file in files]
+    return bytes_digest("\n".join(versions).encode()) if all(versions) else ""
 
 
 def _read_row_group(reader: ParquetReader, file: int, number: int) -> dict[str, NDArray[Any]]:
@@ -288,7 +297,7 @@ def _parquet_file(path: str) -> Any:
         return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     import fsspec
 
-    files, _, (name,) = fsspec.get_fs_token_paths(path)
+    files, name = fsspec.core.url_to_fs(path)
     return pyarrow.parquet.ParquetFile(name, filesystem=files, page_checksum_verification=True)
 
 
@@ -334,7 +343,9 @@ def _open_parquet(
             "Reading Parquet needs pyarrow, which is not installed.",
             "Install protodask[tabular], or write the predictions into a Zarr store.",
         ) from error
-    files = tuple(find_files(where))
+    find_files(where)  # that there are any
+    listed = source_files(where)
+    files = tuple(file.path for file in listed)
     if others := [file for file in files if not file.lower().endswith(PARQUET_ENDINGS)]:
         raise InputError(
             "wrong-kind", f"{mask(others[0])} is no Parquet file.", "Give predictions, or Parquet files only."
@@ -373,8 +384,8 @@ def _open_parquet(
             raise InputError(
                 "named-twice", f"There are several columns {name!r}.", "Give each column a name of its own."
             )
-    version = _version(files)
-    reader = ParquetReader(files, tuple(edges), tuple(groups), chosen, not every, group, version)
+    version = _version(listed) or os.urandom(8).hex()
+    reader = ParquetReader(where, files, tuple(edges), tuple(groups), chosen, not every, group, version)
     key = f"parquet/{version}/{chosen}/{group}/{every}"
     return _source(reader, edges[-1], names, group is not None, key, len(chosen))
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
+from protodask.data.source_files import globbed
 from protodask.errors import InputError, StorageError
 from protodask.pipeline.step_places import settings_of_places
 from protodask.pipeline.steps import (
@@ -196,7 +197,7 @@ def check_evaluation(step: EvaluateStep) -> None:
 def check_present(path: str) -> None:
     """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
     where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not glob.glob(where, recursive=True):
+    if not is_url(where) and not os.path.exists(where) and not globbed(where):
         raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
 
 

@@ -25,7 +25,7 @@ from protodask.data.scored_ledger import (
     recover,
 )
 from protodask.data.small_files import is_small
-from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of, is_out_of_reach
 from protodask.data.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
@@ -33,6 +33,7 @@ from protodask.pipeline.file_parts import (
     SOURCE,
     Changed,
     Failed,
+    Large,
     NewFile,
     Outcome,
     Scoring,
@@ -259,9 +260,9 @@ class _Run:
             # Small ones first, then the largest last: one that takes more memory than there is may end the process.
             for file in sorted(files, key=lambda file: 0 if is_small(file.path, file.size) else file.size):
                 try:
-                    digest = cache.digest_of(file)
+                    digest = cache.digest_of(file, self.ledger.scored)
                 except StorageError as error:
-                    if "://" in file.path:
+                    if is_out_of_reach(file, error):
                         raise
                     self.failed.append(_unusable(file.name, error))
                     continue
@@ -318,9 +319,13 @@ class _Run:
         shared = self.engine.share(model)
         for batch in _batches(new):
             if is_small(batch[0].file.path, batch[0].file.size):
-                self._take(self._score_small(batch, scoring, shared))
+                outcomes = self._score_small(batch, scoring, shared)
+                self._take(outcomes)
+                large = [outcome.new for outcome in outcomes if isinstance(outcome, Large)]
             else:
-                self._take([score_large_file(batch[0], scoring, model, self.engine)])
+                large = list(batch)
+            for one in large:
+                self._take([score_large_file(one, scoring, model, self.engine)])
         for name in leftovers(self.where, self.ledger)[1]:  # of files that changed while they were scored
             delete(os.path.join(self.where, name))
 

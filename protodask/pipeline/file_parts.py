@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,8 +16,8 @@ from protodask._version import __version__
 from protodask.data.encoding import BadRows, Unseen
 from protodask.data.local_files import flush
 from protodask.data.scored_ledger import Scored, blocks_name, part_name
-from protodask.data.small_files import encode_file, is_small
-from protodask.data.source_files import SourceFile, digest_of, is_unchanged
+from protodask.data.small_files import NotSmallError, encode_file, is_small
+from protodask.data.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.data.storage import storage_errors
 from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
@@ -56,7 +56,14 @@ class Failed:
     remedy: str
 
 
-Outcome = Scored | Changed | Failed
+@dataclass(frozen=True)
+class Large:
+    """A file that has more in it than its size says, to be scored block by block."""
+
+    new: NewFile
+
+
+Outcome = Scored | Changed | Failed | Large
 
 
 class PartError(StorageError):
@@ -112,6 +119,8 @@ def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, 
         table = _small_table(new, content, scoring, model)
         entry = scoring.entry(new, table.num_rows)
         _write(_fitted(table, scoring.schema), scoring.aside(entry))
+    except NotSmallError:
+        return [Large(new)]
     except Exception as error:
         return [failure(new, error)]
     return [entry if is_unchanged(new.file) else Changed(new.file.name)]
@@ -138,7 +147,9 @@ def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine
             shutil.rmtree(blocks, ignore_errors=True)
     except Exception as error:
         return failure(new, error)
-    return entry if digest_of(new.file) == new.digest else Changed(new.file.name)
+    # A store says by itself whether it has another object by now; that need not be read once more.
+    same = is_unchanged(new.file) if "://" in new.file.path else digest_of(new.file) == new.digest
+    return entry if same else Changed(new.file.name)
 
 
 def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Source:
@@ -157,12 +168,14 @@ def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -
 def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> bytes | Changed | Failed:
     """The schema that a part of a file would have."""
     try:
+        table = None
         if is_small(new.file.path, new.file.size):
             content = _content(new)
             if content is None:
                 return Changed(new.file.name)
-            table = _small_table(new, content, scoring, model)
-        else:
+            with suppress(NotSmallError):
+                table = _small_table(new, content, scoring, model)
+        if table is None:
             source = _rows(new, scoring, model, engine)
             found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
             table = _table(_file_name(new), model.classes, 0, found)
@@ -173,17 +186,9 @@ def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engi
 
 def _content(new: NewFile) -> bytes | None:
     """What is in a file, or None if that is not what was found there."""
-    if "://" in new.file.path:
-        import fsspec
-
-        with storage_errors(new.file.path, "reading"), fsspec.open(new.file.path, "rb") as file:
-            content: bytes = file.read()
-        return content if is_unchanged(new.file) else None
-    from protodask.data.source_files import bytes_digest
-
     try:
-        with storage_errors(new.file.path, "reading"), open(new.file.path, "rb") as file:
-            content = file.read()
+        with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
+            content: bytes = file.read()
     except StorageError:
         if is_unchanged(new.file):
             raise

@@ -6,7 +6,7 @@ import os
 
 from protodask.data.locations import is_url, locate
 from protodask.data.scored_ledger import Ledger, leftovers, read_ledger
-from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of
+from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of, is_out_of_reach
 from protodask.errors import StorageError
 from protodask.pipeline.steps import PredictStep
 
@@ -45,9 +45,9 @@ def _count(files: tuple[SourceFile, ...], ledger: Ledger, cache: DigestCache) ->
     found: set[str] = set()
     for file in files:
         try:
-            digest = cache.digest_of(file)
-        except StorageError:
-            if "://" in file.path:
+            digest = cache.digest_of(file, ledger.scored)
+        except StorageError as error:
+            if is_out_of_reach(file, error):
                 raise
             new += 1
             continue

@@ -16,11 +16,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
 
+from protodask.data.conditional import Tag, tag_of, write_if
 from protodask.data.local_files import delete, place_aside
-from protodask.data.locations import delete_below, inside, is_url, list_names, open_store, storage_errors, write_object
+from protodask.data.locations import delete_below, inside, is_url, list_names, storage_errors, write_object
 from protodask.data.locks import sole_writer
 from protodask.data.registry_state import (
     FOLDER,
@@ -42,14 +41,6 @@ LOOK_SECONDS = 0.05
 
 TRIES = 20
 """How often a change is begun again because others changed the registry meanwhile."""
-
-
-@dataclass(frozen=True)
-class Tag:
-    """Which content the registry's file at a URL has: None is no file, or a store that does not say."""
-
-    text: str | None
-    conditional: bool
 
 
 def create(place: str) -> RegistryState:
@@ -181,44 +172,8 @@ def _replaced(place: str, state: RegistryState, tag: Tag) -> bool:
 
 
 def _tag(place: str) -> Tag:
-    if not is_url(place):
-        return Tag(None, False)
-    with storage_errors(place, "reading"):
-        store, key = _object(place)
-        if "s3" not in _protocols(store):
-            return Tag(None, False)
-        from zarr.core.sync import sync
-
-        try:
-            found = sync(store.fs._info(key, refresh=True)).get("ETag")
-        except FileNotFoundError:
-            return Tag(None, True)
-        return Tag(found, isinstance(found, str))
+    return tag_of(place, REGISTRY_FILE) if is_url(place) else Tag(None, False)
 
 
 def _written_if(place: str, content: bytes, tag: Tag) -> bool:
-    from zarr.core.sync import sync
-
-    condition = {"IfNoneMatch": "*"} if tag.text is None else {"IfMatch": tag.text}
-    store, key = _object(place)
-    try:
-        sync(store.fs._pipe_file(key, content, **condition))
-    except OSError:
-        # Asked again, the client may have been refused by its own first request: what counts is what is there.
-        now = read_state(place)
-        if now is not None and to_bytes(now.describe()) == content:
-            return True
-        if _tag(place) == tag:
-            raise
-        return False
-    return True
-
-
-def _object(place: str) -> tuple[Any, str]:
-    store = open_store(place)
-    return store, f"{store.path}/{REGISTRY_FILE}"
-
-
-def _protocols(store: Any) -> tuple[str, ...]:
-    protocol = store.fs.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+    return write_if(place, REGISTRY_FILE, content, tag)

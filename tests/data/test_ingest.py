@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import os
 import pickle
@@ -23,6 +24,7 @@ from support.errors import refused
 from protodask.data import Column, Dataset, ingest_frames, ingest_scan, ingest_schema, table_source
 from protodask.data import records as records_module
 from protodask.data.ingest import ingest, ingest_arrays
+from protodask.data.small_files import encode_file
 from protodask.engine import Arrays, Engine, Progress
 from protodask.errors import Code, FormatError, InputError, OutputExistsError, StorageError
 
@@ -149,6 +151,118 @@ def test_ingest__is_the_same_from_every_kind_of_table(
     found = ingest(source, tmp_path / "found", engine=engine, **SETTINGS)
     assert found.key == expected.key
     np.testing.assert_array_equal(found.summary.mean, expected.summary.mean)
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_ingest__of_files_whose_names_look_like_globs(ending: str, new: bool, engine: Engine, tmp_path: Path) -> None:
+    names = ["data1", "data[1]", "a*b", "aXb", "a?b", "[!a]", "[[]", "c::d", "t]u"]
+    for number, name in enumerate(names):
+        frame = pd.DataFrame({"x": [number, number], "y": ["p", "q"]})
+        path = tmp_path / "data" / f"{name}.{ending}"
+        path.parent.mkdir(exist_ok=True)
+        text = frame.to_csv(index=False).encode()
+        path.write_bytes({"csv": text, "csv.gz": gzip.compress(text), "parquet": frame.to_parquet()}[ending])
+    found = ingest(tmp_path / "data", tmp_path / "d", target="y", new=new, engine=engine)
+    assert sorted(found.read(0)["features"][:, 0].tolist()) == sorted([*range(len(names)), *range(len(names))])
+    one = ingest(tmp_path / "data" / f"data[1].{ending}", tmp_path / "one", target="y", new=new, engine=engine)
+    assert one.read(0)["features"][:, 0].tolist() == [1, 1]
+
+
+NUMBERED = ["b.parquet", "a.csv", "p10.parquet", "p2.parquet", "z.csv.gz", "c.csv", "p3.parquet", "other.csv"]
+
+
+def put_numbered(folder: Path, names: list[str]) -> list[str]:
+    """Files of two rows each, whose values say the place of their name in the list."""
+    folder.mkdir()
+    for number, name in enumerate(names):
+        frame = pd.DataFrame({"x": [number, number], "w": 1.0, "y": ["p", "q"]})
+        if "other" in name:
+            frame = frame[["y", "x", "w"]]
+        frame.to_parquet(folder / name) if name.endswith("parquet") else frame.to_csv(folder / name, index=False)
+    return [str(folder / name) for name in names]
+
+
+@pytest.mark.parametrize("names", [NUMBERED, NUMBERED[::-1]])
+def test_ingest__keeps_the_order_of_the_files_that_are_given(names: list[str], engine: Engine, tmp_path: Path) -> None:
+    paths = put_numbered(tmp_path / "data", names)
+    wanted = np.repeat(np.arange(len(names)), 2)
+    for new in (False, True):
+        found = ingest(paths, tmp_path / f"{new}", target="y", new=new, engine=engine)
+        np.testing.assert_array_equal(found.read(0)["features"][:, 0], wanted)
+    scored = table_source(paths, found.columns, dropped=["y"], engine=engine)
+    np.testing.assert_array_equal(scored.read(0)["features"][:, 0], wanted)
+
+
+def test_ingest__keeps_the_order_of_files_and_frames(engine: Engine, tmp_path: Path) -> None:
+    paths = put_numbered(tmp_path / "data", ["b.csv", "a.csv", "c.parquet"])
+    frame = pd.DataFrame({"x": [7.0], "w": 1.0, "y": ["p"]})
+    found = ingest([frame, *paths[:2], frame, paths[2]], tmp_path / "d", target="y", engine=engine)
+    assert found.read(0)["features"][:, 0].tolist() == [7, 0, 0, 1, 1, 7, 2, 2]
+
+
+def test_ingest__takes_the_files_of_a_folder_in_natural_order(engine: Engine, tmp_path: Path) -> None:
+    names = ["1.csv", "02.csv", "2.parquet", "3-other.csv", "10.csv", "10b.csv", "11.parquet", "a1.csv", "a9.csv"]
+    put_numbered(tmp_path / "data", names)
+    for source in (tmp_path / "data", tmp_path / "data" / "*"):
+        found = ingest(source, tmp_path / "d", target="y", overwrite=True, engine=engine)
+        np.testing.assert_array_equal(found.read(0)["features"][:, 0], np.repeat(np.arange(len(names)), 2))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "matrix"])
+def test_ingest__warns_of_values_that_float32_merges(form: str, engine: Engine, tmp_path: Path) -> None:
+    rows = 3000
+    seconds = 1.7e9 + np.sort(np.random.default_rng(0).choice(86_400, rows, replace=False))
+    frame = pd.DataFrame({"x": np.arange(rows) * 0.1, "time": seconds, "y": np.arange(rows) % 2})
+    source: Any = tmp_path / f"t.{form}"
+    match form:
+        case "csv":
+            frame.to_csv(source, index=False)
+        case "parquet":
+            frame.astype({"time": np.int64}).to_parquet(source, row_group_size=500)
+        case _:
+            source = (frame[["x", "time"]].to_numpy(), frame["y"].to_numpy())
+    target = "target" if form == "matrix" else "y"
+    with pytest.warns(UserWarning, match=f"'{'x1' if form == 'matrix' else 'time'}' .*Subtract.*--dtype") as said:
+        ingest(source, tmp_path / "d", target=target, engine=engine)
+    assert len(said) == 1
+    assert "'x'" not in str(said[0].message)
+    ingest(source, tmp_path / "exact", target=target, dtype="float64", engine=engine)  # no warning
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(0).random(5000),
+        np.append(np.arange(2500) * 0.1 + 0.2, (np.arange(2500) + 2) * 0.1),  # twice each, but for rounding errors
+        np.arange(5000) * 1e-3 + 1e3,
+        np.random.default_rng(0).integers(0, 2**30, 5000),
+        np.full(5000, 1.7e9),
+        np.array([np.nan, 0.1] * 2500),
+    ],
+)
+def test_ingest__does_not_warn_of_values_that_stay_apart(values: Any, engine: Engine, tmp_path: Path) -> None:
+    ingest((values[:, None], np.arange(5000) % 2), tmp_path / "d", engine=engine)
+
+
+@pytest.mark.parametrize("row", [1, 700, 1400])
+@pytest.mark.parametrize("new", [False, True])
+def test_ingest__blames_the_column_that_has_the_bad_value(new: bool, row: int, engine: Engine, tmp_path: Path) -> None:
+    flags = [None, *[True, False] * 749, None]
+    frame = pd.DataFrame({"flag": flags, "x": [f"{n}" for n in range(1500)], "y": ["p", "q"] * 750})
+    typed = frame.astype({"x": float, "flag": "boolean"})
+    good = ingest(typed, tmp_path / "good", target="y", block_rows=2048, engine=engine)
+    frame.loc[row, "x"] = "oops"
+    frame.to_csv(path := tmp_path / "t.csv", index=False)
+    with refused("bad-value", "'x'", "'oops'", f"row {row}"):
+        ingest(path, tmp_path / "good", new=new, append=not new, engine=engine)
+    marked = table_source(path, good.columns, dropped=["y"], bad_rows="mark", engine=engine)
+    reading: dict[str, Any] = {"keep": (), "dropped": (), "unseen": "error", "dtype": "float32", "bad_rows": "mark"}
+    small = encode_file(path.read_bytes(), "t.csv", good.columns, target_name="y", **reading)
+    for rows in (marked.rows(0, 1500), small):
+        assert np.flatnonzero(rows["marked"]).tolist() == [row]
+        kept = np.arange(1500) != row
+        np.testing.assert_array_equal(rows["features"][kept], good.read(0)["features"][kept])
 
 
 MATRIX, LABELS = np.random.default_rng(0).standard_normal((300, 2)), np.arange(300) % 3

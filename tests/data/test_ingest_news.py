@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data import Column, Dataset, ingest_frames, ingest_news, write_dataset
+from protodask.data import bounded as bounded_module
+from protodask.data import segments as segments_module
+from protodask.data import writer as writer_module
 from protodask.data.ingest import ingest
-from protodask.data.segments import Segment, stored_segments
+from protodask.data.segments import Segment, read_segments, stored_segments, write_segments
 from protodask.data.source_files import content_digest
 from protodask.engine import Engine, array_source
 from protodask.errors import Code, FormatError, OutputExistsError, StorageError
@@ -153,10 +156,10 @@ def test_ingest__takes_parquet_and_packed_and_large_files(
     frame.assign(x=[108.0, 109.0], y=["no", "yes"]).to_csv(inbox / "f.csv.gz", index=False)
     (inbox / "g.csv").write_text("x,colour,y\n")  # without a row
     found = take(inbox, tmp_path / "data.zarr", engine)
-    assert numbers_of(found) == [*range(101), *range(102, 106), 108, 109]
+    assert numbers_of(found) == [*range(101), 104, 105, 102, 103, 108, 109]
     assert [(segment.name, segment.rows) for segment in found.segments] == [
         *(("a.csv", 12), ("b.csv", 8), ("c.csv", 80), ("d.csv", 1)),
-        *(("e10.parquet", 2), ("e9.parquet", 2), ("f.csv.gz", 2), ("g.csv", 0)),
+        *(("e9.parquet", 2), ("e10.parquet", 2), ("f.csv.gz", 2), ("g.csv", 0)),
     ]
 
 
@@ -449,6 +452,37 @@ def test_segments__that_are_damaged(inbox: Path, tmp_path: Path, engine: Engine,
     with refused("damaged", out, kind=FormatError):
         take(inbox, out, engine)
     assert numbers_of(Dataset.open(out)) == [*range(6), *range(10, 19)]
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_SEGMENTS", 2), ("MAX_JSON_BYTES", 300), ("MAX_JSON_ITEMS", 16)])
+def test_ingest__refuses_more_sources_than_can_be_read_again(
+    limit: str, value: int, inbox: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = take(inbox, tmp_path / "d", engine)
+    put(inbox / "with, commas, and more.csv", range(3, 8))
+    monkeypatch.setattr(segments_module, limit, value)
+    monkeypatch.setattr(writer_module, "_write_blocks", None)  # before the rows are written
+    for out in (tmp_path / "d", tmp_path / "other"):
+        with refused("over-limit", 3):
+            take(inbox, out, engine)
+    monkeypatch.undo()
+    assert Dataset.open(tmp_path / "d").key == before.key
+    assert take(inbox, tmp_path / "d", engine).n_rows == 20
+
+
+@pytest.mark.parametrize("limit", ["MAX_JSON_ITEMS", "MAX_JSON_BYTES"])
+def test_write_segments__writes_what_can_be_read_again(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (bounded_module, segments_module):
+        monkeypatch.setattr(module, limit, 5000)
+    segments: list[Segment] = []
+    with refused("over-limit"):
+        for _ in range(1000):
+            segments.append(Segment("a, [b] {c}", f"{len(segments):032x}", 1))
+            digest = write_segments(str(tmp_path), segments)
+    assert len(segments) > 50
+    assert read_segments(str(tmp_path), digest, "d") == tuple(segments[:-1])
 
 
 def test_segments__that_are_gone_or_a_link(inbox: Path, tmp_path: Path, engine: Engine) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import boto3
 import fsspec
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from distributed import Client, LocalCluster
@@ -24,11 +27,15 @@ from zarr.storage import FsspecStore
 from protodask.cli import app
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data import generations as generations_module
+from protodask.data import ingest_news as ingest_news_module
+from protodask.data import source_files as source_files_module
+from protodask.data import writer as writer_module
 from protodask.data.bounded import read_object
 from protodask.data.generations import GENERATION
 from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
-from protodask.engine import Arrays, Engine, array_source
+from protodask.data.source_files import source_files
+from protodask.engine import Arrays, Engine, array_source, thread_engine
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict
 from protodask.prototypes.persistence import save_model
@@ -71,6 +78,68 @@ def run(*arguments: str) -> dict[str, Any]:
     assert outcome.exit_code == 0, outcome.output
     found: dict[str, Any] = json.loads(outcome.stdout)
     return found
+
+
+@pytest.mark.parametrize(("form", "new"), [("csv", True), ("parquet", False)])
+def test_ingest__of_objects_whose_names_look_like_globs(
+    form: str, new: bool, engine: Engine, bucket: str, tmp_path: Path
+) -> None:
+    names = ["data1", "data[1]", "a*b", "aXb"]
+    for number, name in enumerate(names):
+        frame = pd.DataFrame({"x": [number, number], "y": ["p", "q"]})
+        content = frame.to_csv(index=False).encode() if form == "csv" else frame.to_parquet()
+        write_object(f"{bucket}/data", f"{name}.{form}", content)
+    found = ingest(f"{bucket}/data", tmp_path / "d", target="y", new=new, engine=engine)
+    assert sorted(found.read(0)["features"][:, 0].tolist()) == sorted([*range(4), *range(4)])
+    for number, name in ((1, "data[1]"), (2, "a*b")):
+        one = ingest(f"{bucket}/data/{name}.{form}", tmp_path / f"{number}", target="y", new=new, engine=engine)
+        assert one.read(0)["features"][:, 0].tolist() == [number, number]
+
+
+TABLE = pd.DataFrame({"x": range(6), "y": ["p", "q"] * 3}).to_csv(index=False).encode()
+
+
+def upload_in_parts(bucket: str, key: str, content: bytes) -> None:
+    """Put an object as tools do with large ones: its ETag is another than that of the same object put at once."""
+    client = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    place = {"Bucket": bucket.removeprefix("s3://"), "Key": key}
+    upload = client.create_multipart_upload(**place)["UploadId"]
+    part = client.upload_part(**place, UploadId=upload, PartNumber=1, Body=content)
+    parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+    client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload=parts)
+
+
+def test_ingest__takes_what_is_new_by_its_content(bucket: str, engine: Engine, tmp_path: Path) -> None:
+    write_object(f"{bucket}/in", "a.csv", TABLE)
+    (tmp_path / "copy.csv").write_bytes(TABLE)
+    settings: dict[str, Any] = {"target": "y", "new": True, "engine": engine}
+    sources = [f"{bucket}/in", str(tmp_path / "copy.csv")]
+    found = ingest(sources, tmp_path / "d", **settings)
+    assert [(segment.name, segment.rows) for segment in found.segments] == [("a.csv", 6)]
+    (before,) = source_files(f"{bucket}/in")
+    upload_in_parts(bucket, "in/a.csv", TABLE)
+    upload_in_parts(bucket, "in/b.csv", TABLE)
+    assert source_files(f"{bucket}/in/a.csv")[0].version != before.version
+    assert ingest(sources, tmp_path / "d", **settings).n_rows == 6
+    upload_in_parts(bucket, "in/a.csv", TABLE + b"6,p\n")
+    with pytest.warns(UserWarning, match="another content"):
+        assert ingest(sources, tmp_path / "d", **settings).n_rows == 13
+
+
+def test_ingest__knows_what_earlier_versions_took(
+    bucket: str, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_object(f"{bucket}/in", "a.csv", TABLE)
+    settings: dict[str, Any] = {"target": "y", "new": True, "engine": engine}
+    with monkeypatch.context() as earlier:
+        earlier.setattr(source_files_module, "digest_of", source_files_module._digest_of_version)
+        earlier.setattr(ingest_news_module, "digest_of", source_files_module._digest_of_version)
+        ingest(f"{bucket}/in", tmp_path / "d", **settings)
+    (tmp_path / ".d.digests").unlink(missing_ok=True)
+    read: list[str] = []
+    monkeypatch.setattr(source_files_module, "content_digest", read.append)
+    assert ingest(f"{bucket}/in", tmp_path / "d", **settings).n_rows == 6
+    assert read == []
 
 
 def fails(*arguments: str) -> str:
@@ -319,6 +388,75 @@ def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: M
     assert read_object(dataset.place, "features/c/9/0") is None
     assert read_object(dataset.place, "weight/c/900") is None
     assert dataset.read(3).n_rows == 2, "who opened it before sees the rows of then"
+
+
+@pytest.mark.parametrize(
+    ("overtaken", "store"),
+    [
+        ("while it writes", "memory"),
+        ("before it commits", "memory"),
+        pytest.param("while it writes", "bucket", marks=pytest.mark.slow),
+        ("before it commits", "bucket"),  # by a conditional write
+    ],
+)
+def test_append__that_another_one_overtakes_fails_and_harms_nothing(
+    overtaken: str,
+    store: str,
+    make_arrays: Make,
+    write: Write,
+    all_rows: Callable[[Dataset], Arrays],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
+    root = request.getfixturevalue("bucket") if store == "bucket" else f"memory://{uuid.uuid4().hex}"
+    url = f"{root}/d.zarr"
+    arrays = [make_arrays(50), make_arrays(100, seed=1), make_arrays(60, seed=2)]
+    dataset = write(arrays[0], url, block_rows=16)
+    begun, goes_on, said = threading.Event(), threading.Event(), []
+    settings: dict[str, Any] = {"classes": ("p", "q", "r"), "columns": (Column("a"), Column("b"), Column("c"))}
+
+    def wait() -> None:
+        begun.set()
+        assert goes_on.wait(60)
+
+    class Slow:
+        inner = array_source(arrays[1], 8)
+        layout, key, resident = inner.layout, inner.key, False
+
+        def read(self, number: int) -> Any:
+            if overtaken == "while it writes" and number == 9:
+                wait()
+            return self.inner.read(number)
+
+    def first() -> None:
+        confirm = wait if overtaken == "before it commits" else None
+        with refused("written-by-another", kind=StorageError):
+            write_dataset(Slow(), url, append=True, confirm=confirm, **settings)
+        said.append("refused")
+
+    class Second:
+        inner = array_source(arrays[2], 8)
+        layout, key, resident = inner.layout, inner.key, False
+
+        def read(self, number: int) -> Any:
+            if number == 5:  # some is written, and the first one ends now
+                goes_on.set()
+                thread.join(60)
+            return self.inner.read(number)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert begun.wait(60)
+    with thread_engine(1, 2**28) as engine:
+        grown = write_dataset(Second(), url, append=True, engine=engine, **settings)
+    assert said == ["refused"]
+    assert grown.n_rows == 110
+    found = all_rows(Dataset.open(url))
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, np.concatenate([arrays[0][name], arrays[2][name]]))
+    assert write(arrays[1], url, append=True).n_rows == 210
+    assert dataset.read(0).n_rows == 16
 
 
 @pytest.mark.slow

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import dask.array
 import numpy as np
+import pytest
 import zarr
 
-from protodask.data.row_arrays import ZarrRows, row_array
+from protodask.data.row_arrays import NpyRows, ZarrRows, row_array
 from protodask.data.tables import ArraysTable, JoinedTable
+from protodask.evaluation import auc
 
 
 def test_zarr_rows__of_an_array_that_was_written_anew(tmp_path: Path) -> None:
@@ -28,6 +32,54 @@ def test_zarr_rows__are_told_apart_by_their_opening(tmp_path: Path) -> None:
     opened = ZarrRows.open(path)
     assert pickle.loads(pickle.dumps(opened)) == opened
     assert ZarrRows.open(path) != opened
+
+
+def edited(path: Path, mode: Literal["c", "r+"]) -> Any:
+    array = np.load(path, mmap_mode=mode)
+    array[3:5] = -1
+    return array
+
+
+def replaced(path: Path) -> Any:
+    array = np.load(path, mmap_mode="r")
+    path.unlink()
+    return array
+
+
+VIEWS: dict[str, Callable[[Path], Any]] = {
+    "whole": lambda path: np.load(path, mmap_mode="r"),
+    "reversed": lambda path: np.load(path, mmap_mode="r")[::-1],
+    "columns reversed": lambda path: np.load(path, mmap_mode="r")[:, ::-1],
+    "transposed": lambda path: np.load(path, mmap_mode="r").T,
+    "of another type": lambda path: np.load(path, mmap_mode="r").view(np.int64),
+    "of bytes swapped": lambda path: np.load(path, mmap_mode="r").view(">f8"),
+    "sliced": lambda path: np.load(path, mmap_mode="r")[4:],
+    "edited in memory": lambda path: edited(path, "c"),
+    "edited in the file": lambda path: edited(path, "r+"),
+    "with an offset": lambda path: np.memmap(path, dtype=np.float64, mode="r", offset=120, shape=(9, 9)),
+    "taken away": replaced,
+}
+
+
+@pytest.mark.parametrize("view", list(VIEWS))
+def test_row_array__of_a_memory_map_is_what_it_shows(view: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((9, 9)))
+    array = VIEWS[view](path)
+    found = row_array(array)
+    np.testing.assert_array_equal(found.slice(1, 8), np.array(array)[1:8])
+    assert found.dtype == array.dtype
+    assert isinstance(found, NpyRows) == (view == "whole")  # tasks elsewhere open the file themselves
+
+
+@pytest.mark.parametrize("view", ["whole", "reversed", "edited in memory"])
+def test_auc__of_a_memory_map_is_that_of_what_it_shows(view: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    label = generator.integers(0, 2, 500)
+    path = tmp_path / "score.npy"
+    np.save(path, label + generator.standard_normal(500))
+    score = VIEWS[view](path)
+    assert auc(score, label) == auc(np.array(score), label)
 
 
 def test_table__is_in_memory_where_its_features_are() -> None:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from support.errors import refused
 from protodask.data import source_files as module
 from protodask.data.source_files import (
     DigestCache,
+    bytes_digest,
     cache_beside,
     content_digest,
     digest_of,
@@ -71,6 +73,14 @@ def test_source_files__of_a_glob(
 def test_source_files__of_a_name_that_looks_like_a_glob(tmp_path: Path) -> None:
     put(tmp_path / "rows[1].csv")
     assert [file.name for file in source_files(str(tmp_path / "rows[1].csv"))] == ["rows[1].csv"]
+
+
+def test_source_files__of_a_glob_in_a_folder_whose_name_looks_like_one(tmp_path: Path) -> None:
+    for name in ("rows[1]/a.csv", "rows1/b.csv", "rows[1]/deep/c.csv"):
+        put(tmp_path / name)
+    assert [file.name for file in source_files(str(tmp_path / "rows[1]" / "*.csv"))] == ["a.csv"]
+    assert [file.name for file in source_files(str(tmp_path / "rows[1]" / "**" / "c.csv"))] == ["deep/c.csv"]
+    assert [file.name for file in source_files(str(tmp_path / "rows[1]"))] == ["a.csv", "deep/c.csv"]
 
 
 def test_source_files__of_a_folder_that_a_glob_finds(tmp_path: Path) -> None:
@@ -131,7 +141,7 @@ def test_content_digest__is_that_of_the_bytes(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(content)
     assert content_digest(str(path)) == hashlib.blake2b(content, digest_size=16).hexdigest()
-    with refused("unreadable", tmp_path / "absent.csv", kind=StorageError):
+    with refused("not-found", tmp_path / "absent.csv", kind=StorageError):
         content_digest(str(tmp_path / "absent.csv"))
 
 
@@ -287,8 +297,11 @@ def test_source_files__of_a_store_without_etags() -> None:
     try:
         (found,) = source_files("memory://inbox")
         assert (found.name, found.size) == ("a.csv", 4)
+        assert digest_of(found) == bytes_digest(b"x\n1\n")
         with refused("unsupported", "memory:///inbox/a.csv", "ETags"):
-            digest_of(found)
+            digest_of(replace(found, version=""))  # a store that tells no times either
+        store.pipe("/inbox/a.csv", b"x\n2\n")
+        assert digest_of(found) is None
     finally:
         store.rm("/inbox", recursive=True)
 

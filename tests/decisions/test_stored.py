@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -14,6 +15,7 @@ import zarr
 from numpy.typing import NDArray
 from support.errors import refused
 
+from protodask.data import source_files
 from protodask.data.array_store import ArraySpec, ArrayStore
 from protodask.data.records import seal
 from protodask.data.storage import find_group, open_store
@@ -441,6 +443,28 @@ def test_decide_stored__of_a_file_whose_names_are_no_text(tmp_path: Path) -> Non
     path.write_bytes(path.read_bytes().replace(b"chance", b"ch\x8cnce"))
     with refused("wrong-kind", kind=FormatError):
         decide_stored(path, tmp_path / "out", probability=["chance"])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_open_rows__of_parquet_that_is_replaced_at_a_url(
+    told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not told:  # neither ETags nor times
+        monkeypatch.setattr(source_files, "modified_ns", lambda details: 0)
+    place = f"memory://{tmp_path.name}/p.parquet"
+    opened, found = [], []
+    for value in (0.25, 0.75):
+        with fsspec.open(place, "wb") as file:
+            pyarrow.parquet.write_table(pyarrow.table({"p": np.full(3000, value)}), file)
+        opened.append(predicted_rows.open_rows(place, columns=("p",)))
+        # Parts of a row group: what is left of it is remembered.
+        found.append([opened[-1].rows(*part)["probability"].max() for part in ((0, 10), (10, 20))])
+    assert found == [[0.25, 0.25], [0.75, 0.75]]
+    assert opened[0].key != opened[1].key
+    opened[1].reader.check_unchanged()
+    if told:
+        with refused("changed-meanwhile", kind=StorageError):
+            opened[0].reader.check_unchanged()
 
 
 def test_decide_stored__of_an_address_nobody_answers_at(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import tempfile
@@ -20,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import check_error, refused
 
-from protodask.data import Column, scored_ledger, source_files
+from protodask.data import Column, ingest_frames, scored_ledger, small_files, source_files
 from protodask.data.bounded import open_to_append
 from protodask.data.local_files import lock_place
 from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
@@ -406,6 +408,7 @@ BROKEN = {
     "missing.csv": "id,a,b\n1,2,\n",
     "ragged.csv": "id,a,b\n1,2,3\n1,2,3,4\n",
     "bytes.csv.gz": "no archive",
+    "bytes.csv.xz": "no archive, either",
     "bytes.parquet": "no table",
 }
 
@@ -417,14 +420,14 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
         put(folder, name, content)
     put(folder, "bytes2.parquet", BROKEN["bytes.parquet"])
     for left in (2, 0):
-        with _failing(9) as caught:
+        with _failing(10) as caught:
             run(folder, engine)
         assert caught.value.result is not None
         assert len(caught.value.result.scored) == left
         failed = {one.file: one.code for one in caught.value.result.failed}
         assert failed.keys() == {*BROKEN, "bytes2.parquet"}
         assert failed["bytes.parquet"] == "unreadable"
-        assert news_of_predict(step_of(folder)) == "8 new files, 1 repeated file"
+        assert news_of_predict(step_of(folder)) == "9 new files, 1 repeated file"
     check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(2)})
     put(folder, "columns.csv", content_of(2))
     for name in (*BROKEN, "bytes2.parquet"):
@@ -432,6 +435,41 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
             (folder / "in" / name).unlink()
     assert run(folder, engine).changed == ()
     check_rows(table_of(folder), {str(seed): content_of(seed) for seed in range(3)})
+
+
+@pytest.mark.parametrize("first", ["a", "z"])
+def test_score_each_file__compressed_files_are_scored_in_parts_whatever_their_size(
+    engine: Engine, folder: Path, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "SMALL_BYTES", 2000)
+    monkeypatch.setattr(small_files, "SMALL_VALUES", 90)
+    monkeypatch.setattr(ingest_frames, "CSV_PARTITION_BYTES", 500)
+    contents = {"much": content_of(0, 300), "little": content_of(1), "table": content_of(2, 300)}
+    (folder / "in" / f"{first}.csv.gz").write_bytes(gzip.compress(contents["much"].encode()))
+    (folder / "in" / "little.csv.gz").write_bytes(gzip.compress(contents["little"].encode()))
+    pd.read_csv(io.StringIO(contents["table"])).to_parquet(folder / "in" / "table.parquet")
+    assert len(run(folder, engine).scored) == 3
+    check_rows(table_of(folder), contents)
+
+
+def test_score_each_file__that_takes_more_memory_than_there_is_holds_up_no_others(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(3):
+        put(folder, f"{seed}.csv", content_of(seed))
+    encode = small_files.encode_file
+
+    def encoded(content: bytes, *values: Any, **named: Any) -> Any:
+        if content == content_of(1).encode():
+            raise MemoryError
+        return encode(content, *values, **named)
+
+    monkeypatch.setattr(file_parts, "encode_file", encoded)
+    with _failing(1) as caught:
+        run(folder, engine)
+    assert caught.value.result is not None
+    assert [(one.file, one.code) for one in caught.value.result.failed] == [("1.csv", "over-limit")]
+    check_rows(table_of(folder), {str(seed): content_of(seed) for seed in (0, 2)})
 
 
 def test_score_each_file__what_changed_lately_waits(engine: Engine, folder: Path) -> None:

@@ -1,0 +1,170 @@
+"""The text in compressed files, in parts: read as a stream, so that no more than a part of it is in memory.
+
+How much text comes out of a file is known when it was read only: a megabyte may hold a gigabyte.
+"""
+
+from __future__ import annotations
+
+import lzma
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.places import mask
+
+PIECE_BYTES = 2**20
+
+LONGEST_LINE_BYTES = 2**24
+"""A line that is longer is none of a table; it would have to be in memory as a whole."""
+
+OPEN_STREAMS = 16
+"""Streams a process keeps open where it stopped reading, since the next part begins there or soon after."""
+
+
+def open_text(path: str) -> Any:
+    """The bytes of a file or object, decompressed."""
+    import fsspec
+
+    files, name = fsspec.core.url_to_fs(path) if "://" in path else (fsspec.filesystem("file"), path)
+    return files.open(name, "rb", compression="infer")
+
+
+@contextmanager
+def text_errors(path: str) -> Iterator[None]:
+    """Say what is wrong with a file, or with what it is compressed by, in the package's words."""
+    try:
+        yield
+    except ProtodaskError:
+        raise
+    except FileNotFoundError as error:
+        raise StorageError("not-found", f"There is no file {mask(path)}.", "Check the path.") from error
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise StorageError("unreadable", f"{mask(path)} cannot be read ({error}).", "Check the file.") from error
+        raise InputError(
+            "unreadable", f"{mask(path)} cannot be decompressed ({error}).", "Check that it is whole, and its ending."
+        ) from error
+
+
+@dataclass(frozen=True)
+class PackedText:
+    """The lines of a compressed file in parts, without its first line; small to pickle."""
+
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
+    header: bytes
+    """The first line."""
+    cuts: tuple[int, ...]
+    """Bytes of the text before each part, and in all of it."""
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    def read(self, part: int) -> bytes:
+        """The lines of a part."""
+        with text_errors(self.path):
+            return _streams().read(self, *self.cuts[part : part + 2])
+
+
+def packed_text(path: str, part_bytes: int) -> PackedText:
+    """Cut the text in a file into parts of about so many bytes each: reads all of it, as a stream."""
+    with text_errors(path):
+        with open_text(path) as file:
+            cuts = _cut(file, path, part_bytes)
+        with open_text(path) as file:
+            header = _read(file, cuts[0])
+    return PackedText(path, header, cuts)
+
+
+def _cut(file: Any, path: str, part_bytes: int) -> tuple[int, ...]:
+    """Where parts begin: behind a line's end, though not behind one inside of quotes.
+
+    In text whose quotes do not pair any line's end will do, once there has been none outside of them for long.
+    """
+    cuts: list[int] = []
+    position = due = quotes = 0
+    while piece := file.read(PIECE_BYTES):
+        seen = 0
+        while (first := max(due - position, seen)) < len(piece):
+            end = piece.find(b"\n", first)
+            until = len(piece) if end < 0 else end + 1
+            quotes += piece.count(b'"', seen, until)
+            seen = until
+            if end >= 0 and (quotes % 2 == 0 or position + until > due + LONGEST_LINE_BYTES):
+                cuts.append(position + until)
+                due, quotes = cuts[-1] + part_bytes, 0
+        quotes += piece.count(b'"', seen)
+        position += len(piece)
+        if position > due + 2 * LONGEST_LINE_BYTES:
+            raise InputError(
+                "over-limit",
+                f"{mask(path)} has a line of more than {LONGEST_LINE_BYTES:,} bytes.",
+                "Check that it is a CSV file, and that its lines end.",
+            )
+    return (*cuts, position) if not cuts or cuts[-1] < position or len(cuts) == 1 else tuple(cuts)
+
+
+def _read(file: Any, size: int) -> bytes:
+    content = bytearray()
+    while len(content) < size and (piece := file.read(min(PIECE_BYTES, size - len(content)))):
+        content += piece
+    return bytes(content)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A file that was read up to a position of its text."""
+
+    key: str
+    position: int
+    file: Any
+
+
+class _Streams:
+    """Files that are open where they were read last."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._idle: list[_Stream] = []
+        self._lock = threading.Lock()
+
+    def read(self, text: PackedText, start: int, stop: int) -> bytes:
+        """A range of the text: of all streams that are not beyond it the farthest goes on, or a new one begins."""
+        with self._lock:
+            fit = [stream for stream in self._idle if stream.key == text.key and stream.position <= start]
+            found = max(fit, key=lambda stream: stream.position, default=None)
+            if found is not None:
+                self._idle.remove(found)
+        position, file = (0, open_text(text.path)) if found is None else (found.position, found.file)
+        try:
+            while position < start and (skipped := len(file.read(min(PIECE_BYTES, start - position)))):
+                position += skipped
+            content = _read(file, stop - start)
+        except BaseException:
+            file.close()
+            raise
+        if len(content) < stop - start:
+            file.close()
+            raise StorageError(
+                "changed-meanwhile", f"{mask(text.path)} changed while it was read.", "Repeat once nobody writes to it."
+            )
+        self._put_back(_Stream(text.key, stop, file), at_end=stop == text.cuts[-1])
+        return content
+
+    def _put_back(self, stream: _Stream, at_end: bool) -> None:
+        with self._lock:
+            if at_end:
+                closed = [stream]
+            else:
+                self._idle.append(stream)
+                closed, self._idle = self._idle[: -self._kept], self._idle[-self._kept :]
+        for one in closed:
+            one.file.close()
+
+
+@lru_cache(maxsize=1)
+def _streams() -> _Streams:
+    return _Streams(OPEN_STREAMS)
