@@ -72,7 +72,7 @@ _KNOWN = {field.name: field.name for kind in STEPS.values() for field in fields(
 """Fields by how they are called inside, and by their own names. The draws of a fit and of a search are called alike."""
 
 _SETTING = re.compile(
-    r"(?<!in Python )(?<![\w'\"`./=-])(?P<name>[a-z]+(?:_[a-z]+)*)"
+    r"(?<!in Python )(?<!like )(?<![\w'\"`./=-])(?P<name>[a-z]+(?:_[a-z]+)*)"
     r"(?:=(?P<value>'[^']*'|True|[0-9][0-9.e+-]*))?(?![\w=(])"
 )
 

@@ -48,6 +48,7 @@ def test_reported__says_what_was_seen_and_what_to_do(error: ProtodaskError, caps
                 "--max-fraction, in Python max_fraction=0.5.",
                 "insecure=True in Python",
                 "Give batches.",
+                "Write it like rows=1000.",
             )
         ),
     ],

@@ -59,7 +59,7 @@ def test_quickstart__does_the_main_job_and_can_be_repeated(tmp_path: Path, monke
         (("--set", "row=5"), 2, "unknown-name", ["'row'", "folder, rows"]),
         (("--set", "rows"), 2, "bad-setting", ["'rows'", "rows=1000"]),
         (("--set", "rows=many"), 2, "bad-setting", ["rows", "'many'"]),
-        (("--set", "candidates=-1"), 2, "bad-setting", ["n_candidates", "-1"]),
+        (("--set", "candidates=-1"), 2, "bad-setting", ["candidates", "-1"]),
         (("--workers", "1", "--threads", "1"), 2, "settings-conflict", ["--threads", "--workers"]),
     ],
 )
