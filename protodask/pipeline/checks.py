@@ -206,7 +206,7 @@ def check_there(step: Step) -> None:
 
     Training may go on from its record though its model is there, and what grows, or is divided again, may be there.
     """
-    from protodask.data.storage import check_file_free, check_free
+    from protodask.data.storage import check_file_free, check_free, sweep
 
     for setting in READ_BY_ALL:
         found = getattr(step, setting, None)
@@ -215,6 +215,8 @@ def check_there(step: Step) -> None:
                 check_present(place)
     if getattr(step, "overwrite", False) or isinstance(step, AppendStep | SplitStep) or grows(step) or _goes_on(step):
         return
+    if isinstance(step, TRAINING):
+        sweep(_record(step))  # what was killed while it removed the record of a training that was done
     for setting in settings_of_places(type(step), Place.WRITTEN):
         place = getattr(step, setting)
         if place is None or is_url(locate(place)):
@@ -227,6 +229,11 @@ def check_there(step: Step) -> None:
 
 def _goes_on(step: Step) -> bool:
     """Whether there is a record from which a training may go on."""
+    return isinstance(step, TRAINING) and os.path.exists(_record(step))
+
+
+def _record(step: FitStep | TuneStep | BudgetStep | RobustFitStep) -> str:
+    """Where a training keeps its record."""
     from protodask.pipeline.settings import run_directory
 
-    return isinstance(step, TRAINING) and os.path.exists(locate(run_directory(step.out, step.run_dir)))
+    return locate(run_directory(step.out, step.run_dir))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.budget.bounds import Bounds, spread_to_subsets, spread_to_supersets
+from protodask.budget.bounds import Bounds, agrees, spread_to_subsets, spread_to_supersets
 
 Floats = NDArray[np.float64]
 
@@ -25,6 +25,12 @@ def saturating(n_features: int, seed: int) -> Floats:
         inside = [feature for feature in range(n_features) if number >> feature & 1]
         values[number] = 0.5 - 0.5 * np.exp(-weights[inside].sum()) + 0.5 * tells[inside].any(axis=0).mean()
     return values
+
+
+def test_agrees__allows_for_the_rounding_of_differences_and_no_more() -> None:
+    assert 0.91 - 0.9 > 0.01
+    assert agrees(0.91 - 0.9, 0.01)
+    assert not agrees(0.0101, 0.01)
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))

@@ -130,6 +130,26 @@ def test_ingest__of_a_name_with_another_content_warns(inbox: Path, tmp_path: Pat
     assert numbers_of(found) == [*range(6), *range(10, 19), *range(40, 44)]
 
 
+def test_ingest__takes_nothing_of_a_file_that_was_written_anew_within_a_tick_of_the_clock(
+    inbox: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file system does not tell, the content does."""
+    out, read = tmp_path / "data.zarr", ingest_news._read_files
+
+    def swapped(*arguments: Any) -> Any:
+        put(inbox / "a.csv", range(20, 26), age=0.0)
+        return read(*arguments)
+
+    put(inbox / "a.csv", range(6), age=0.0)
+    monkeypatch.setattr(ingest_news, "is_unchanged", lambda file: True)
+    monkeypatch.setattr(ingest_news, "_read_files", swapped)
+    with pytest.warns(UserWarning, match="a.csv"):
+        found = take(inbox, out, engine)
+    assert numbers_of(found) == [*range(10, 19)]
+    monkeypatch.undo()
+    assert numbers_of(take(inbox, out, engine)) == [*range(10, 19), *range(20, 26)]
+
+
 def test_ingest__has_the_fingerprint_of_a_plain_one(inbox: Path, tmp_path: Path, engine: Engine) -> None:
     plain = ingest(str(inbox), tmp_path / "plain.zarr", engine=engine, **SCHEMA)
     found = take(inbox, tmp_path / "new.zarr", engine)

@@ -326,6 +326,28 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
 
 
+def test_writer__that_cleans_up_leaves_what_another_one_published_meanwhile(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{root}/d.zarr"
+    remove_others = generations_module._remove_others
+    published: list[str] = []
+
+    def remove_after_another_one(path: str, kept: str) -> None:
+        if not published:
+            published.append("")
+            with generations_module.new_generation(url, "some format") as later:
+                write_object(later, "zarr.json", b"{}")
+            published[0] = later.rpartition("/")[2]
+        remove_others(path, kept)
+
+    with generations_module.new_generation(url, "some format") as place:
+        write_object(place, "zarr.json", b"{}")
+        monkeypatch.setattr(generations_module, "_remove_others", remove_after_another_one)
+    assert published[0].encode() in (read_object(url, "zarr.json") or b"")
+    assert generations(url) == {published[0]}
+
+
 def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make, write: Write) -> None:
     url = f"{root}/d.zarr"
     write(make_arrays(30), url)

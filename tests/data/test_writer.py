@@ -144,6 +144,14 @@ def test_write__says_that_the_disk_is_full(
     assert os.listdir(tmp_path) == []
 
 
+def test_append__remembers_the_columns_that_were_dropped(make_arrays: Make, engine: Engine, tmp_path: Path) -> None:
+    source = array_source(make_arrays(60), 16)
+    write_dataset(source, tmp_path / "d", engine=engine, dropped=("id", "note"), **options())
+    for dropped in ((), ("note", "page")):
+        write_dataset(source, tmp_path / "d", engine=engine, append=True, dropped=dropped, **options())
+    assert Dataset.open(tmp_path / "d").metadata.dropped == ("id", "note", "page")
+
+
 def test_append__that_fails_leaves_the_dataset_as_it_was(
     make_arrays: Make, write: Write, engine: Engine, tmp_path: Path, all_rows: Callable[[Dataset], Arrays]
 ) -> None:

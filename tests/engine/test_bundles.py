@@ -38,6 +38,10 @@ def nodes_of(work: Pass, numbers: Sequence[int], n_tasks: int) -> list[Any]:
         return [node for group in split_blocks(numbers, n_tasks) for node in run_group(work, group, reader)]
 
 
+def number_of(block: Block) -> tuple[int]:
+    return (block.number,)
+
+
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 7), st.data())
 def test_bundle__gives_each_member_the_bits_it_has_alone(
     n_blocks: int, tasks_alone: int, tasks_together: int, data: st.DataObject
@@ -49,6 +53,7 @@ def test_bundle__gives_each_member_the_bits_it_has_alone(
         Pass(source, sum_values, add, ("noise",), label="evaluate"),
         Pass(zip_sources(source, own), sum_products, add, ("noise", "w", 3.0), label="evaluate"),
         Pass(ViewedSource(source, twice, "doubled"), sum_values, add, ("noise",), label="draw"),
+        Pass(source, number_of, add, (), label="evaluate"),  # its order matters, as that of blocks joined in memory
     ]
     numbers = [data.draw(some) for _ in passes]
     together, every = bundle(passes, numbers)

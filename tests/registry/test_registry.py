@@ -254,6 +254,16 @@ def test_publish__reuses_what_no_alias_names(tmp_path: Path, model_at: Models) -
     assert (again.version.number, again.added) == (3, True), "a version that an alias names stays what it was"
 
 
+def test_publish__keeps_the_version_that_it_reuses_however_few_it_retains(tmp_path: Path, model_at: Models) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    registry.publish(model_at(1))
+    registry.publish(model_at(0))
+    found = registry.publish(model_at(1), retain=1)
+    assert (found.version.number, found.added) == (1, False)
+    assert 1 in registry.numbers
+    assert model_fingerprint(load_model(found.version.path)) == model_fingerprint(load_model(model_at(1)))
+
+
 def test_publish__leaves_an_alias_on_the_version_of_this_very_model(tmp_path: Path, model_at: Models) -> None:
     registry = Registry.create(tmp_path / "reg")
     registry.publish(model_at(1), alias="champion")

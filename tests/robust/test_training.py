@@ -260,7 +260,8 @@ def test_bounds__that_float32_rounds_away_are_a_warning(tmp_path: Path) -> None:
     columns["time.low"] = np.linspace(1e6, 1e6 + 1, 200)
     columns["plain"] = np.linspace(1e6, 2e6, 200)
     columns["time.high"] = columns["time.low"] + 1e-2
-    data = dataset_of(columns, y, tmp_path / "data.zarr")
+    with pytest.warns(UserWarning, match=r"float32, columns keep a part .*time\.low"):
+        data = dataset_of(columns, y, tmp_path / "data.zarr")
     with pytest.warns(CoarseBoundsWarning, match="bounds of time lie hardly .* float64"):
         fit_robust(data, CONFIG)
 
