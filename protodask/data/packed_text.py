@@ -5,11 +5,12 @@ How much text comes out of a file is known when it was read only: a megabyte may
 
 from __future__ import annotations
 
+import csv
 import lzma
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -58,7 +59,7 @@ class PackedText:
 
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
     header: bytes
-    """The first line."""
+    """The first row; nothing of a text without a line's end, which is one part."""
     cuts: tuple[int, ...]
     """Bytes of the text before each part, and in all of it."""
     key: str = field(default_factory=lambda: uuid4().hex)
@@ -73,19 +74,40 @@ def packed_text(path: str, part_bytes: int) -> PackedText:
     """Cut the text in a file into parts of about so many bytes each: reads all of it, as a stream."""
     with text_errors(path):
         with open_text(path) as file:
-            cuts = _cut(file, path, part_bytes)
+            header = _first_row(file)
         with open_text(path) as file:
-            header = _read(file, cuts[0])
+            _read(file, len(header))
+            cuts = _cut(file, path, part_bytes, len(header))
     return PackedText(path, header, cuts)
 
 
-def _cut(file: Any, path: str, part_bytes: int) -> tuple[int, ...]:
-    """Where parts begin: behind a line's end, though not behind one inside of quotes.
+def _first_row(file: Any) -> bytes:
+    """The lines of the first row: one, unless there is a line's end in a name that is in quotes."""
+    taken = bytearray()
+
+    def lines() -> Iterator[str]:
+        ahead = b""
+        while True:
+            while b"\n" not in ahead and len(ahead) < LONGEST_LINE_BYTES and (piece := file.read(PIECE_BYTES)):
+                ahead += piece
+            line, end, ahead = ahead.partition(b"\n")
+            if not end:
+                return
+            taken.extend(line + end)
+            yield (line + end).decode("latin-1")  # any byte is a letter of it
+
+    with suppress(csv.Error, StopIteration):  # a parser that knows more will say what is wrong with it
+        next(csv.reader(lines()))
+    return bytes(taken)
+
+
+def _cut(file: Any, path: str, part_bytes: int, start: int) -> tuple[int, ...]:
+    """Where parts begin, from a position on: behind a line's end, though not behind one inside of quotes.
 
     In text whose quotes do not pair any line's end will do, once there has been none outside of them for long.
     """
-    cuts: list[int] = []
-    position = due = quotes = 0
+    cuts = [start]
+    position, due, quotes = start, start + part_bytes, 0
     while piece := file.read(PIECE_BYTES):
         seen = 0
         while (first := max(due - position, seen)) < len(piece):
@@ -104,7 +126,7 @@ def _cut(file: Any, path: str, part_bytes: int) -> tuple[int, ...]:
                 f"{mask(path)} has a line of more than {LONGEST_LINE_BYTES:,} bytes.",
                 "Check that it is a CSV file, and that its lines end.",
             )
-    return (*cuts, position) if not cuts or cuts[-1] < position or len(cuts) == 1 else tuple(cuts)
+    return (*cuts, position) if cuts[-1] < position or len(cuts) == 1 else tuple(cuts)
 
 
 def _read(file: Any, size: int) -> bytes:

@@ -7,6 +7,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Future, KilledWorker, get_worker
 from distributed.comm import CommClosedError
+from distributed.core import Status
 from distributed.protocol import pickle
 from distributed.worker import thread_state
 from numpy.typing import NDArray
@@ -55,6 +57,9 @@ MERGED_TOGETHER = 16
 MOST_DESCRIPTIONS = 64
 """Descriptions of passes that a worker keeps; those of the evaluations of a fit are one."""
 
+LONGEST_DESCRIPTION = 16 * 2**20
+"""Bytes of one that is kept: 8 for each block of a dataset are less, and what holds rows itself is more."""
+
 
 class ClusterScheduler:
     """Runs tasks on the workers of a Dask cluster, one of each pass for each worker, on threads of its own.
@@ -81,18 +86,18 @@ class ClusterScheduler:
 
     @property
     def n_threads(self) -> int:
-        self._threads = self._count_threads()
-        if not self._threads:
-            wait_for_worker(self._client)
-            self._threads = self._count_threads()
-        return sum(self._threads.values())
+        return sum(self._count_threads().values())
 
     def _count_threads(self) -> dict[str, int]:
-        return {address: int(worker["nthreads"]) for address, worker in workers_of(self._client).items()}
+        """Of each worker there is now; waits for the first one."""
+        while not (found := workers_of(self._client)):
+            wait_for_worker(self._client)
+        self._threads = {address: int(worker["nthreads"]) for address, worker in found.items()}
+        return self._threads
 
     @property
     def n_tasks(self) -> int:
-        return len(self._threads) if self.n_threads else 0
+        return len(self._count_threads())
 
     @property
     def memory_bytes(self) -> int:
@@ -113,6 +118,9 @@ class ClusterScheduler:
         whole = len(numbers) == n_blocks
 
         def build(tasks: Sequence[int], token: str, placed: Sequence[Sequence[str]]) -> dict[str, Any]:
+            for task, workers in zip(tasks, placed, strict=True):
+                if not workers:  # the one that it was for was lost, or did not know what it was about
+                    self._described.pop(shares[task].worker, None)
             named = {
                 task_key(token, task): (shares[task], bool(workers) and self._knows(workers[0], description.name))
                 for task, workers in zip(tasks, placed, strict=True)
@@ -123,13 +131,16 @@ class ClusterScheduler:
         stay = len(shares) > MOST_TO_DRIVER and not work.writes
         results: list[Any] = [None] * len(shares)
         try:
-            tasks = results_of(self._client, len(shares), uuid.uuid4().hex, build, placed, stay)
-            for task, results[task] in tasks:
-                advance(shares[task].n_blocks)
+            # Closed at once, also where this is stopped: whoever catches that may remove what the tasks write to.
+            with closing(results_of(self._client, len(shares), uuid.uuid4().hex, build, placed, stay)) as tasks:
+                for task, results[task] in tasks:
+                    advance(shares[task].n_blocks)
             addresses = self._where(results) if stay else [address for address, _ in results]
             for address, share in zip(addresses, shares, strict=True):
-                self._note(address, description.name)
-                self._placement.ran(key, n_blocks, share, address)
+                if address:
+                    self._note(address, description)
+                    if whole:
+                        self._placement.ran(key, n_blocks, share, address)
             if not stay:
                 return [node for _, nodes in results for node in nodes]
             merged = self._merged(results, work.merge)
@@ -184,11 +195,13 @@ class ClusterScheduler:
     def _knows(self, worker: str, name: str) -> bool:
         return name in self._described.get(worker, ())
 
-    def _note(self, worker: str, name: str) -> None:
+    def _note(self, worker: str, description: _Description) -> None:
         """A worker has a description; it keeps the last ones."""
+        if not description.kept:
+            return
         known = self._described.setdefault(worker, OrderedDict())
-        known[name] = None
-        known.move_to_end(name)
+        known[description.name] = None
+        known.move_to_end(description.name)
         while len(known) > MOST_DESCRIPTIONS:
             known.popitem(last=False)
 
@@ -204,15 +217,14 @@ class ClusterScheduler:
             arguments.append(value if reference is None else _Input(len(inputs)))
             inputs += [] if reference is None else [reference]
         held = tuple(leaf for leaf in leaves(work.source) if leaf.resident)
-        packed: Any = description.packed
-        if len(packed) > SHARE_BYTES and not all(known for _, known in named.values()):
-            packed = TaskRef(f"protodask-{token}-work")
-            graph[packed.key] = Task(packed.key, _identity, description.packed)
         # Unpickled by the task: what a worker cannot import is then an error of the task, and not the worker's end.
-        ready = pickle.dumps(arguments)
+        ready = _once(graph, f"protodask-{token}-arguments", pickle.dumps(arguments))
+        packed: Any = None
+        if not all(known for _, known in named.values()):
+            packed = _once(graph, f"protodask-{token}-work", description.packed)
         for key, (share, known) in named.items():
             shipped = [self._ship(leaf, number) for leaf in held for run in share.runs for number in run]
-            order = _Order(description.name, share.runs, whole, len(inputs))
+            order = _Order(description.name, description.kept, share.runs, whole, len(inputs))
             graph[key] = Task(key, _run_on_worker, order, None if known else packed, ready, *inputs, *shipped)
         return graph
 
@@ -273,6 +285,14 @@ def _cached_key(source: Source) -> str:
     return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
 
 
+def _once(graph: dict[str, Any], key: str, packed: bytes) -> Any:
+    """What tasks are given for some bytes: where they are many, the result of a task, which a worker fetches once."""
+    if len(packed) <= SHARE_BYTES:
+        return packed
+    graph[key] = Task(key, _identity, packed)
+    return TaskRef(key)
+
+
 def _nothing(blocks: int) -> None:
     """Blocks of a pass that is repeated were told of before."""
 
@@ -297,6 +317,11 @@ class _Description:
     name: str
     """Of its content."""
 
+    @property
+    def kept(self) -> bool:
+        """Whether workers keep it for later passes."""
+        return len(self.packed) <= LONGEST_DESCRIPTION
+
 
 def _describe(work: Pass) -> _Description:
     source = with_leaves(work.source, lambda leaf: PlaceHolder(leaf.key, leaf.layout) if leaf.resident else leaf)
@@ -309,6 +334,8 @@ class _Order:
     """What one task is to do."""
 
     description: str
+    kept: bool
+    """Whether the description is for later passes, too."""
     runs: tuple[range, ...]
     whole: bool
     """Whether the pass is over all blocks of its source."""
@@ -319,9 +346,9 @@ class _Order:
 def _run_on_worker(order: _Order, packed: bytes | None, arguments: bytes, *inputs: Any) -> Any:
     state = _worker_state()
     try:
-        if packed is not None:
-            state.learn(order.description, pickle.loads(packed))
-        work = state.recall(order.description)
+        work = state.recall(order.description) if packed is None else pickle.loads(packed)
+        if packed is not None and order.kept:
+            state.learn(order.description, work)
         given = pickle.loads(arguments)
     except (ImportError, AttributeError) as error:
         raise ClusterError(
@@ -386,12 +413,14 @@ class _UnwantedError(Exception):
 
 
 def _check_wanted() -> Callable[[], None]:
-    """Raises once the scheduler has let go of the task in this thread, as when another one of its pass failed."""
+    """Raises once nobody waits for the task in this thread, as when another one of its pass failed, or once its worker
+    ends.
+    """
     worker, key = get_worker(), thread_state.key
 
     def check() -> None:
         task = worker.state.tasks.get(key)
-        if task is None or task.state == "cancelled":
+        if task is None or task.state == "cancelled" or worker.status not in (Status.running, Status.paused):
             raise _UnwantedError
 
     return check

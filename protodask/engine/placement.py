@@ -60,9 +60,10 @@ class Placement:
         units, edges = unit_of_block[first], [*first.tolist(), len(blocks)]
         owners = self._owners.get(key)
         before = np.full(len(units), -1, dtype=np.int64) if owners is None else owners[units]
-        places = _deal(self._places(before, threads), np.array(list(threads.values())))
+        whole = len(blocks) == n_blocks
+        places = _deal(self._places(before, threads), np.array(list(threads.values())), whole)
         workers = list(threads)
-        if key and len(blocks) == n_blocks:
+        if key and whole:
             self._owners[key] = np.array([self._number_of(worker) for worker in workers])[places]
         return [
             Share(workers[place], tuple(run for part in parts for run in runs_of(blocks[part])))
@@ -92,15 +93,19 @@ class Placement:
         return place_of[owners]
 
 
-def _deal(before: Integers, threads: Integers) -> Integers:
-    """A place for each unit, given that before (-1 for none), and the threads at each place."""
-    ends = np.rint(len(before) * np.cumsum(threads) / threads.sum()).astype(np.int64)
-    room = np.diff(ends, prepend=0)
+def _deal(before: Integers, threads: Integers, whole: bool) -> Integers:
+    """A place for each unit, given that before (-1 for none), and the threads at each place.
+
+    Of some units only, a place may keep what its share is when it is rounded up.
+    """
+    shares = len(before) * threads / threads.sum()
+    room = np.diff(np.rint(np.cumsum(shares)).astype(np.int64), prepend=0)
     places = before.copy()
-    for place, most in enumerate(room.tolist()):
+    for place, most in enumerate((room if whole else np.ceil(shares).astype(np.int64)).tolist()):
         places[np.flatnonzero(before == place)[most:]] = -1
     kept = np.bincount(places[places >= 0], minlength=len(threads))
-    places[places == -1] = np.repeat(np.arange(len(threads)), room - kept)
+    left = np.flatnonzero(places == -1)
+    places[left] = np.repeat(np.arange(len(threads)), np.maximum(room - kept, 0))[: len(left)]
     return places
 
 

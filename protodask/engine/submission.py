@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
@@ -52,7 +52,7 @@ def task_key(token: str, task: int) -> str:
 
 def results_of(
     client: Client, n_tasks: int, token: str, build: Build, placed: Sequence[Sequence[str]], stay: bool = False
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Number and result of each task as it ends. `placed` are the workers a task is to run on if they are there.
 
     Results that `stay` where they are come as futures.
@@ -144,7 +144,9 @@ class _Submission:
         """
         assigned = {key for keys in _assigned(self._client).values() for key in keys}
         looks = self._looks_without_worker
-        idle = [key for key in self._preferred if workers and key not in assigned]
+        # One that has ended, and whose result is under way, is with no worker any more.
+        pending = {key for key in self._preferred if self._futures[key].status == "pending"}
+        idle = [key for key in pending if workers and key not in assigned]
         self._looks_without_worker = {key: looks.get(key, 0) + 1 for key in idle}
         stuck = [key for key, seen in self._looks_without_worker.items() if seen > STUCK_LOOKS]
         if stuck:

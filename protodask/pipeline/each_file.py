@@ -376,7 +376,7 @@ def _merge(left: list[Outcome], right: list[Outcome]) -> list[Outcome]:
     return left + right
 
 
-_SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _merge, identity)
+_SCORE: Reduction[list[Outcome], list[Outcome]] = Reduction(score_small_files, _merge, identity, writes=True)
 
 
 def _unusable(name: str, error: ProtodaskError) -> Failed:

@@ -240,7 +240,7 @@ def search_rows(
 
 def require_reach(engine: Engine, folder: str) -> None:
     """Refuse a folder for scores that a worker does not find: it may be on another machine."""
-    rows = array_source({"row": np.zeros(engine.scheduler.n_tasks)}, 1)
+    rows = array_source({"row": np.zeros(engine.scheduler.n_threads)}, 1)
     reached = engine.reduce(rows, _REACH, folder, label="folder")
     engine.forget(rows)
     if not reached:

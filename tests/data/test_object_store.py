@@ -418,7 +418,7 @@ def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: M
         ("while it writes", "memory"),
         ("before it commits", "memory"),
         pytest.param("while it writes", "bucket", marks=pytest.mark.slow),
-        ("before it commits", "bucket"),  # by a conditional write
+        pytest.param("before it commits", "bucket", marks=pytest.mark.slow),  # by a conditional write
     ],
 )
 def test_append__that_another_one_overtakes_fails_and_harms_nothing(

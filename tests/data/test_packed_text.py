@@ -56,7 +56,31 @@ def test_packed_text__of_unusual_text(content: bytes, tmp_path: Path, monkeypatc
     monkeypatch.setattr(module, "LONGEST_LINE_BYTES", 30)
     monkeypatch.setattr(module, "PIECE_BYTES", 3)
     found = packed_text(put(tmp_path, content), 100)
+    assert len(found.cuts) > 1, "there is always a part, as of a table without rows"
     assert found.header + b"".join(map(found.read, range(len(found.cuts) - 1))) == content
+
+
+@pytest.mark.parametrize(
+    ("header", "name"), [('len 5",c', 'len 5"'), ('"len 5""",c', 'len 5"'), ('"len\n5",c', "len\n5"), ("len,c", "len")]
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_ingest__of_a_packed_table_has_its_rows_whatever_its_header(
+    header: str, name: str, end: str, engine: Engine, tmp_path: Path
+) -> None:
+    """A quotation mark inside of a name that is not in quotes is a letter like others."""
+    content = header + end + end.join(f"{number},{number % 2}" for number in range(200)) + end
+    found = ingest(put(tmp_path, content.encode()), tmp_path / "d", target="c", engine=engine)
+    assert (found.n_rows, found.feature_names) == (200, (name,))
+
+
+@pytest.mark.parametrize(("content", "rows"), [(b"x,c", 0), (b"x,c\r1,p\r2,q\r3,p\r", 3)])
+def test_ingest__of_a_packed_table_without_a_newline(content: bytes, rows: int, engine: Engine, tmp_path: Path) -> None:
+    path = put(tmp_path, content)
+    if rows:
+        assert ingest(path, tmp_path / "d", target="c", engine=engine).n_rows == rows
+        return
+    with refused("no-rows"):
+        ingest(path, tmp_path / "d", target="c", engine=engine)
 
 
 def test_packed_text__whose_quotes_do_not_pair_is_cut_even_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

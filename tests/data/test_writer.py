@@ -330,6 +330,7 @@ def test_append__through_a_link_takes_the_lock_of_the_dataset(
 def test_append__at_a_url_spares_what_another_one_committed(
     make_arrays: Make, write: Write, all_rows: Callable[[Dataset], Arrays], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
     first, theirs = make_arrays(60), make_arrays(40, seed=2)
     path = "memory://appended/d.zarr"
     write(first, path, block_rows=16)
@@ -343,6 +344,7 @@ def test_append__at_a_url_spares_what_another_one_committed(
 def test_append__that_fails_spares_what_another_one_committed(
     make_arrays: Make, write: Write, all_rows: Callable[[Dataset], Arrays], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
     first, theirs = make_arrays(60), make_arrays(40, seed=2)
     path = "memory://failed/d.zarr"
     write(first, path, block_rows=16)

@@ -25,6 +25,7 @@ from support.passes import (
     REFUSE_SLOWLY,
     SQUARED_LOOKUP,
     SUM,
+    SUM_BESIDE,
     FileSink,
     NoiseSource,
     double_values,
@@ -255,6 +256,23 @@ def test_reduce__of_a_source_with_much_to_say_sends_it_once(cluster: Engine, loc
     assert 2 * cluster_module.SHARE_BYTES < sent[0] < 3 * cluster_module.SHARE_BYTES, "for two tasks"
     # A task that ended elsewhere than it was to, or where nobody knew what it was about, had it sent once more.
     assert sorted(sent)[0] < 2 * 2**10
+
+
+def test_reduce__sends_arguments_once_whatever_they_are(cluster: Engine, local: Engine, sent: list[int]) -> None:
+    source, text = NoiseSource(Layout(333, 16), "arguments"), "x" * 300_000
+    assert cluster.reduce(source, SUM_BESIDE, "noise", text) == local.reduce(source, SUM, "noise")
+    assert len(text) < sent[0] < 1.1 * len(text)
+
+
+def test_reduce__of_a_source_that_is_too_long_to_be_kept_sends_it_with_each_pass(
+    cluster: Engine, local: Engine, sent: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "LONGEST_DESCRIPTION", 1000)
+    source = NoiseSource(Layout(333, 16), "longest-" + "x" * 2000)
+    for _ in range(3):
+        assert cluster.reduce(source, SUM, "noise") == local.reduce(source, SUM, "noise")
+    assert len(sent) == 3
+    assert min(sent) > 2000
 
 
 def test_reduce__on_workers_that_do_not_know_what_they_were_told(

@@ -54,8 +54,12 @@ def test_shares__of_some_blocks_are_even_and_change_nothing_for_all(
     numbers = sorted(data.draw(st.sets(st.integers(0, n_blocks - 1), min_size=1)))
     shares = placement.shares("data", n_blocks, numbers, threads)
     assert sorted(owners(shares)) == numbers
+    even = {worker: len(numbers) * count / sum(threads.values()) for worker, count in threads.items()}
     for share in shares:
-        assert share.n_blocks <= len(numbers) * threads[share.worker] / sum(threads.values()) + 1
+        assert share.n_blocks <= even[share.worker] + 1
+    for worker in threads:  # whoever has them keeps them, up to a share that is rounded up
+        there = [number for number in numbers if before[number] == worker]
+        assert sum(owners(shares)[number] == worker for number in there) >= min(len(there), even[worker])
     assert whole(placement, n_blocks, threads) == before
 
 

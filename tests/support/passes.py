@@ -64,6 +64,10 @@ def sum_values(block: Block, name: str) -> float:
     return float(block[name].sum())
 
 
+def sum_beside(block: Block, name: str, beside: object) -> float:
+    return sum_values(block, name)
+
+
 def sum_products(block: Block, left: str, right: str, factor: float) -> Floats:
     # Summed block by block: BLAS, and a different rounding for each length.
     return np.array([factor * float(block[left] @ block[right]), float(block[left].sum())])
@@ -129,6 +133,7 @@ def square_table(table: Floats) -> tuple[Floats]:
 
 
 SUM: Reduction[float, float] = Reduction(sum_values, add, identity)
+SUM_BESIDE: Reduction[float, float] = Reduction(sum_beside, add, identity)
 HALF_SUM: Reduction[float, float] = Reduction(sum_values, add, halve)
 PRODUCTS: Reduction[Floats, Floats] = Reduction(sum_products, add, identity)
 LOOKUP: Reduction[float, float] = Reduction(sum_looked_up, add, identity)
