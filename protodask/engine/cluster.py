@@ -197,13 +197,8 @@ class ClusterScheduler:
 
     def _note(self, worker: str, description: _Description) -> None:
         """A worker has a description; it keeps the last ones."""
-        if not description.kept:
-            return
-        known = self._described.setdefault(worker, OrderedDict())
-        known[description.name] = None
-        known.move_to_end(description.name)
-        while len(known) > MOST_DESCRIPTIONS:
-            known.popitem(last=False)
+        if description.kept:
+            _keep(self._described.setdefault(worker, OrderedDict()), description.name, None)
 
     def _graph(
         self, work: Pass, description: _Description, named: dict[str, tuple[Share, bool]], token: str, whole: bool
@@ -283,6 +278,14 @@ def _as_array(numbers: Sequence[int]) -> NDArray[np.int64]:
 def _cached_key(source: Source) -> str:
     """What a worker's cache can hold of a source: its first part that lies in a store; "" where all are in memory."""
     return next((leaf.key for leaf in leaves(source) if not leaf.resident), "")
+
+
+def _keep(kept: OrderedDict[str, Any], name: str, value: Any) -> None:
+    """Add something to what is kept, and let go of what was used longest ago."""
+    kept[name] = value
+    kept.move_to_end(name)
+    while len(kept) > MOST_DESCRIPTIONS:
+        kept.popitem(last=False)
 
 
 def _once(graph: dict[str, Any], key: str, packed: bytes) -> Any:
@@ -387,10 +390,7 @@ class _WorkerState:
     def learn(self, name: str, description: Any) -> None:
         """Keep the last ones."""
         with _state_lock:
-            self.descriptions[name] = description
-            self.descriptions.move_to_end(name)
-            while len(self.descriptions) > MOST_DESCRIPTIONS:
-                self.descriptions.popitem(last=False)
+            _keep(self.descriptions, name, description)
 
     def recall(self, name: str) -> Any:
         """A description, None if it is not known any more."""

@@ -19,7 +19,7 @@ import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -32,8 +32,10 @@ from protodask.engine.reduction import merge_tree
 
 if TYPE_CHECKING:
     from benchmarks import _common as common
+    from benchmarks.engine import EmptySource
 else:
     import _common as common
+    from engine import EmptySource
 
 LOOPBACK = "127.0.0.1"
 PARAMETERS = 1024
@@ -46,22 +48,10 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class EmptySource:
-    """Blocks of one row that cost nothing to read, of which there is something to say for each."""
+class StampedSource(EmptySource):
+    """Blocks that cost nothing to read, of which there is something to say for each."""
 
-    layout: Layout
-    stamps: NDArray[np.int64]
-    key: str = "empty"
-
-    @property
-    def resident(self) -> bool:
-        return False
-
-    def read(self, number: int) -> Block:
-        return Block(number, number, {"row": ROW})
-
-
-ROW = np.zeros(1)
+    stamps: NDArray[np.int64] = field(kw_only=True)
 
 
 def nothing(block: Block, parameters: Floats) -> Floats:
@@ -157,7 +147,7 @@ def evaluate(settings: argparse.Namespace, n_blocks: int, address: str, schedule
     """Time evaluations of nothing, and weigh what they send."""
     psutil = common.peer("psutil")
     parameters = np.ones(PARAMETERS)
-    source = EmptySource(Layout(n_blocks, 1), np.arange(n_blocks))
+    source = StampedSource(Layout(n_blocks, 1), stamps=np.arange(n_blocks))
     sizes: list[int] = []
     tasks: list[int] = []
     partials: list[int] = []
