@@ -10,31 +10,18 @@ from typing import Annotated
 import typer
 
 from protodask.cli.budget import app as budget
-from protodask.cli.calibrate import calibrate
 from protodask.cli.cluster import app as cluster
-from protodask.cli.decide import decide
 from protodask.cli.ending import end_on_signals
-from protodask.cli.evaluate import evaluate
 from protodask.cli.example import example
 from protodask.cli.explain import explain
 from protodask.cli.export import export
-from protodask.cli.fit import fit
-from protodask.cli.gate import gate
 from protodask.cli.info import info
-from protodask.cli.ingest import ingest
-from protodask.cli.monitor import monitor
 from protodask.cli.plan import plan
-from protodask.cli.predict import predict
-from protodask.cli.prune import prune
-from protodask.cli.publish import publish
 from protodask.cli.registry import app as registry
-from protodask.cli.report import report
 from protodask.cli.robust import app as robust
 from protodask.cli.run import run
-from protodask.cli.sample_data import sample_data
-from protodask.cli.split import split
-from protodask.cli.subsample import subsample
-from protodask.cli.tune import tune
+from protodask.cli.steps import ingest, step_command
+from protodask.pipeline.steps import STEPS
 
 app = typer.Typer(
     name="protodask",
@@ -63,26 +50,26 @@ def protodask(
 
 
 app.command("ingest")(ingest)
-app.command("sample-data")(sample_data)
-app.command("split")(split)
-app.command("subsample")(subsample)
+app.command("sample-data")(step_command(STEPS["sample-data"]))
+app.command("split")(step_command(STEPS["split"]))
+app.command("subsample")(step_command(STEPS["subsample"]))
 app.command("info")(info)
 app.command("plan")(plan)
-app.command("fit")(fit)
-app.command("tune")(tune)
-app.command("calibrate")(calibrate)
-app.command("prune")(prune)
-app.command("predict")(predict)
-app.command("evaluate")(evaluate)
-app.command("monitor")(monitor)
-app.command("gate")(gate)
-app.command("decide")(decide)
+app.command("fit")(step_command(STEPS["fit"]))
+app.command("tune")(step_command(STEPS["tune"]))
+app.command("calibrate")(step_command(STEPS["calibrate"]))
+app.command("prune")(step_command(STEPS["prune"]))
+app.command("predict")(step_command(STEPS["predict"]))
+app.command("evaluate")(step_command(STEPS["evaluate"]))
+app.command("monitor")(step_command(STEPS["monitor"]))
+app.command("gate")(step_command(STEPS["gate"]))
+app.command("decide")(step_command(STEPS["decide"]))
 app.add_typer(budget)
 app.add_typer(robust)
 app.command("explain")(explain)
 app.command("export")(export)
-app.command("report")(report)
-app.command("publish")(publish)
+app.command("report")(step_command(STEPS["report"]))
+app.command("publish")(step_command(STEPS["publish"]))
 app.add_typer(registry)
 app.command("run")(run)
 app.command("example")(example)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from protodask.cli.wording import count, describe_seconds
+from protodask.pipeline.wording import count, describe_seconds
 
 if TYPE_CHECKING:
     from protodask.pipeline.budget import BudgetNews, BudgetStarted

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protodask.cli.computing import check_connection
-from protodask.cli.console import MOST_LINES, say, say_pairs, say_table, show_json
+from protodask.cli.console import say, say_pairs, say_table, show_json
 from protodask.cli.errors import reported, wrong_use
-from protodask.cli.options import NOTHING_SAID, Connection, Debug, Json, Overwrite, grouped
-from protodask.cli.wording import count, shorten, size
+from protodask.cli.options import NOTHING_SAID, Connection, Debug, Json, grouped
+from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.wording import MOST_LINES, count, shorten, size
 
 if TYPE_CHECKING:
     from protodask.engine.checkup import Report
@@ -29,6 +30,7 @@ def cluster() -> None:
 
 
 @app.command("certs")
+@grouped
 def certs(
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder for the certificates and keys.")],
     host: Annotated[

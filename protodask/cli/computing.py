@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Scheduler, Threads, Workers
-from protodask.cli.progress import Reporter, reporting
+from protodask.cli.progress import Reporter, listeners, reporting
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results import Result
+    from protodask.pipeline.result import Result
     from protodask.pipeline.steps import Step
 
 
@@ -116,13 +116,11 @@ def computing_engine(
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.checks import check, check_there
+    from protodask.pipeline.checks import check_there
 
     with wrong_use():
         computing.check()
-        check(step)
+        step.check()
     check_there(step)
-    from protodask.pipeline.perform import perform
-
     with computing_engine(computing, lambda: None) as (engine, reporter):
-        return perform(step, engine, (reporter.on_fit,), reporter.on_search, reporter.on_budget, reporter.on_robust)
+        return step.perform(engine, listeners(reporter))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
 
+from protodask.pipeline.result import Pairs, Table, Told
+from protodask.pipeline.wording import MOST_LINES
 from protodask.places import mask_text
-
-MOST_LINES = 20
-"""Lines of a list that are shown; --json has all."""
 
 
 def is_terminal() -> bool:
@@ -55,6 +54,18 @@ def say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     say_table(header, rows[:MOST_LINES])
     if len(rows) > MOST_LINES:
         say(f"and {len(rows) - MOST_LINES:,} more")
+
+
+def show(told: Iterable[Told]) -> None:
+    """What a person is told of a result."""
+    for part in told:
+        match part:
+            case Pairs():
+                say_pairs(part.pairs)
+            case Table():
+                (say_table if part.whole else say_some)(part.header, part.rows)
+            case _:
+                say(part)
 
 
 def show_json(value: Any) -> None:

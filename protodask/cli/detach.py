@@ -30,12 +30,11 @@ Detach = Annotated[
 
 def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
     """Submit the `fit` or `tune` of this command line."""
-    from protodask.pipeline.checks import check
     from protodask.pipeline.detached import fit_work, without_detach
 
     with wrong_use():
         computing.check()
-        check(step)
+        step.check()
         work = fit_work(step, without_detach(sys.argv[1:]), platform)
     _submit(platform, work, as_json)
 

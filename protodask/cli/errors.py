@@ -15,6 +15,7 @@ import typer
 
 from protodask.cli.console import complain
 from protodask.errors import InputError, ProtodaskError
+from protodask.pipeline.setting_words import as_options
 from protodask.places import mask_text
 
 FAILED = 1
@@ -56,8 +57,6 @@ def reported(
         raise typer.Exit(INTERRUPTED) from error
     except ProtodaskError as error:
         _show_traceback(debug)
-        from protodask.pipeline.step_words import as_options
-
         complain(as_options(error.seen), as_options(error.remedy), error.code)
         raise typer.Exit(WRONG_USE if isinstance(error, WrongUseError) else FAILED) from error
     except Exception as error:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
-from protodask.cli.console import MOST_LINES, plain, say, show_json
+from protodask.cli.console import plain, say, show_json
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, Overwrite, grouped
-from protodask.cli.predict import Batches, Drop, Model, Rows, UnseenOption
-from protodask.cli.wording import count, shorten
+from protodask.cli.options import Debug, Json, grouped
+from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.steps.rows import Batches, Drop, Model, Rows, Unseen
+from protodask.pipeline.wording import MOST_LINES, count, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,8 +44,8 @@ def explain(
     ] = None,
     most: Annotated[int, typer.Option("--most", min=0, help="Prototypes to list at most, by impact.")] = 10,
     batches: Batches = None,
-    unseen: UnseenOption = "error",
-    drop: Drop = None,
+    unseen: Unseen = "error",
+    drop: Drop = (),
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="FILE", help="Write the explanations to a .csv, .parquet or .xlsx file, too."),
@@ -67,7 +68,7 @@ def explain(
             most=most,
             batches=batches,
             unseen=unseen,
-            drop=tuple(drop or ()),
+            drop=drop,
             out=out,
             overwrite=overwrite,
         )

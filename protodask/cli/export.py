@@ -9,9 +9,10 @@ import typer
 from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.console import say, show_json
 from protodask.cli.errors import reported
-from protodask.cli.options import Debug, Json, Overwrite, grouped
-from protodask.cli.predict import Model
-from protodask.cli.wording import count, shorten
+from protodask.cli.options import Debug, Json, grouped
+from protodask.pipeline.steps.base import Overwrite
+from protodask.pipeline.steps.rows import Model
+from protodask.pipeline.wording import count, shorten
 
 
 @grouped

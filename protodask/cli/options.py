@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from protodask.cli.errors import WrongUseError
+from protodask.cli.errors import WrongUseError, reported, wrong_use
+from protodask.pipeline.steps import Argument, Option, Step
+from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.values import key_of, ordered_fields
 
 if TYPE_CHECKING:
     from protodask.engine import TlsFiles
@@ -35,26 +38,12 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * factor)
 
 
-def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Columns with their categories, lowest first, from "COL=a,b,c"."""
-    orders: dict[str, tuple[str, ...]] = {}
-    for value in values:
-        name, separator, order = value.partition("=")
-        if not name or not separator or not order:
-            raise WrongUseError(
-                "bad-setting", f"--ordinal {value} is no order.", "Write it like size=small,medium,large."
-            )
-        if name in orders:
-            raise WrongUseError("named-twice", f"The column {name!r} has two orders.", "Give one.")
-        orders[name] = tuple(category.strip() for category in order.split(","))
-    return orders
-
-
 COMPUTING = "Where to compute"
 
 BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is at the output path.")]
+Command = Callable[..., None]
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 MemoryLimit = Annotated[
@@ -141,25 +130,29 @@ class Connection:
 NOTHING_SAID = Connection()
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+def grouped(command: Command, **steps: type[Step]) -> Command:
     """Let a command take a frozen dataclass of options as one parameter.
 
-    Each parameter whose type is a dataclass is replaced by an option for each of its fields, nested ones too. The
-    framework reads the options from the signature, so the command gets one that lists them all.
+    Each parameter whose type is a dataclass is replaced by an option for each of its fields, nested ones too. What
+    there is to say of an option is said in the framework's words or by `Option`. The framework reads the options from
+    the signature, so the command gets one that lists them all. `steps` are types of parameters that have none.
     """
-    hints = get_type_hints(command, include_extras=True)
+    hints = {**get_type_hints(command, include_extras=True), **steps}
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         group = groups.get(parameter.name)
         if group is None:
-            parameters.append(parameter.replace(kind=BY_NAME, annotation=hints[parameter.name]))
+            parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
         else:
             parameters += _parameters(group)
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        command(**{name: _take(group, given) for name, group in groups.items()}, **given)
+        with reported(bool(given.get("debug"))), wrong_use():
+            taken = {name: _take(group, given) for name, group in groups.items()}
+            rest = {name: _read(hints[name], value) for name, value in given.items()}
+        command(**taken, **rest)
 
     signature = inspect.Signature(parameters)
     with_options.__signature__ = signature  # type: ignore[attr-defined]
@@ -169,19 +162,76 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
+    arguments = {name: said for name, hint in hints.items() if isinstance(said := option_of(hint), Argument)}
+    may_be_left_out = any(said.first for said in arguments.values())
+    for field in sorted(
+        ordered_fields(group), key=lambda field: field.name in arguments and -arguments[field.name].first
+    ):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from _parameters(hint)
-        else:
-            yield inspect.Parameter(field.name, BY_NAME, default=field.default, annotation=hint)
+            continue
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = None
+        if field.name in arguments and may_be_left_out:
+            default = MISSING if arguments[field.name].first else None
+        yield _parameter(field.name, hint, inspect.Parameter.empty if default is MISSING else default)
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    said = option_of(hint)
+    if said is not None:
+        hint = Annotated[_taken_as(plain_hint(hint), default), _framework_words(name, said)]
+        default = None if default == () else default
+    return inspect.Parameter(name, BY_NAME, default=default, annotation=hint)
+
+
+def _taken_as(hint: Any, default: Any) -> Any:
+    """What the framework is to make of the words of an option: a list where it can be repeated."""
+    many = get_origin(hint) is Mapping or (get_origin(hint) is tuple and get_args(hint)[-1] is ...)
+    if many:
+        return list[str] if default is inspect.Parameter.empty else list[str] | None
+    return hint | None if default is None and type(None) not in get_args(hint) else hint
+
+
+def _framework_words(name: str, said: Option) -> Any:
+    if isinstance(said, Argument):
+        return typer.Argument(metavar=said.metavar, help=said.help, show_default=False)
+    return typer.Option(
+        said.flag or f"--{key_of(name)}",
+        metavar=said.metavar,
+        help=said.help,
+        show_default=said.shown or True,
+        min=said.least,
+        rich_help_panel=said.panel,
+    )
 
 
 def _take(group: Any, given: dict[str, Any]) -> Any:
     """The group made of its options, which are taken out of `given`."""
-    hints: Mapping[str, Any] = get_type_hints(group, include_extras=True)
+    hints = get_type_hints(group, include_extras=True)
     values = {
-        field.name: _take(hints[field.name], given) if is_dataclass(hints[field.name]) else given.pop(field.name)
+        field.name: _take(hints[field.name], given)
+        if is_dataclass(hints[field.name])
+        else _read(hints[field.name], given.pop(field.name))
         for field in fields(group)
     }
+    for name, hint in hints.items():
+        said = option_of(hint)
+        if isinstance(said, Argument) and said.first:  # one place alone is that of the last
+            (last,) = (other for other in values if other != name and isinstance(option_of(hints[other]), Argument))
+            if values[last] is None:
+                values |= {last: values[name], name: None}
     return group(**values)
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """What the words of an option mean that can be repeated; other values are read already."""
+    said = option_of(hint)
+    if said is None:
+        return value
+    if said.read is not None:
+        return said.read(value or ())
+    hint = plain_hint(hint)
+    return tuple(value or ()) if get_origin(hint) is tuple and get_args(hint)[-1] is ... else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,9 @@ from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
 from protodask.cli.console import say, say_pairs, say_table, show_json
 from protodask.cli.errors import reported, wrong_use
 from protodask.cli.options import Debug, Json, grouped
-from protodask.cli.training import NOTHING_SAID, Data, TrainingOptions
-from protodask.cli.wording import count, describe_seconds, shorten, size
+from protodask.pipeline.steps.fit import Data, Start
+from protodask.pipeline.steps.training import Config, FitSettings
+from protodask.pipeline.wording import count, describe_seconds, shorten, size
 
 if TYPE_CHECKING:
     from protodask.engine.costs import Memory
@@ -20,10 +22,21 @@ if TYPE_CHECKING:
 DOES_NOT_FIT = 3
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedFit(FitSettings):
+    """What counts for the costs of a fit besides its data."""
+
+    config: Config = None
+    start: Start = None
+
+
+NOTHING_SAID = PlannedFit()
+
+
 @grouped
 def plan(
     data: Data,
-    training: TrainingOptions = NOTHING_SAID,
+    training: PlannedFit = NOTHING_SAID,
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate/--no-calibrate", help="Measure for a second or two, to say how long it takes."),

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import typer
 
 from protodask.cli.console import is_terminal, plain
-from protodask.cli.wording import describe_seconds
+from protodask.pipeline.setting_words import as_options
+from protodask.pipeline.steps import Listeners
+from protodask.pipeline.wording import describe_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -76,6 +78,11 @@ class Reporter(Protocol):
         ...
 
 
+def listeners(reporter: Reporter) -> Listeners:
+    """What a step tells a reporter."""
+    return Listeners((reporter.on_fit,), reporter.on_search, reporter.on_budget, reporter.on_robust)
+
+
 @contextmanager
 def reporting(
     show: Callable[[str], None] | None = None, warn: Callable[[str], None] | None = None
@@ -110,8 +117,6 @@ def _warnings_as_lines(reporter: Reporter, warn: Callable[[str], None] | None) -
             reporter.line(f"Warning: {text}")
         else:
             warn(text)
-
-    from protodask.pipeline.step_words import as_options
 
     with warnings.catch_warnings():
         # Those meant for users are shown; what other packages tell their developers is not, unless Python was told to.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from protodask.cli.wording import describe_seconds
+from protodask.pipeline.wording import describe_seconds
 
 if TYPE_CHECKING:
     from protodask.robust.training import PlanePass

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from protodask.cli.progress import Reporter
     from protodask.engine import Engine
     from protodask.pipeline.definition import Pipeline
-    from protodask.pipeline.results import Result
+    from protodask.pipeline.result import Result
     from protodask.pipeline.runner import Part
     from protodask.pipeline.steps import FitStep, Step
     from protodask.prototypes.planning import Plan
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 def _show_schema(asked: bool) -> None:
     if asked:
-        from protodask.cli.console import show_json
-        from protodask.pipeline.schema_file import pipeline_schema
+        from protodask.pipeline.schema_file import schema_text
 
-        show_json(pipeline_schema())
+        typer.echo(schema_text(), nl=False)
         raise typer.Exit
 
 
@@ -150,7 +149,7 @@ class _Work:
         self._opened: tuple[Engine, Reporter] | None = None
 
     def perform(self, step: Step) -> Result:
-        from protodask.pipeline.perform import perform
+        from protodask.cli.progress import listeners
 
         if self._opened is None:
             told = self._told
@@ -159,7 +158,7 @@ class _Work:
             self._opened = self._stack.enter_context(opening)
             told.show_on(self._opened[1])
         engine, reporter = self._opened
-        return perform(step, engine, (reporter.on_fit,), reporter.on_search, reporter.on_budget, reporter.on_robust)
+        return step.perform(engine, listeners(reporter))
 
 
 def _dry_run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:

@@ -6,92 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from protodask.cli.console import MOST_LINES, say, say_pairs, say_some, say_table, show_json
-from protodask.cli.wording import count, recorded_pairs, run_pairs, shorten, value_text
+from protodask.cli.console import say, say_pairs, say_some, say_table, show, show_json
+from protodask.pipeline.budget_words import guarantee_text, names_of, told_answers
+from protodask.pipeline.wording import count, recorded_pairs, run_pairs, shorten, value_text
 
 if TYPE_CHECKING:
     from protodask.pipeline.budget_queries import Answer, TableAnswered
-    from protodask.pipeline.budget_results import BudgetBuilt
-
-MOST_REASONS = 5
-"""Why sets failed; --json has all."""
-
-
-def show_budget(result: BudgetBuilt) -> None:
-    """What was explored, and what the index answers."""
-    from protodask.pipeline.budget_results import failures_by_reason
-
-    described = result.describe()
-    _show_answers(described["answers"])
-    say()
-    for name, other in result.compared.items():
-        say(f"{name}: {count(other.expanded, 'set')} expanded, {count(other.n_entries, 'entry', 'entries')}")
-    if result.compared:
-        say()
-    say(summarize_budget(result))
-    say(f"It has {_guarantee(described)}.")
-    reasons = failures_by_reason(result.budget.index.failures)
-    for reason, times in list(reasons.items())[:MOST_REASONS]:
-        say(f"Failed, {count(times, 'set')}: {reason}")
-    if result.plot is not None:
-        say(f"The plot is {shorten(result.plot)}.")
-    for note in result.notes:
-        say(f"Note: {note}")
-
-
-def summarize_budget(result: BudgetBuilt) -> str:
-    """What the building of a budget left behind, in one line."""
-    index = result.budget.index
-    models = sum(model is not None for model in result.budget.models)
-    of = 2**index.curves.n_features
-    failed = f", {len(index.failures):,} of them in vain" if index.failures else ""
-    return (
-        f"The budget {shorten(result.path)} has {count(models, 'model')}: {index.expanded:,} of {of:,} sets of "
-        f"features were expanded{failed}, {count(len(index.sets), 'candidate')} and "
-        f"{count(index.n_entries, 'entry', 'entries')} of the index are left."
-    )
-
-
-def _guarantee(described: Mapping[str, Any]) -> str:
-    guarantee = described["guarantee"]
-    if guarantee is None or math.isinf(guarantee) or not described["guaranteed"]:
-        return "no guarantee"
-    if guarantee == 0:
-        return "an answer as accurate as the best set for every size and budget"
-    return f"answers at most {guarantee:.4g} less accurate than the best set within the budget"
-
-
-def _show_answers(answers: Sequence[Mapping[str, Any]]) -> None:
-    several = len(answers) > 1
-    most = MOST_LINES // max(len(answers), 1)
-    say_table(
-        [*(["size"] if several else []), "budget", "accuracy", "features"],
-        [
-            [
-                *([f"{one['size']:.6g}"] if several else []),
-                f"{choice['cost']:.6g}",
-                f"{choice['accuracy']:.4f}",
-                _names(choice["features"]),
-            ]
-            for one in answers
-            for choice in _spread(one["choices"], most)
-        ],
-    )
-    left_out = sum(max(0, len(one["choices"]) - most) for one in answers)
-    if left_out:
-        say(f"and {left_out:,} more between them")
-
-
-def _spread(choices: Sequence[Any], most: int) -> list[Any]:
-    """At most so many of the choices, evenly spread, the first and the last among them."""
-    last = len(choices) - 1
-    if last < most:
-        return list(choices)
-    return [choices[round(place * last / (most - 1))] for place in range(most)]
-
-
-def _names(features: Sequence[str]) -> str:
-    return ", ".join(features) or "(none)"
 
 
 def show_answer(answer: Answer, as_json: bool) -> None:
@@ -101,8 +21,8 @@ def show_answer(answer: Answer, as_json: bool) -> None:
         return
     say_pairs(
         [
-            ("features", _names(answer.features)),
-            ("columns", _names(answer.columns)),
+            ("features", names_of(answer.features)),
+            ("columns", names_of(answer.columns)),
             ("accuracy", f"{answer.accuracy:.4f}"),
             ("cost", f"{answer.cost:.6g}"),
             ("model", _shares(answer) if answer.model is None else shorten(answer.model)),
@@ -138,7 +58,7 @@ def show_budget_folder(found: Mapping[str, Any]) -> None:
             ("entries", f"{found['entries']:,}"),
             ("models", f"{found['models']:,}"),
             ("alpha", value_text(found["alpha"])),
-            ("gives", _guarantee(found)),
+            ("gives", guarantee_text(found)),
         ]
     )
     say()
@@ -150,7 +70,7 @@ def show_budget_folder(found: Mapping[str, Any]) -> None:
         ],
     )
     say()
-    _show_answers(found["answers"])
+    show(told_answers(found["answers"]))
 
 
 def _polynomial(coefficients: Sequence[float]) -> str:

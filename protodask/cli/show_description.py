@@ -10,7 +10,7 @@ from protodask.cli.show_budget import show_budget_folder, show_budget_run
 from protodask.cli.show_files import show_scored_folder
 from protodask.cli.show_robust import show_robust_model, show_robust_predictions, show_robust_run
 from protodask.cli.show_search import show_search, show_search_run
-from protodask.cli.wording import count, number, progress_pairs, run_pairs, shorten, size, value_text
+from protodask.pipeline.wording import count, number, progress_pairs, run_pairs, shorten, size, value_text
 
 
 def show_description(description: Mapping[str, Any], as_json: bool) -> None:

@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from protodask.cli.console import say, say_pairs, say_some, say_table, show_json
-from protodask.cli.wording import count, shorten, value_text
+from protodask.pipeline.wording import count, shorten, value_text
 from protodask.places import mask
 
 if TYPE_CHECKING:
-    from protodask.pipeline.registry_results import ModelPublished
     from protodask.registry.differences import Changed, Difference
     from protodask.registry.registry import Registry
     from protodask.registry.versions import Version
@@ -23,25 +22,6 @@ SHOWN_MOVES = 10
 
 SHOWN_METRICS = ("log_loss", "accuracy", "roc_auc", "nominal_error", "value")
 """What may stand in the list of versions; the first that any version has does."""
-
-
-def summarize_published(result: ModelPublished) -> str:
-    """What publishing left behind, in one line."""
-    found = result.published
-    number = found.version.number
-    what = f"Version {number} of the registry {shorten(result.path)}"
-    line = f"{what} is new." if found.added else f"{what} is this model already; none was added."
-    if found.alias is not None:
-        before = "" if found.replaced is None else f", in place of version {found.replaced}"
-        line += f" It is {found.alias}{before}."
-    if found.removed:
-        line += f" {count(len(found.removed), 'older version was', 'older versions were')} removed."
-    return line
-
-
-def show_published(result: ModelPublished) -> None:
-    """What publishing left behind."""
-    say(summarize_published(result))
 
 
 def show_registry(registry: Registry, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from protodask.cli.console import say, say_table, show_json
-from protodask.cli.wording import count, describe_seconds, size
+from protodask.pipeline.wording import count, describe_seconds, size
 
 if TYPE_CHECKING:
     from protodask.pipeline.dry_run import Cost, StepPlan

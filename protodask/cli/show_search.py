@@ -6,44 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from protodask.cli.console import say, say_pairs, say_some
-from protodask.cli.show_models import summarize_fit
-from protodask.cli.wording import count, progress_pairs, recorded_pairs, run_pairs, shorten, value_text
+from protodask.pipeline.wording import progress_pairs, recorded_pairs, run_pairs, shorten, value_text
 
 if TYPE_CHECKING:
-    from protodask.pipeline.results import ModelTuned
     from protodask.selection.results import SearchResult
-
-MOST_TRIALS = 10
-"""Trials of a search that are shown; --json has all."""
-
-
-def show_tuned(result: ModelTuned) -> None:
-    """The best trials, what was chosen, and the model that has it."""
-    show_search(result.search)
-    say()
-    say(summarize_fit(result))
-    say(summarize_choice(result))
-    if result.table is not None:
-        say(f"All trials are in {shorten(result.table)}.")
-    for note in result.notes:
-        say(f"Note: {note}")
-
-
-def summarize_choice(result: ModelTuned) -> str:
-    """What the model of a search is, in one line."""
-    chosen = result.chosen
-    together = "" if result.group is None else f" Rows of the same {result.group!r} stayed in one fold."
-    drawn = len(result.search.draws)
-    if drawn:
-        together = f" Of {drawn} draws of candidates it is the one that fits them best (seed {result.seed}).{together}"
-    return (
-        f"It is fitted to all {result.rows:,} rows with what was chosen: lambda_v {chosen.lambda_v:.4g}, lambda_w "
-        f"{chosen.lambda_w:.4g} and {count(chosen.n_batches, 'batch', 'batches')}.{together}"
-    )
 
 
 def show_search(search: SearchResult) -> None:
     """The best trials as a table."""
+    from protodask.pipeline.results import MOST_TRIALS
     from protodask.selection.results import as_text
 
     say(as_text(search, MOST_TRIALS))

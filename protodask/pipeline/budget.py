@@ -89,7 +89,7 @@ def check_budget(step: BudgetStep) -> None:
     read_costs(step.costs)
 
 
-def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None = None) -> BudgetBuilt:
+def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> BudgetBuilt:
     """Explore the sets of features, fit models, and write what the step asks for."""
     config, costs = chosen_config(step, step.config), read_costs(step.costs)
     where = local_place(step.out, "budgets")
@@ -108,8 +108,7 @@ def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener | None
     data = Dataset.open(step.data)
     features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
     settings = BudgetSettings(step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns)
-    if listen is not None:
-        listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name))
+    listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name))
     with budgeted(data, features, config, settings, run_dir, engine, listen, keep=step.run_dir is not None) as run:
         compared = _compare(run, step.most_fits, listen) if step.compare else {}
         # The plot first: the folder says that all is there.
@@ -163,12 +162,11 @@ def _plot_format(path: str) -> str:
     return suffix[1:]
 
 
-def _compare(run: BudgetRun, most_fits: int | None, listen: BudgetListener | None) -> dict[str, GreedyIndex]:
+def _compare(run: BudgetRun, most_fits: int | None, listen: BudgetListener) -> dict[str, GreedyIndex]:
     curves = run.budget.features.curves
     found = {}
     for name, trade_offs in GREEDY.items():
-        if listen is not None:
-            listen(ComparisonStarted(name))
+        listen(ComparisonStarted(name))
         found[name] = make_greedy(
             curves,
             run.expand,

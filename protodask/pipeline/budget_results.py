@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,17 @@ from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.greedy_index import GreedyIndex
+from protodask.pipeline.budget_words import guarantee_text, told_answers
+from protodask.pipeline.result import Result, Told
+from protodask.pipeline.wording import count, shorten
 from protodask.places import mask
+
+MOST_REASONS = 5
+"""Why sets failed; --json has all."""
 
 
 @dataclass(frozen=True, eq=False)
-class BudgetBuilt:
+class BudgetBuilt(Result):
     """An index of sets of features with their models lies at `path`."""
 
     path: str
@@ -26,6 +32,34 @@ class BudgetBuilt:
     """Other methods by name, where they were asked for."""
     plot: str | None
     notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        index = self.budget.index
+        models = sum(model is not None for model in self.budget.models)
+        of = 2**index.curves.n_features
+        failed = f", {len(index.failures):,} of them in vain" if index.failures else ""
+        return (
+            f"The budget {shorten(self.path)} has {count(models, 'model')}: {index.expanded:,} of {of:,} sets of "
+            f"features were expanded{failed}, {count(len(index.sets), 'candidate')} and "
+            f"{count(index.n_entries, 'entry', 'entries')} of the index are left."
+        )
+
+    def told(self) -> Iterator[Told]:
+        described = self.describe()
+        yield from told_answers(described["answers"])
+        yield ""
+        for name, other in self.compared.items():
+            yield f"{name}: {count(other.expanded, 'set')} expanded, {count(other.n_entries, 'entry', 'entries')}"
+        if self.compared:
+            yield ""
+        yield self.summary()
+        yield f"It has {guarantee_text(described)}."
+        reasons = failures_by_reason(self.budget.index.failures)
+        for reason, times in list(reasons.items())[:MOST_REASONS]:
+            yield f"Failed, {count(times, 'set')}: {reason}"
+        if self.plot is not None:
+            yield f"The plot is {shorten(self.plot)}."
+        yield from (f"Note: {note}" for note in self.notes)
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""

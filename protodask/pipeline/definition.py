@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.notify import Notify, check_notify
 from protodask.pipeline.step_places import inputs, outputs, settings_of_places, takes_in
-from protodask.pipeline.steps import STEPS, Place, Step, step_name
+from protodask.pipeline.steps import STEPS, Place, Step
 from protodask.pipeline.values import as_written, key_of, parse_record, shown, suggestion
 from protodask.pipeline.yaml_file import Document, read_document
 from protodask.places import mask
@@ -64,12 +64,12 @@ class Pipeline:
     def name(self, number: int) -> str:
         """The name of the step of this number, from 1: its own, or that of its kind and its number."""
         own = self.names[number - 1] if self.names else ""
-        return own or f"{step_name(self.steps[number - 1])}-{number}"
+        return own or f"{self.steps[number - 1].command}-{number}"
 
     def where(self, number: int) -> str:
         """How an error about the step of this number begins."""
         line = f", line {self.lines[number - 1]}" if self.lines else ""
-        return f"The pipeline {self.path}{line}, step {number} ({step_name(self.steps[number - 1])})"
+        return f"The pipeline {self.path}{line}, step {number} ({self.steps[number - 1].command})"
 
 
 def read_pipeline(

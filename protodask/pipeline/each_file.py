@@ -43,8 +43,10 @@ from protodask.pipeline.file_parts import (
     score_large_file,
     score_small_files,
 )
+from protodask.pipeline.result import FilesFailedError, Result, Table, Told
 from protodask.pipeline.scoring_data import is_dataset
 from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.wording import count, shorten
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
@@ -71,7 +73,7 @@ MOST_DESCRIBED = 100
 
 
 @dataclass(frozen=True)
-class FilesScored:
+class FilesScored(Result):
     """What a run that scores each file once has done; the parts lie in the folder at `path`."""
 
     path: str
@@ -92,6 +94,24 @@ class FilesScored:
     def rows(self) -> int:
         """Of the files scored by this run."""
         return sum(entry.rows for entry in self.scored)
+
+    def summary(self) -> str:
+        counts = (
+            (len(self.repeated), "repeated"),
+            (len(self.waiting), "left for the next run"),
+            (len(self.failed), "failed"),
+        )
+        besides = "".join(f", {number:,} {what}" for number, what in counts if number)
+        if self.completed:
+            besides += f", {count(self.completed, 'part')} of an interrupted run completed"
+        if not self.scored:
+            return f"No new file to score into {shorten(self.path)}{besides}."
+        return f"{count(len(self.scored), 'file')} with {self.rows:,} rows scored into {shorten(self.path)}{besides}."
+
+    def told(self) -> Iterator[Told]:
+        yield from super().told()
+        if self.failed:
+            yield Table(["failed", "why"], [[one.file, one.seen] for one in self.failed])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -126,12 +146,6 @@ class FilesScored:
             ],
             "notes": list(self.notes),
         }
-
-
-class FilesFailedError(InputError):
-    """Some files cannot be scored; `result` says which, and what was done with the others."""
-
-    result: FilesScored | None = None
 
 
 def check_each_file(step: PredictStep) -> None:

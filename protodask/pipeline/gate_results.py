@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from protodask.evaluation.paired import Comparison
 from protodask.pipeline.limits import GateFigure
+from protodask.pipeline.result import Result, Table, Told
+from protodask.pipeline.wording import shorten, value_text
 from protodask.places import mask
 
 
@@ -37,7 +40,7 @@ class Challenge:
 
 
 @dataclass(frozen=True)
-class GateAnswered:
+class GateAnswered(Result):
     """A gate said yes or no."""
 
     passed: bool
@@ -53,6 +56,38 @@ class GateAnswered:
     """Where the answer lies, too."""
     stops: bool = False
     """Whether a no ends the run without a failure."""
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        return () if self.passed or self.accepted else self.reasons
+
+    def summary(self) -> str:
+        return " ".join((self._answer(), *self.reasons))
+
+    def told(self) -> Iterator[Told]:
+        yield self._answer()
+        yield from (f"- {reason}" for reason in self.reasons)
+        if self.figures:
+            yield ""
+            rows = [
+                (
+                    figure.name,
+                    _value(figure.value),
+                    _value(figure.limit.least),
+                    _value(figure.limit.most),
+                    "no" if figure.reason else "yes",
+                )
+                for figure in self.figures
+            ]
+            yield Table(["figure", "value", "least", "most", "within"], rows, whole=True)
+        if self.path is not None:
+            yield ""
+            yield f"The answer is in {shorten(self.path)}."
+
+    def _answer(self) -> str:
+        if self.passed:
+            return "The gate says yes."
+        return "The gate says no, which is accepted." if self.accepted else "The gate says no."
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -74,3 +109,7 @@ class GateAnswered:
             ],
             "comparison": None if self.challenge is None else self.challenge.describe(),
         }
+
+
+def _value(value: float | None) -> str:
+    return "-" if value is None else value_text(value)

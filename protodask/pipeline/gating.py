@@ -13,11 +13,10 @@ from protodask.data.storage import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError, some
 from protodask.evaluation.challenging import Rival, compare_models
-from protodask.evaluation.paired import Comparison, check_bootstrap
+from protodask.evaluation.paired import Comparison
 from protodask.pipeline.gate_results import Challenge, GateAnswered
 from protodask.pipeline.json_file import write_json
-from protodask.pipeline.limits import GateFigure, check_limits, judge_figures, read_results
-from protodask.pipeline.scoring_data import rows_of_any_class
+from protodask.pipeline.limits import GateFigure, judge_figures, read_results
 from protodask.pipeline.steps import GateStep
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
@@ -26,45 +25,9 @@ from protodask.prototypes.persistence import load_model
 Key = tuple[type, Label]
 
 
-def check_gate(step: GateStep) -> None:
-    """Refuse settings that cannot work whatever the data."""
-    if step.limits and step.results is None:
-        raise InputError(
-            "setting-missing",
-            "There are limits, and no results to hold against them.",
-            "Name a JSON file as `results`.",
-        )
-    if step.results is not None and not step.limits:
-        raise InputError(
-            "setting-missing",
-            f"The figures of {mask(step.results)} have no limits.",
-            "Give one: --limit NAME<=X, or `limits` in a file.",
-        )
-    compared = {"model": step.model, "champion": step.champion, "data": step.data}
-    missing = [name for name, value in compared.items() if value is None]
-    if len(missing) < len(compared) and missing:
-        raise InputError(
-            "setting-missing",
-            f"For a comparison of models {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
-            "Give model, champion and data, or none of them.",
-        )
-    if step.results is None and missing:
-        raise InputError(
-            "setting-missing",
-            "There is nothing to decide.",
-            "Give results with limits, or model, champion and data, or both.",
-        )
-    check_limits(step.limits)
-    check_bootstrap(step.margin, step.confidence, step.draws)
-    if step.newest is not None and step.newest < 1:
-        raise InputError(
-            "bad-setting", f"newest is {step.newest}.", "Give the number of rows at the end to look at, at least 1."
-        )
-
-
 def answer(step: GateStep, engine: Engine) -> GateAnswered:
     """Say yes or no, and why; an answer is no error, whatever it is."""
-    check_gate(step)
+    step.check()
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
     figures: tuple[GateFigure, ...] = ()
@@ -129,17 +92,7 @@ def champion_exists(place: str) -> bool:
 def _compare(step: GateStep, challenger: PrototypeSet, champion: PrototypeSet, data: str, engine: Engine) -> Comparison:
     _check_features(challenger, champion)
     known = _joined(champion.classes, challenger.classes)
-    source, classes = rows_of_any_class(
-        challenger,
-        data,
-        classes=[key[1] for key in known],
-        engine=engine,
-        unseen=step.unseen,
-        drop=step.drop,
-        target=step.target,
-        weight=step.weight,
-        inclusion=step.inclusion,
-    )
+    source, classes = step.any_rows(data, challenger, [key[1] for key in known], engine)
     if classes is None:
         raise InputError(
             "column-missing",

@@ -20,6 +20,20 @@ def to_json_line(value: Any) -> str:
     return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=str)
 
 
+def to_wide_json(value: Any, width: int = 120, indent: str = "") -> str:
+    """The same with whatever fits into a line in one."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=True)
+    if len(indent) + len(text) < width or not isinstance(value, Mapping | list):
+        return text
+    within = f"{indent}  "
+    if isinstance(value, Mapping):
+        parts = [f"{json.dumps(key)}: {to_wide_json(item, width, within)}" for key, item in value.items()]
+    else:
+        parts = [to_wide_json(item, width, within) for item in value]
+    opening, closing = "{}" if isinstance(value, Mapping) else "[]"
+    return f"{opening}\n{within}" + f",\n{within}".join(parts) + f"\n{indent}{closing}"
+
+
 def _finite(value: Any) -> Any:
     match value:
         case float():

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from protodask.evaluation.stream import CORRECT
 from protodask.evaluation.stream_changes import StreamChanges, calibration_error, calibration_table
 from protodask.evaluation.stream_profile import StreamProfile, profile_record
+from protodask.pipeline.result import Pairs, Result, Table, Told
+from protodask.pipeline.wording import count, shorten
 from protodask.places import mask
+
+MOST_SHOWN = 10
+"""Features that a person is told of."""
 
 MOST_WORST = 20
 """Features with the largest change that the results list; the profile has all of them."""
 
 
 @dataclass(frozen=True)
-class RowsMonitored:
+class RowsMonitored(Result):
     """A description of rows lies at `path`."""
 
     path: str
@@ -26,6 +32,57 @@ class RowsMonitored:
     before: StreamProfile | None
     """Of the reference."""
     changes: StreamChanges | None
+
+    def summary(self) -> str:
+        rows = f"{count(self.profile.rows, 'row')} of {shorten(self.data)}"
+        if self.changes is None:
+            return f"This is what {rows} look like to the model. There is nothing to compare them with."
+        found = self.describe()
+        changed = []
+        if found["drift"]["features"]:
+            changed.append(
+                f"{count(found['drift']['features'], 'feature')} (largest index {found['drift']['largest']:.3g})"
+            )
+        for section, what in (
+            ("labels", "the shares of the classes"),
+            ("predictions", "those of the predicted classes"),
+            ("familiarity", "the familiarity"),
+            ("calibration", "the calibration"),
+        ):
+            if found[section]["shift"]:
+                changed.append(f"{what} (by {found[section]['shift']:.3g})")
+        if found["log_loss"]["increase"]:
+            changed.append(f"the log-loss (up by {found['log_loss']['increase']:.3g})")
+        if not changed:
+            return f"Nothing changed in {rows} beyond what may be chance."
+        return f"In {rows} changed: {', '.join(changed)}."
+
+    def told(self) -> Iterator[Told]:
+        found = self.describe()
+        yield self.summary()
+        yield ""
+        yield Pairs(_figures(found))
+        if worst := found["drift"]["worst"][:MOST_SHOWN]:
+            yield ""
+            yield "Features, those that changed most first"
+            rows = [
+                (
+                    entry["name"],
+                    f"{entry['index']:.4f}",
+                    f"{entry['p_value']:.1e}",
+                    f"{entry['mean_before']:.5g}",
+                    f"{entry['mean']:.5g}",
+                    "changed" if entry["significant"] else "",
+                )
+                for entry in worst
+            ]
+            yield Table(["feature", "stability index", "p-value", "mean before", "mean now", ""], rows)
+        if self.changes is not None:
+            yield ""
+            least = f"{self.changes.noticeable:.0%}"
+            yield f"From {least} on, a change of a share from one half would be noticed in so many rows."
+        yield ""
+        yield f"The description is in {shorten(self.path)}; --reference takes it for later rows."
 
     def file_content(self) -> dict[str, Any]:
         """What the file holds: the figures, and the profile that later rows are compared with."""
@@ -161,3 +218,24 @@ class RowsMonitored:
             "standard_error": None if found is None else found.loss_standard_error,
             "p_value": None if found is None else found.loss_p_value,
         }
+
+
+def _figures(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary figures, by the names that limits have."""
+    pairs = [
+        (f"{section}.{name}", found[section][name])
+        for section, name in (
+            ("drift", "largest"),
+            ("drift", "features"),
+            ("labels", "shift"),
+            ("predictions", "shift"),
+            ("familiarity", "rare"),
+            ("familiarity", "shift"),
+            ("familiarity", "p50"),
+            ("calibration", "shift"),
+            ("calibration", "error"),
+            ("log_loss", "increase"),
+            ("log_loss", "value"),
+        )
+    ]
+    return [(name, "not measured" if value is None else f"{value:.6g}") for name, value in pairs]

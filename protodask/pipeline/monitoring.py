@@ -10,33 +10,21 @@ from protodask.data import Label
 from protodask.data.storage import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError
-from protodask.evaluation.interval import is_share
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream
 from protodask.evaluation.stream_changes import compare_profiles
 from protodask.evaluation.stream_profile import StreamProfile, make_profile, read_profile
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.limits import read_results
 from protodask.pipeline.monitor_results import RowsMonitored
-from protodask.pipeline.scoring_data import rows_of_any_class
 from protodask.pipeline.steps import MonitorStep
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, model_fingerprint
 
 
-def check_monitoring(step: MonitorStep) -> None:
-    """Refuse settings that cannot work whatever the data."""
-    if not is_share(step.significance):
-        raise InputError(
-            "bad-setting",
-            f"significance is {step.significance}.",
-            "Give the chance of a false alarm, between 0 and 1, such as 5e-5.",
-        )
-
-
 def monitor_rows(step: MonitorStep, engine: Engine) -> RowsMonitored:
     """Describe the rows, compare them with the reference if there is one, and write the file."""
-    check_monitoring(step)
+    step.check()
     check_file_free(step.out, step.overwrite)
     model = load_model(step.model)
     fingerprint = model_fingerprint(model)
@@ -45,17 +33,7 @@ def monitor_rows(step: MonitorStep, engine: Engine) -> RowsMonitored:
     if step.reference is not None:
         before = read_profile(read_results(step.reference), mask(step.reference))
         _check_reference(before, step.reference, model, fingerprint, count)
-    source, classes = rows_of_any_class(
-        model,
-        step.data,
-        classes=model.classes,
-        engine=engine,
-        unseen=step.unseen,
-        drop=step.drop,
-        target=step.target,
-        weight=step.weight,
-        inclusion=step.inclusion,
-    )
+    source, classes = step.any_rows(step.data, model, model.classes, engine)
     if before is None:
         features, familiarity = learn_bins(engine, source, model, count)
     else:

@@ -10,14 +10,13 @@ from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.json_file import write_json
 from protodask.pipeline.published import published_model
-from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted, RobustResult
-from protodask.pipeline.scoring_data import rows_of_step, rows_to_predict
+from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
+from protodask.pipeline.scoring_data import rows_to_predict
 from protodask.pipeline.settings import run_directory
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
 from protodask.places import mask
 from protodask.robust.clarabel_library import load_clarabel
 from protodask.robust.config import RobustConfig
-from protodask.robust.formulations import certifying, check_eps
 from protodask.robust.measures import evaluate_robust
 from protodask.robust.model import RobustModel
 from protodask.robust.persistence import ROBUST_MODEL, load_robust_model, robust_fingerprint, save_robust_model
@@ -25,24 +24,10 @@ from protodask.robust.prediction import ROBUST_PREDICTIONS, predict_robust
 from protodask.robust.training import PlanePass, RowsOfColumns, robustly_fitted
 from protodask.robust.uncertain_columns import columns_of_table
 
-RobustStep = RobustFitStep | RobustPredictStep | RobustEvaluateStep
 RobustListener = Callable[[PlanePass], None]
 
 
-def check_robust(step: RobustStep) -> None:
-    """Refuse settings that cannot work whatever the data."""
-    match step:
-        case RobustFitStep():
-            robust_config(step)
-            _check_places(step)
-        case RobustPredictStep() | RobustEvaluateStep():
-            if step.formulation is not None:
-                certifying(step.formulation)
-            if isinstance(step, RobustEvaluateStep) and step.eps is not None:
-                check_eps(step.eps)
-
-
-def _check_places(step: RobustFitStep) -> None:
+def check_places(step: RobustFitStep) -> None:
     """Refuse a model or terms where others write: the fit would end with no room for its model."""
     named = {"model": step.out, "run directory": run_directory(step.out, step.run_dir), "terms": step.terms}
     places = {name: locate(place) for name, place in named.items() if place is not None}
@@ -68,18 +53,8 @@ def robust_config(step: RobustFitStep) -> RobustConfig:
     )
 
 
-def perform_robust(step: RobustStep, engine: Engine, listen: RobustListener | None = None) -> RobustResult:
-    """Do what a step says; `listen` hears every pass of a fit."""
-    match step:
-        case RobustFitStep():
-            return _fit(step, engine, listen)
-        case RobustPredictStep():
-            return _predict(step, engine)
-        case RobustEvaluateStep():
-            return _evaluate(step, engine)
-
-
-def _fit(step: RobustFitStep, engine: Engine, listen: RobustListener | None) -> RobustFitted:
+def fit(step: RobustFitStep, engine: Engine, listen: RobustListener) -> RobustFitted:
+    """Train the planes and write the model; `listen` hears every pass."""
     load_clarabel()  # whether there is anything to solve with is asked before the work is done
     config = robust_config(step)
     where = locate(step.out)
@@ -100,7 +75,8 @@ def _fingerprint_at(path: str) -> str:
     return robust_fingerprint(load_robust_model(path))
 
 
-def _predict(step: RobustPredictStep, engine: Engine) -> RobustPredicted:
+def predict(step: RobustPredictStep, engine: Engine) -> RobustPredicted:
+    """Write the predictions."""
     model = load_robust_model(step.model)
     where = locate(step.out)
     check_free(where, step.overwrite, ROBUST_PREDICTIONS)
@@ -112,11 +88,12 @@ def _predict(step: RobustPredictStep, engine: Engine) -> RobustPredicted:
     return RobustPredicted(where, rows, name)
 
 
-def _evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
+def evaluate(step: RobustEvaluateStep, engine: Engine) -> RobustEvaluated:
+    """Measure the errors, and write them if a file is named."""
     model = load_robust_model(step.model)
     if step.out is not None:
         check_file_free(step.out, step.overwrite)
-    source, codes = rows_of_step(model, step, engine)
+    source, codes = step.known_rows(step.data, model, engine)
     name = model.certifying(step.formulation)
     eps = model.config.eps if step.eps is None else step.eps
     sums = evaluate_robust(model, source, rows_of_model(model), codes, engine, formulation=name, eps=eps)

@@ -10,6 +10,9 @@ import numpy as np
 
 from protodask.data.records import describe_columns
 from protodask.errors import some
+from protodask.pipeline.result import Pairs, Result, Told
+from protodask.pipeline.steps.robust import what_is_known
+from protodask.pipeline.wording import account_of_scores, count, shorten
 from protodask.places import mask
 from protodask.robust.bundle import Pass
 from protodask.robust.measures import CertifiedSums
@@ -18,7 +21,7 @@ from protodask.robust.persistence import robust_fingerprint
 
 
 @dataclass(frozen=True)
-class RobustFitted:
+class RobustFitted(Result):
     """A robust model lies at `path`."""
 
     path: str
@@ -30,6 +33,15 @@ class RobustFitted:
     def notes(self) -> tuple[str, ...]:
         """Why the model may not be what was wanted."""
         return tuple(_notes(self.model))
+
+    def summary(self) -> str:
+        model = self.model
+        passes = count(sum(model.passes), "pass", "passes")
+        return (
+            f"The robust model {shorten(self.path)} has {count(len(model.weights), 'plane')} in "
+            f"{count(model.n_features, 'feature')}, by {model.config.formulation} with eps {model.config.eps:g}; after "
+            f"{passes}, no other has an objective smaller by more than {100 * float(model.gap.max()):.2g} per cent."
+        )
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -47,13 +59,16 @@ class RobustFitted:
 
 
 @dataclass(frozen=True)
-class RobustPredicted:
+class RobustPredicted(Result):
     """Robust predictions for `rows` rows lie at `path`."""
 
     path: str
     rows: int
     formulation: str
     """Whose brackets certify them."""
+
+    def summary(self) -> str:
+        return f"The robust predictions {shorten(self.path)} have {self.rows:,} rows, certified by {self.formulation}."
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -66,7 +81,7 @@ class RobustPredicted:
 
 
 @dataclass(frozen=True)
-class RobustEvaluated:
+class RobustEvaluated(Result):
     """The measures of a robust model on some rows; they also lie at `path` if there is one."""
 
     model: str
@@ -76,6 +91,36 @@ class RobustEvaluated:
     eps: float
     """At which the certified fraction is."""
     path: str | None
+
+    def summary(self) -> str:
+        sums = self.sums
+        return (
+            f"The robust model is right on {1 - sums.nominal_error:.1%} of the {sums.count:,} rows of "
+            f"{mask(self.data)}, by the middles of what is known of them. {sums.certified_fraction:.1%} are right and "
+            f"certified: whatever else is true of them, wrong with a probability of at most {self.eps:g}."
+        )
+
+    def told(self) -> Iterator[Told]:
+        sums = self.sums
+        yield self.summary()
+        yield ""
+        yield Pairs(
+            [
+                ("nominal error", f"{sums.nominal_error:.6f}"),
+                ("expected certified error", f"{sums.expected_certified_error:.6f}"),
+                ("certified fraction", f"{sums.certified_fraction:.6f} at eps {self.eps:g}"),
+                ("certified by", what_is_known(self.formulation)),
+            ]
+        )
+        if self.path is not None:
+            yield ""
+            yield f"The measures are in {shorten(self.path)}."
+
+    def place(self) -> str | None:
+        return account_of_scores(self.path, self.model, self.data)
+
+    def judgement(self) -> str | None:
+        return self.summary()
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
@@ -91,9 +136,6 @@ class RobustEvaluated:
             "eps": self.eps,
             "formulation": self.formulation,
         }
-
-
-RobustResult = RobustFitted | RobustPredicted | RobustEvaluated
 
 
 def _notes(model: RobustModel) -> Iterator[str]:

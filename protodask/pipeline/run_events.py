@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # results take long to import, and a run without work has none
     from protodask.errors import ProtodaskError
-    from protodask.pipeline.results import Result
+    from protodask.pipeline.result import Result
 
 Status = Literal["done", "fresh", "failed", "refused", "stopped", "left", "interrupted"]
 """How a run ended: with work done; with nothing to do; with an error; by a gate that said no, where that is a failure

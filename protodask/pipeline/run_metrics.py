@@ -26,7 +26,7 @@ from protodask.pipeline.run_events import (
 from protodask.places import mask
 
 if TYPE_CHECKING:
-    from protodask.pipeline.results import Result
+    from protodask.pipeline.result import Result
 
 VERSION = Family("protodask_version", "1, with the version that did the latest run.")
 STATUS = Family("protodask_run_status", "1 for the way in which the latest run ended, 0 for the others.")

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from protodask._version import __version__
 from protodask.data.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
-from protodask.pipeline.checks import TRAINING
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
+from protodask.pipeline.result import FilesFailedError, Result
 from protodask.pipeline.run_events import (
     GateRefused,
     RunEnded,
@@ -29,18 +29,15 @@ from protodask.pipeline.run_events import (
     StepIdentity,
     StepStarted,
 )
+from protodask.pipeline.setting_words import as_keys
 from protodask.pipeline.staleness import Look, Planned, look, planned, settings_of
 from protodask.pipeline.state import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.step_places import holds, inputs
-from protodask.pipeline.step_words import as_keys, describe_step
-from protodask.pipeline.steps import Step
+from protodask.pipeline.steps import Step, Training, describe_step
 from protodask.pipeline.values import suggestion
 from protodask.places import mask
 
-if TYPE_CHECKING:  # results take long to import, and a run without work has none
-    from protodask.pipeline.results import Result
-
-Performer = Callable[[Step], "Result"]
+Performer = Callable[[Step], Result]
 
 Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
 """What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
@@ -126,11 +123,9 @@ def step_number(pipeline: Pipeline, text: str) -> int:
 
 def check_pipeline(pipeline: Pipeline) -> None:
     """Refuse a pipeline with a step whose settings cannot work."""
-    from protodask.pipeline.checks import check
-
     for number, step in enumerate(pipeline.steps, start=1):
         try:
-            check(step)
+            step.check()
         except InputError as error:
             seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
             raise InputError(error.code, seen, as_keys(error.remedy)) from error
@@ -265,7 +260,7 @@ class _Run:
             result = self.perform(self._prepared(plan, found, state, own))
             seconds = time.monotonic() - began
             described = result.describe()
-            refused = _refused(result)
+            refused = result.refused or None
             # Asked again: among what it read may be what it changed itself.
             state.done(
                 plan.record,
@@ -289,7 +284,7 @@ class _Run:
         except ProtodaskError as error:
             self._note_failure(plan, state, own)
             told = self._at_step(plan, error)
-            left = _left_behind(error)
+            left = error.result if isinstance(error, FilesFailedError) else None
             self.listen(StepFailed(step, time.monotonic() - began, told, left))
             if left is None:
                 raise told from error
@@ -317,7 +312,7 @@ class _Run:
         """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
         begun = Begun(
             found.key,
-            {mask(place): identity(place) for place in inputs(plan.step)} if isinstance(plan.step, TRAINING) else {},
+            {mask(place): identity(place) for place in inputs(plan.step)} if isinstance(plan.step, Training) else {},
         )
         if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
             _remove_unfinished(plan.step)  # before the note of them is lost
@@ -355,20 +350,6 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _refused(result: Result) -> tuple[str, ...] | None:
-    from protodask.pipeline.gate_results import GateAnswered
-
-    if isinstance(result, GateAnswered) and not result.passed and not result.accepted:
-        return result.reasons
-    return None
-
-
-def _left_behind(error: ProtodaskError) -> Result | None:
-    from protodask.pipeline.each_file import FilesFailedError
-
-    return error.result if isinstance(error, FilesFailedError) else None
-
-
 def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
     """Whether a step may write to a place: nothing is there, or what the pipeline put there and nobody changed."""
     begun = found.begun
@@ -390,7 +371,7 @@ def _remove_unfinished(step: Step) -> None:
     from protodask.pipeline.settings import run_directory
     from protodask.prototypes.own_folder import own_folder
 
-    if isinstance(step, TRAINING) and step.run_dir is None:
+    if isinstance(step, Training) and step.run_dir is None:
         with suppress(InputError):
             place = locate(run_directory(step.out, None))
             if not is_url(place) and os.path.isdir(place):

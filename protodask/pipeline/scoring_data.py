@@ -15,7 +15,6 @@ from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
 from protodask.pipeline.checks import check_present
-from protodask.pipeline.steps import CalibrateStep, EvaluateStep, PruneStep, ReportStep, RobustEvaluateStep
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 
@@ -127,22 +126,6 @@ def rows_of_any_class(
         _require_target(source, name, path)
     _require_columns(source, weight, inclusion, path)
     return source, None if source.encoder.target_name is None else tuple(classes)
-
-
-def rows_of_step(
-    model: TableModel, step: EvaluateStep | CalibrateStep | PruneStep | ReportStep | RobustEvaluateStep, engine: Engine
-) -> tuple[Source, Codes]:
-    """The rows of known classes that a step names, and the model's class of each target code."""
-    return rows_to_evaluate(
-        model,
-        step.data,
-        engine=engine,
-        unseen=step.unseen,
-        drop=step.drop,
-        target=step.target,
-        weight=step.weight,
-        inclusion=step.inclusion,
-    )
 
 
 def _refuse_columns(path: str, *names: str | None) -> None:

@@ -18,14 +18,16 @@ from typing import Any
 from protodask._version import __version__
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.identities import identity
-from protodask.pipeline.new_files import news
 from protodask.pipeline.run_events import StepIdentity
 from protodask.pipeline.state import Begun, State, StepRecord, masked, record_name
 from protodask.pipeline.step_places import holds, inputs, outputs
-from protodask.pipeline.steps import GateStep, IngestStep, PredictStep, PublishStep, Step, grows, step_name
+from protodask.pipeline.steps import GateStep, Step
 from protodask.places import mask
 
-NOT_IN_KEY = ("overwrite", "settle", "accept")
+OVERWRITE = "overwrite"
+"""The setting of all steps that do not only add."""
+
+NOT_IN_KEY = (OVERWRITE, "settle", "accept")
 """Settings that change how a step is done, and not what comes of it: a no that was accepted once stays so."""
 
 
@@ -48,7 +50,7 @@ class Planned:
 
     @property
     def kind(self) -> str:
-        return step_name(self.step)
+        return self.step.command
 
     @property
     def identity(self) -> StepIdentity:
@@ -56,20 +58,9 @@ class Planned:
         return StepIdentity(self.number, self.name, self.kind)
 
     @property
-    def takes_new(self) -> bool:
-        """Whether it takes what is new of its sources, and remembers what it took beside its output."""
-        match self.step:
-            case IngestStep():
-                return self.step.new or self.step.unless_in is not None
-            case PredictStep():
-                return self.step.each_file
-            case _:
-                return False
-
-    @property
     def grows(self) -> bool:
         """Whether it adds to what it writes; that others do so, too, does not make it stale."""
-        return grows(self.step)
+        return self.step.grows()
 
     @property
     def stops(self) -> bool:
@@ -83,7 +74,7 @@ class Planned:
 
     def overwriting(self) -> Step:
         """The step told to replace what lies at its place, if that is what it does and not add to it."""
-        return self.step if isinstance(self.step, PublishStep) or self.grows else replace(self.step, overwrite=True)
+        return self.step if self.grows else replace(self.step, **{OVERWRITE: True})
 
 
 @dataclass(frozen=True)
@@ -132,7 +123,7 @@ def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
                 reads,
                 own,
                 frozenset(place for places in sharing.values() for place in places),
-                tuple(records[other] for other in sharing if grows(pipeline.steps[other])),
+                tuple(records[other] for other in sharing if pipeline.steps[other].grows()),
             )
         )
     return tuple(found)
@@ -142,8 +133,8 @@ def _record_names(steps: Sequence[Step], written: Sequence[tuple[str, ...]]) -> 
     seen: Counter[str] = Counter()
     names = []
     for step, own in zip(steps, written, strict=True):
-        first = record_name(step_name(step), own, settings_of(step), 0)
-        names.append(record_name(step_name(step), own, settings_of(step), seen[first]))
+        first = record_name(step.command, own, settings_of(step), 0)
+        names.append(record_name(step.command, own, settings_of(step), seen[first]))
         seen[first] += 1
     return names
 
@@ -152,17 +143,11 @@ def look(plan: Planned, state: State) -> Look:
     """Find out whether a step has something to do."""
     record, begun = state.record(plan.record), state.begun(plan.record)
     settings = settings_of(plan.step)
-    if plan.takes_new:
-        key = _key(plan.kind, settings, {})
-        return Look(_what_is_new(plan.step), key, {}, record, begun)
+    if plan.step.takes_new():  # which it has, its output says, and no record of ours
+        return Look(plan.step.news(), _key(plan.kind, settings, {}), {}, record, begun)
     found = {place: identity(place) for place in plan.reads}
     key = _key(plan.kind, settings, found)
     return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
-
-
-def _what_is_new(step: Step) -> str | None:
-    """What there is for a step that takes what is new; which it has, its output says, and no record of ours."""
-    return news(step) if isinstance(step, IngestStep | PredictStep) else None
 
 
 def _key(kind: str, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from protodask.data import Dataset
@@ -14,8 +14,7 @@ from protodask.errors import OutputExistsError
 from protodask.pipeline.published import published_model, run_has_ended
 from protodask.pipeline.results import ModelTuned
 from protodask.pipeline.settings import run_directory, search_config, tuned_config
-from protodask.pipeline.steps import TuneStep
-from protodask.prototypes.history import Callback
+from protodask.pipeline.steps import Listeners, TuneStep
 from protodask.prototypes.persistence import model_fingerprint, save_model
 from protodask.selection.results import SearchResult, as_rows
 from protodask.selection.search import SearchEvent
@@ -38,10 +37,8 @@ SearchNews = SearchStarted | SearchEvent
 SearchListener = Callable[[SearchNews], None]
 
 
-def tune_dataset(
-    step: TuneStep, engine: Engine, callbacks: Sequence[Callback], listen: SearchListener | None
-) -> ModelTuned:
-    """Search, train, and write what the step asks for; `listen` hears the search, `callbacks` the final fit."""
+def tune_dataset(step: TuneStep, engine: Engine, listeners: Listeners) -> ModelTuned:
+    """Search, train, and write what the step asks for."""
     search = search_config(step)
     config = tuned_config(step, search)
     where = locate(step.out)
@@ -51,10 +48,10 @@ def tune_dataset(
         _check_table(step.table, run_dir, step.overwrite)
     data = Dataset.open(step.data)
     group = data.metadata.group_name
-    if listen is not None:
-        n_settings = len(search.settings(config.lambda_w, config.seed))
-        listen(SearchStarted(search.strategy, n_settings, search.n_folds, group))
-    with tuned(data, config, search, run_dir, engine, callbacks, listen, keep=step.run_dir is not None) as run:
+    n_settings = len(search.settings(config.lambda_w, config.seed))
+    listeners.search(SearchStarted(search.strategy, n_settings, search.n_folds, group))
+    keep = step.run_dir is not None
+    with tuned(data, config, search, run_dir, engine, listeners.fit, listeners.search, keep=keep) as run:
         # The table first: the model says that all is there.
         if step.table is not None:
             _write_table(step.table, run.search, step.overwrite)

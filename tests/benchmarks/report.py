@@ -22,7 +22,6 @@ import numpy as np
 from protodask.data import Dataset, sample_data
 from protodask.data.synthetic import synthetic_source
 from protodask.engine import thread_engine
-from protodask.pipeline.perform import perform
 from protodask.pipeline.results import ReportWritten
 from protodask.pipeline.steps import ReportStep
 from protodask.prototypes.model import Batch, PrototypeSet
@@ -109,7 +108,7 @@ def measure_report(settings: argparse.Namespace, folder: str) -> Report:
         make_model(data, settings.prototypes, settings.batches).save(os.path.join(folder, "model.zarr"))
         step = ReportStep(os.path.join(folder, "model.zarr"), data.path, os.path.join(folder, "report.html"))
         began = time.perf_counter()
-        written = perform(step, engine)
+        written = step.perform(engine)
         seconds = time.perf_counter() - began
     if not isinstance(written, ReportWritten):
         raise TypeError("the step wrote no report")

@@ -22,11 +22,11 @@ from protodask.budget.index import make_index
 from protodask.budget.lattice import ExplorationProgress
 from protodask.cli.budget_progress import BudgetTally, describe_budget_start
 from protodask.cli.progress import LogReporter
-from protodask.cli.show_budget import _spread
 from protodask.errors import Code
 from protodask.pipeline import budget as budget_module
 from protodask.pipeline.budget import BudgetStarted, ComparisonStarted, middle_size
 from protodask.pipeline.budget_results import describe_index, shown_sizes
+from protodask.pipeline.budget_words import spread
 
 Call = Callable[..., Any]
 
@@ -389,7 +389,7 @@ def test_middle_size__lies_between_the_ends(sizes: tuple[float, float], middle: 
 
 @pytest.mark.parametrize(("n", "most"), [(1, 6), (6, 6), (7, 6), (50, 6), (50, 20)])
 def test_spread__keeps_the_first_and_the_last(n: int, most: int) -> None:
-    found = _spread(list(range(n)), most)
+    found = spread(list(range(n)), most)
     assert len(found) == min(n, most)
     assert (found[0], found[-1]) == (0, n - 1)
     assert found == sorted(set(found))

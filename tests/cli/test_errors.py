@@ -14,7 +14,7 @@ from protodask.cli.errors import WrongUseError, reported, wrong_use
 from protodask.errors import ClusterError, InputError, ProtodaskError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.runner import check_pipeline
-from protodask.pipeline.step_words import as_keys
+from protodask.pipeline.setting_words import as_keys
 from protodask.pipeline.steps import FitStep
 
 

@@ -10,12 +10,11 @@ import pytest
 from support.commands import check_failed
 from support.errors import refused
 
-from protodask.cli.errors import WrongUseError
-from protodask.cli.subsample import parse_rates
 from protodask.data import Dataset
 from protodask.data.ingest import ingest
 from protodask.errors import Code
 from protodask.evaluation import balanced_rates
+from protodask.pipeline.steps.subsample import parse_rates
 
 Call = Callable[..., Any]
 
@@ -115,5 +114,5 @@ def test_subsample__of_classes_that_are_not_there_and_onto_what_is(call: Call, l
 
 def test_parse_rates__leaves_labels_as_they_are() -> None:
     assert parse_rates(["a=b=0.5", " c =1e-3"]) == {"a=b": 0.5, " c ": 0.001}
-    with refused("bad-setting", "--rate 0.5", kind=WrongUseError):
+    with refused("bad-setting", "--rate 0.5"):
         parse_rates(["0.5"])

@@ -8,11 +8,9 @@ from support.pipelines import results_of
 
 from protodask.data import sample_data
 from protodask.engine import thread_engine
-from protodask.pipeline.checks import check
 from protodask.pipeline.definition import read_pipeline
 from protodask.pipeline.results import ModelCalibrated, ModelEvaluated, PredictionsWritten
-from protodask.pipeline.step_words import describe_step
-from protodask.pipeline.steps import CalibrateStep
+from protodask.pipeline.steps import CalibrateStep, describe_step
 from protodask.prototypes import load_model
 
 PIPELINE = """
@@ -62,4 +60,4 @@ def test_calibrate__in_a_pipeline(tmp_path: Path) -> None:
 )
 def test_check__refuses_settings_before_anything_is_read(step: CalibrateStep, facts: list[object]) -> None:
     with refused("bad-setting", *facts):
-        check(step)
+        step.check()

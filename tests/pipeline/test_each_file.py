@@ -32,8 +32,9 @@ from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError
 from protodask.pipeline import each_file as module
 from protodask.pipeline import file_parts
 from protodask.pipeline.describe import describe_place
-from protodask.pipeline.each_file import FilesFailedError, FilesScored, check_each_file, score_each_file
+from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.new_scores import news_of_predict
+from protodask.pipeline.result import FilesFailedError
 from protodask.pipeline.steps import PredictStep
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scoring import predict_features
@@ -151,7 +152,7 @@ def test_score__what_cannot_be_read_holds_up_no_other(
         with _failing(3) as caught:
             run(folder, engine)
         result = caught.value.result
-        assert result is not None
+        assert isinstance(result, FilesScored)
         assert sorted(one.file for one in result.failed) == ["pipe.csv", "secret.csv", "self.csv"]
         told = {one["file"]: one["code"] for one in result.describe()["failures"]}
         assert told["secret.csv"] == "unreadable"
@@ -422,7 +423,7 @@ def test_score_each_file__broken_files_hold_up_no_others(engine: Engine, folder:
     for left in (2, 0):
         with _failing(10) as caught:
             run(folder, engine)
-        assert caught.value.result is not None
+        assert isinstance(caught.value.result, FilesScored)
         assert len(caught.value.result.scored) == left
         failed = {one.file: one.code for one in caught.value.result.failed}
         assert failed.keys() == {*BROKEN, "bytes2.parquet"}
@@ -467,7 +468,7 @@ def test_score_each_file__that_takes_more_memory_than_there_is_holds_up_no_other
     monkeypatch.setattr(file_parts, "encode_file", encoded)
     with _failing(1) as caught:
         run(folder, engine)
-    assert caught.value.result is not None
+    assert isinstance(caught.value.result, FilesScored)
     assert [(one.file, one.code) for one in caught.value.result.failed] == [("1.csv", "over-limit")]
     check_rows(table_of(folder), {str(seed): content_of(seed) for seed in (0, 2)})
 
@@ -532,7 +533,7 @@ def test_score_each_file__types_are_those_of_the_first(engine: Engine, folder: P
     parquet("dd.parquet", pyarrow.array(["four"]))
     with _failing(1, "dd.parquet", "'id'", "string", "int64") as caught:
         run(folder, engine)
-    assert caught.value.result is not None
+    assert isinstance(caught.value.result, FilesScored)
     assert [one.code for one in caught.value.result.failed] == ["columns-differ"]
     assert table_of(folder)["id"].tolist() == [1, 2, 3]
     with refused("columns-differ", folder / "out.parquet", "have id"):

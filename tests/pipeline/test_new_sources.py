@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from protodask.data.ingest import ingest
-from protodask.pipeline.new_sources import news_of_ingest
 from protodask.pipeline.steps import IngestStep
 
 
@@ -25,26 +24,25 @@ def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_news_of_ingest__says_what_a_step_would_take(inbox: Path) -> None:
+def test_news__says_what_a_step_would_take(inbox: Path) -> None:
     step = IngestStep(sources=("inbox",), out="data.zarr", target="y", new=True)
-    assert news_of_ingest(step) == "2 new files"
+    assert step.news() == "2 new files"
     ingest("inbox", "data.zarr", target="y", new=True)
-    assert news_of_ingest(step) is None
+    assert step.news() is None
     (inbox / "late.csv").write_text("x,y\n7000,yes\n")
-    assert news_of_ingest(step) == "1 new file"
-    assert news_of_ingest(IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr")) == "1 new file"
-    assert news_of_ingest(IngestStep(sources=("data.zarr",), out="b.zarr", new=True)) == "80 new rows of 1 dataset"
-    assert news_of_ingest(IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True)) == "1 new file"
-    assert news_of_ingest(IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600)) is None
+    assert step.news() == "1 new file"
+    assert IngestStep(sources=("inbox",), out="new.zarr", unless_in="data.zarr").news() == "1 new file"
+    assert IngestStep(sources=("data.zarr",), out="b.zarr", new=True).news() == "80 new rows of 1 dataset"
+    assert IngestStep(sources=("data.zarr", "inbox"), out="data.zarr", new=True).news() == "1 new file"
+    assert IngestStep(sources=("inbox",), out="data.zarr", new=True, settle=3600).news() is None
 
 
-def test_news_of_ingest__is_light(inbox: Path) -> None:
+def test_news__is_light(inbox: Path) -> None:
     ingest("inbox", "data.zarr", target="y", new=True)
     code = """
 import sys
-from protodask.pipeline.new_sources import news_of_ingest
 from protodask.pipeline.steps import IngestStep
-found = news_of_ingest(IngestStep(sources=("inbox", "data.zarr"), out="data.zarr", new=True))
+found = IngestStep(sources=("inbox", "data.zarr"), out="data.zarr", new=True).news()
 print(found, [name for name in ("numpy", "zarr", "pandas", "dask", "sklearn") if name in sys.modules])
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -13,13 +13,10 @@ from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
-from protodask.pipeline.checks import check
 from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.perform import perform
 from protodask.pipeline.results import ModelFitted, ModelTuned
 from protodask.pipeline.runner import check_pipeline
-from protodask.pipeline.step_words import describe_step
-from protodask.pipeline.steps import FitStep, TuneStep
+from protodask.pipeline.steps import FitStep, TuneStep, describe_step
 from protodask.pipeline.tuning import SearchNews, SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module
@@ -41,7 +38,7 @@ def test_fit__that_finds_its_run_directory_in_use_leaves_it_alone(tmp_path: Path
         thread_engine(1) as engine,
         refused("written-by-another", kind=StorageError),
     ):
-        perform(FitStep(data=data.path, out=str(model)), engine)
+        FitStep(data=data.path, out=str(model)).perform(engine)
     assert (tmp_path / "model.zarr.run" / "run.json").exists()
 
 
@@ -62,7 +59,7 @@ def test_fit__refused_between_another_drivers_look_and_lock_leaves_the_other_one
 
         monkeypatch.setattr(fitting_module, "require_fit", overtaken)
         with refused("written-by-another", kind=StorageError):
-            perform(FitStep(data=data.path, out=str(tmp_path / "model.zarr")), engine)
+            FitStep(data=data.path, out=str(tmp_path / "model.zarr")).perform(engine)
         assert RunDirectory.existing(run_dir).untouched
 
 
@@ -81,7 +78,7 @@ def test_fit__holds_its_run_directory_until_the_model_is_written_and_the_directo
 
     monkeypatch.setattr(own_folder_module, "place_aside", second)
     with thread_engine(1) as engine:
-        perform(FitStep(data=data.path, out=str(tmp_path / "model.zarr"), candidates=20, tolerance=1e-2), engine)
+        FitStep(data=data.path, out=str(tmp_path / "model.zarr"), candidates=20, tolerance=1e-2).perform(engine)
     assert kept_out == [run_dir]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.zarr", "model.zarr"]
 
@@ -100,20 +97,20 @@ def test_fit__killed_after_its_model_was_written_is_done_when_repeated(
         with monkeypatch.context() as patch:
             patch.setattr(own_folder_module, "place_aside", die)
             with pytest.raises(KeyboardInterrupt):
-                perform(step, engine)
+                step.perform(engine)
         written = model_fingerprint(load_model(model))
         shutil.copytree(run_dir, tmp_path / "copy")
-        perform(step, engine)
+        step.perform(engine)
         assert not run_dir.exists()
         assert model_fingerprint(load_model(model)) == written
         with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
-            perform(step, engine)
+            step.perform(engine)
         # A finished run that made another model than the one that is there does not replace it unasked.
         other = FitStep(data=data.path, out=str(model), candidates=21, tolerance=1e-2, overwrite=True)
-        perform(other, engine)
+        other.perform(engine)
         (tmp_path / "copy").rename(run_dir)
         with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
-            perform(step, engine)
+            step.perform(engine)
     assert model_fingerprint(load_model(model)) != written
     assert run_dir.exists()
 
@@ -124,31 +121,31 @@ def test_fit__with_a_run_directory_of_its_own_is_done_when_its_model_is_there(tm
         data=data.path, out=str(tmp_path / "m.zarr"), run_dir=str(tmp_path / "run"), candidates=20, tolerance=1e-2
     )
     with thread_engine(1) as engine:
-        first = perform(step, engine)
+        first = step.perform(engine)
         written = (tmp_path / "m.zarr" / "zarr.json").stat()
         # As a job does that was lost after its last word was written and before it had ended.
-        again = perform(step, engine)
+        again = step.perform(engine)
         assert isinstance(first, ModelFitted)
         assert isinstance(again, ModelFitted)
         assert model_fingerprint(again.model) == model_fingerprint(first.model)
         assert os.path.samestat(written, (tmp_path / "m.zarr" / "zarr.json").stat())
         # Neither a model of another run nor anything else counts as its own.
-        perform(replace(step, run_dir=str(tmp_path / "other"), seed=1, overwrite=True), engine)
+        replace(step, run_dir=str(tmp_path / "other"), seed=1, overwrite=True).perform(engine)
         with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
-            perform(step, engine)
+            step.perform(engine)
         with refused("exists", data.path, "--overwrite", kind=OutputExistsError):
-            perform(replace(step, out=data.path), engine)
+            replace(step, out=data.path).perform(engine)
         with refused("exists", step.out, "--overwrite", kind=OutputExistsError):
-            perform(replace(step, run_dir=str(tmp_path / "new")), engine)
+            replace(step, run_dir=str(tmp_path / "new")).perform(engine)
     assert not (tmp_path / "new").exists()
 
 
 def test_fit__into_an_object_store_needs_a_place_for_its_record() -> None:
     step = FitStep(data="d.zarr", out="s3://me:secret@bucket/m.zarr")
     with refused("not-local", "s3://***@bucket/m.zarr", "--run-dir") as caught:
-        check(step)
+        step.check()
     assert "secret" not in str(caught.value)
-    check(replace(step, run_dir="run"))
+    replace(step, run_dir="run").check()
 
 
 PIPELINE = """
@@ -228,5 +225,5 @@ def test_tune__ranges_have_two_ends(text: str, tmp_path: Path) -> None:
 def test_tune__into_an_object_store_needs_a_place_for_its_record() -> None:
     step = TuneStep(data="d.zarr", out="s3://bucket/m.zarr")
     with refused("not-local", step.out, "--run-dir"):
-        check(step)
-    check(replace(step, run_dir="run"))
+        step.check()
+    replace(step, run_dir="run").check()

@@ -13,13 +13,10 @@ from support.pipelines import results_of
 from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
-from protodask.pipeline.checks import check
 from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.perform import perform
 from protodask.pipeline.policy_log import LogColumns, policy_log
 from protodask.pipeline.results import PolicyEvaluated
-from protodask.pipeline.step_words import describe_step
-from protodask.pipeline.steps import EvaluateStep
+from protodask.pipeline.steps import EvaluateStep, describe_step
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
 
@@ -46,7 +43,7 @@ def _model(folder: Path) -> PrototypeSet:
 
 
 def _perform(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:
-    result = perform(step, engine)
+    result = step.perform(engine)
     assert isinstance(result, PolicyEvaluated)
     return result
 
@@ -148,4 +145,4 @@ def test_pipeline__judges_a_policy(tmp_path: Path) -> None:
 )
 def test_check__settings_that_do_not_go_together(step: EvaluateStep, code: Code, facts: list[str]) -> None:
     with refused(code, *facts):
-        check(step)
+        step.check()

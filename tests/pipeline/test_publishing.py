@@ -10,11 +10,8 @@ from typer.testing import CliRunner
 
 from protodask import FitConfig, fit, sample_data
 from protodask.cli import app
-from protodask.pipeline.checks import check
 from protodask.pipeline.identities import identity
-from protodask.pipeline.publishing import publish_model
-from protodask.pipeline.step_words import describe_step
-from protodask.pipeline.steps import PublishStep, step_name
+from protodask.pipeline.steps import PublishStep, describe_step
 from protodask.registry import Registry
 
 
@@ -30,10 +27,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], str]:
 
 def test_publish__is_a_step_of_its_settings(models: Callable[[int], str], tmp_path: Path) -> None:
     step = PublishStep(models(0), str(tmp_path / "models"), alias="trial", note="n", retain=3)
-    check(step)
-    assert step_name(step) == "publish"
+    step.check()
+    assert step.command == "publish"
     assert describe_step(step).startswith("publish, ")
-    found = publish_model(step)
+    found = step.perform()
     assert found.path == str(tmp_path / "models")
     assert found.published.version.aliases == ("trial",)
     assert found.describe()["note"] == "n"
@@ -51,15 +48,15 @@ def test_publish__is_a_step_of_its_settings(models: Callable[[int], str], tmp_pa
 )
 def test_publish__refuses_settings_before_anything_is_read(wrong: dict[str, object], fact: object) -> None:
     with refused("bad-setting", fact):
-        check(PublishStep("none.zarr", "none", **wrong))  # type: ignore[arg-type]
+        PublishStep("none.zarr", "none", **wrong).check()  # type: ignore[arg-type]
 
 
 def test_publish__repeated_ends_as_if_run_once(models: Callable[[int], str], tmp_path: Path) -> None:
     place = str(tmp_path / "models")
-    assert publish_model(PublishStep(models(0), place)).published.added
-    assert publish_model(PublishStep(models(1), place)).published.added
+    assert PublishStep(models(0), place).perform().published.added
+    assert PublishStep(models(1), place).perform().published.added
     for _ in range(2):
-        again = publish_model(PublishStep(models(1), place)).published
+        again = PublishStep(models(1), place).perform().published
         assert (again.added, again.version.number, again.replaced) == (False, 2, None)
     assert Registry.open(place).aliases == {"champion": 2, "previous": 1}
 
@@ -71,7 +68,7 @@ def test_identity__of_a_registry_outlasts_a_rollback_and_that_of_the_champion_do
     assert identity(place) is None
     assert identity(f"{place}@champion") is None
     for seed in (0, 1):
-        publish_model(PublishStep(models(seed), place))
+        PublishStep(models(seed), place).perform()
     before = identity(place), identity(f"{place}@champion")
     Registry.open(place).rollback()
     assert identity(place) == before[0] is not None
@@ -90,7 +87,7 @@ def test_run__does_again_what_reads_the_champion_when_that_moves(
     monkeypatch.chdir(tmp_path)
     sample_data("checker", 300, "data.zarr", seed=3)
     for seed in (0, 1):
-        publish_model(PublishStep(models(seed), "models"))
+        PublishStep(models(seed), "models").perform()
     Path("scores.yaml").write_text(PIPELINE)
 
     def run() -> float:

@@ -24,12 +24,22 @@ from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.gate_results import GateAnswered
+from protodask.pipeline.result import Result
 from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
 from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
 from protodask.pipeline.staleness import look, planned
 from protodask.pipeline.state import Begun, State, StepRecord
-from protodask.pipeline.steps import EvaluateStep, FitStep, GateStep, IngestStep, PredictStep, SampleDataStep, Step
+from protodask.pipeline.steps import (
+    EvaluateStep,
+    FitStep,
+    GateStep,
+    IngestStep,
+    Listeners,
+    PredictStep,
+    SampleDataStep,
+    Step,
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +77,14 @@ class Copies:
 
 
 @dataclass(frozen=True)
-class _Described:
+class _Described(Result):
     plain: dict[str, Any]
 
     def describe(self) -> dict[str, Any]:
         return self.plain
+
+    def summary(self) -> str:
+        return "Done."
 
 
 class Killed(BaseException):
@@ -654,14 +667,14 @@ def test_run__the_record_of_a_fit_with_other_data_goes(engine: Engine, tmp_path:
     heard: list[RunEvent] = []
 
     def interrupted(step: Step) -> Any:
-        from protodask.pipeline.perform import perform
+
         from protodask.prototypes.history import FitEvent, IterationDone
 
         def stop(event: FitEvent) -> None:
             if isinstance(event, IterationDone) and event.iteration == 1:
                 raise KeyboardInterrupt
 
-        return perform(step, engine, (stop,))
+        return step.perform(engine, Listeners(fit=(stop,)))
 
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline, interrupted, listen=heard.append)

@@ -114,7 +114,9 @@ SAMPLES_OF_MORE = (
     {"a": {"least": 1}},
     "${text}",
 )
-FIELDS = {str(field.type): (kind, field.name) for kind, record in STEPS.items() for field in dataclasses.fields(record)}
+FIELDS = {
+    str(hint): (kind, name) for kind, record in STEPS.items() for name, hint in typing.get_type_hints(record).items()
+}
 """A field of each type."""
 
 

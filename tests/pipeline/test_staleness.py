@@ -14,9 +14,9 @@ from protodask.engine import Engine, thread_engine
 from protodask.errors import OutputExistsError
 from protodask.pipeline.definition import Pipeline
 from protodask.pipeline.dry_run import dry_run
-from protodask.pipeline.each_file import FilesFailedError, FilesScored
+from protodask.pipeline.each_file import FilesScored
 from protodask.pipeline.gate_results import GateAnswered
-from protodask.pipeline.perform import perform
+from protodask.pipeline.result import FilesFailedError
 from protodask.pipeline.run_events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.runner import RunOutcome, run_pipeline
 from protodask.pipeline.steps import (
@@ -25,6 +25,7 @@ from protodask.pipeline.steps import (
     FitStep,
     GateStep,
     IngestStep,
+    Listeners,
     PredictStep,
     SampleDataStep,
     Step,
@@ -64,7 +65,7 @@ def _run(pipeline: Pipeline, engine: Engine, kill_after: int | None = None) -> R
 
     def do(step: Step) -> Any:
         nonlocal performed
-        result = perform(step, engine)
+        result = step.perform(engine)
         performed += 1
         if performed == kill_after:
             raise Killed
@@ -106,7 +107,7 @@ def test_new__adds_rows_once(moment: str, engine: Engine, tmp_path: Path, monkey
             monkeypatch.setattr("protodask.pipeline.staleness.__version__", "999")
         case "appended by others":
             others = 10
-            perform(AppendStep((_table(tmp_path, "c", others),), f"{tmp_path}/rows.zarr", target="outcome"), engine)
+            AppendStep((_table(tmp_path, "c", others),), f"{tmp_path}/rows.zarr", target="outcome").perform(engine)
     assert _statuses(_run(pipeline, engine)) == ["fresh"]
     assert _rows(tmp_path) == 50 + others
 
@@ -148,7 +149,7 @@ def test_new__files_without_rows_are_waited_for(engine: Engine, tmp_path: Path) 
     inbox, new, copy = tmp_path / "inbox", str(tmp_path / "new.zarr"), str(tmp_path / "rows.zarr")
     inbox.mkdir()
     known = str(tmp_path / "known.zarr")
-    perform(IngestStep((_table(tmp_path, "known", 20),), known, target="outcome", new=True), engine)
+    IngestStep((_table(tmp_path, "known", 20),), known, target="outcome", new=True).perform(engine)
     steps = (
         IngestStep((str(inbox),), new, target="outcome", unless_in=known),
         IngestStep((new,), copy, new=True),
@@ -167,8 +168,8 @@ def test_new__files_without_rows_are_waited_for(engine: Engine, tmp_path: Path) 
 def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: Engine, tmp_path: Path) -> None:
     """Which one that is does not make it stale, as the last step writes it; but it cannot go on from the old one."""
     data, start, out = (str(tmp_path / name) for name in ("rows.zarr", "start.zarr", "model.zarr"))
-    perform(SampleDataStep("checker", 400, data), engine)
-    perform(FitStep(data, start, candidates=20, tolerance=0.01), engine)
+    SampleDataStep("checker", 400, data).perform(engine)
+    FitStep(data, start, candidates=20, tolerance=0.01).perform(engine)
     steps = (
         FitStep(data, out, candidates=20, tolerance=1e-5, start=start),
         FitStep(data, start, candidates=30, overwrite=True, tolerance=0.01),
@@ -182,12 +183,12 @@ def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: E
             if isinstance(event, IterationDone):
                 raise KeyboardInterrupt
 
-        return perform(step, engine, (stop,))
+        return step.perform(engine, Listeners(fit=(stop,)))
 
     with pytest.raises(KeyboardInterrupt):
         run_pipeline(pipeline, interrupted)
     assert (tmp_path / "model.zarr.run").is_dir()
-    perform(FitStep(data, start, candidates=25, overwrite=True, tolerance=0.01), engine)
+    FitStep(data, start, candidates=25, overwrite=True, tolerance=0.01).perform(engine)
     assert _statuses(_run(pipeline, engine)) == ["done", "done"]
 
 
@@ -197,7 +198,7 @@ def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
     from protodask.pipeline import runner
 
     data, out = str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr")
-    perform(SampleDataStep("checker", 100, data), engine)
+    SampleDataStep("checker", 100, data).perform(engine)
     step = FitStep(data, out, candidates=20)
     pipeline = Pipeline("example.yaml", "", {}, (step,), state=str(tmp_path / "state"))
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from protodask.engine import Engine
 from protodask.pipeline.definition import Pipeline, read_pipeline
-from protodask.pipeline.perform import perform
-from protodask.pipeline.results import Result
+from protodask.pipeline.result import Result
 from protodask.pipeline.run_events import RunEvent
 from protodask.pipeline.runner import WHOLE, Part, RunOutcome, run_pipeline
-from protodask.pipeline.steps import Step
+from protodask.pipeline.steps import NOBODY, Listeners, Step
 from protodask.pipeline.tuning import SearchListener
 
 
@@ -23,7 +22,7 @@ def run_steps(
     """Run a pipeline on an engine that is open."""
 
     def do(step: Step) -> Result:
-        return perform(step, engine, (), listen)
+        return step.perform(engine, Listeners(search=listen) if listen is not None else NOBODY)
 
     return run_pipeline(pipeline, do, part=part, listen=(lambda event: None) if heard is None else heard.append)
 

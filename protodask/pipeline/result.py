@@ -1,0 +1,73 @@
+"""What every step leaves behind, and how it is told."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from protodask.errors import InputError
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Names and values, a pair a line."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    whole: bool = False
+    """Whether all rows are shown, however many there are."""
+
+
+Told = str | Pairs | Table
+"""A part of what a person is told: a line, or more."""
+
+
+@dataclass(frozen=True)
+class Result(ABC):
+    """What a step left behind."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """In one line."""
+
+    def told(self) -> Iterator[Told]:
+        """To a person who asked for this step alone."""
+        yield self.summary()
+        yield from (f"Note: {note}" for note in self.notes)
+
+    def place(self) -> str | None:
+        """Where it lies, in the account of a whole run; None if it lies nowhere."""
+        return self.summary()
+
+    def judgement(self) -> str | None:
+        """What it amounts to, at the end of such an account, where that is more than what lies where."""
+        return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known about it."""
+        return ()
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why the answer is a no that ends a run, of a step that gives one."""
+        return ()
+
+
+class FilesFailedError(InputError):
+    """Some files cannot be used; `result` says which, and what was done with the others."""
+
+    result: Result | None = None

@@ -1,0 +1,150 @@
+"""What every step has: settings with what there is to say of them, a check, a run, and a word on what it does.
+
+A step is a file: its record, its check and its run. A field `lambda_v` of the record is the option `--lambda-v` of the
+step's command and the key `lambda-v` in a pipeline file; command line, pipeline files, their schema and the dry run are
+made from the records. Fields that name what a step reads or writes are `Read` or `Written`; caches and records of runs
+are neither. Steps inherit fields that they have in common.
+
+Light to import, as all files of steps are: what does the work is imported where it is done.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.budget import BudgetListener
+    from protodask.pipeline.result import Result
+    from protodask.pipeline.robust import RobustListener
+    from protodask.pipeline.tuning import SearchListener
+    from protodask.prototypes.history import Callback
+
+
+class Place(Enum):
+    """What a step does at a place that a setting names."""
+
+    READ = "read"
+    WRITTEN = "written"
+
+
+Read = Annotated[str, Place.READ]
+Written = Annotated[str, Place.WRITTEN]
+
+
+@dataclass(frozen=True)
+class Option:
+    """What there is to say of a setting: to people by the command line, to editors by the schema."""
+
+    help: str
+    metavar: str | None = None
+    """What the value is called in the usage; by default, what its type is called."""
+    shown: str | None = None
+    """The default as people are told it, where the field has none."""
+    panel: str | None = None
+    """Under which heading it stands."""
+    least: float | None = None
+    """The smallest value there is."""
+    flag: str | None = None
+    """The option, where it is not called like the field."""
+    read: Callable[[Sequence[str]], Any] | None = None
+    """What makes the value of the words of an option that can be repeated, where it is more than these."""
+
+
+@dataclass(frozen=True)
+class Argument(Option):
+    """The same of a setting that has no name on the command line, but a position."""
+
+    first: bool = False
+    """Whether it stands before the others, and may not be left out; the others may be then."""
+
+
+def option_of(hint: Any) -> Option | None:
+    """What there is to say of a setting, by its type as it is written."""
+    return next((part for part in get_args(hint)[1:] if isinstance(part, Option)), None)
+
+
+def plain_hint(hint: Any) -> Any:
+    """A type without what is said of it."""
+    origin: Any = get_origin(hint)
+    parts = get_args(hint)
+    if origin is Annotated:
+        return plain_hint(parts[0])
+    if origin in (Union, UnionType):
+        return Union[tuple(map(plain_hint, parts))]  # noqa: UP007 - of parts that are not known here
+    if origin in (tuple, Mapping):
+        return origin[tuple(part if part is ... else plain_hint(part) for part in parts)]
+    return hint
+
+
+Overwrite = Annotated[bool, Option("Replace what is at the output path.")]
+
+
+def _ignore(news: object) -> None:
+    """For those who do not listen."""
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who hears how a step goes on: a training, a search, a budget or a robust fit."""
+
+    fit: Sequence[Callback] = ()
+    search: SearchListener = _ignore
+    budget: BudgetListener = _ignore
+    robust: RobustListener = _ignore
+
+
+NOBODY = Listeners()
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """A step of a pipeline, and what its command does."""
+
+    command: ClassVar[str]
+    """Its name in pipeline files, and that of its command: `robust-fit` is `robust fit`, and so on."""
+    writes_files: ClassVar[bool] = False
+    """Whether what it writes are files, and not folders."""
+    goes_on: ClassVar[bool] = False
+    """Whether it goes on inside, from the record in a run directory."""
+    detaches: ClassVar[bool] = False
+    """Whether its command can be handed over as a job."""
+    computes: ClassVar[bool] = True
+    """Whether it passes over data, and it has to be said where."""
+
+    @abstractmethod
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> Result:
+        """Do what the step says. Passes over data report to the engine's listener."""
+
+    def check(self) -> None:  # noqa: B027 - most steps have something to check, and some have nothing
+        """Refuse settings that cannot work whatever the data; nothing but a file of settings is read."""
+
+    @abstractmethod
+    def subject(self) -> str:
+        """What it works on, in a few words: "data.zarr into model.zarr"."""
+
+    def grows(self) -> bool:
+        """Whether it adds to what it writes, which may be there."""
+        return False
+
+    def takes_new(self) -> bool:
+        """Whether it takes what is new of its sources, and remembers what it took beside its output."""
+        return False
+
+    def news(self) -> str | None:
+        """What is new for a step that takes that, in a few words; None if nothing is."""
+        return None
+
+    def advice(self) -> str | None:
+        """What to say to a person after it was done, if anything."""
+        return None
+
+
+def describe_step(step: Step) -> str:
+    """What a step does, in a few words."""
+    return f"{step.command}, {step.subject()}"

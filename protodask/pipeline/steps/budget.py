@@ -1,0 +1,88 @@
+"""The step `budget`: which features are worth their cost within any budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Read, Written
+from protodask.pipeline.steps.fit import Data
+from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.budget_results import BudgetBuilt
+
+EXPLORING = "The sets of features"
+
+
+def _exploring(help: str, metavar: str | None = None) -> Option:
+    return Option(help, metavar, panel=EXPLORING)
+
+
+@dataclass(frozen=True)
+class BudgetStep(FitSettings, Training):
+    """Cross-validate models on sets of features, and index the best ones by size and budget, with their models.
+
+    A set costs what its features cost together. With the same --run-dir, other costs, sizes, --alpha or --most-fits use
+    again what is known of the sets.
+    """
+
+    command = "budget"
+
+    data: Data
+    costs: Annotated[
+        Read,
+        Option(
+            "What features cost on an item of size n: `sizes: [LOW, HIGH]` and `features:` with a column's name and "
+            "the coefficients [c0, c1, ...] of c0 + c1 n + ..., or a name with `columns:` and `cost:`.",
+            "FILE.yaml",
+        ),
+    ]
+    out: Annotated[Written, Option("Folder for the index and its models.", "INDEX")]
+    alpha: Annotated[
+        float, _exploring("How much less accurate than the best set an answer may be: a larger X saves fits.", "X")
+    ] = 0.0
+    monotone_error: Annotated[
+        float, _exploring("How much less accurate a model may become where features are added.", "X")
+    ] = 0.0
+    diminishing_returns: Annotated[
+        bool,
+        _exploring(
+            "Take it that a feature adds no more to a set than to a part of it, which saves fits; not so for features "
+            "that are of use only together.",
+        ),
+    ] = False
+    folds: Annotated[int, _exploring("Parts that are held out, one at a time.", "K")] = 5
+    most_fits: Annotated[
+        int | None, _exploring("Cross-validate no more than N sets; the result says what it guarantees.", "N")
+    ] = None
+    plot: Annotated[
+        Written | None, Option("Draw accuracy against budget, into a file ending in .png, .svg or .pdf.", "FILE")
+    ] = None
+    compare: Annotated[bool, Option("Make greedy sequences as well, and draw them beside the index.")] = False
+    config: Config = None
+    run_dir: Annotated[
+        str | None,
+        Option(
+            "Keep the record from which the same command goes on in this local folder. Without it, that is INDEX.run, "
+            "and removed at the end.",
+            "DIR",
+            panel=RUN,
+        ),
+    ] = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.pipeline.budget import check_budget
+
+        check_budget(self)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> BudgetBuilt:
+        from protodask.pipeline.budget import build_budget
+
+        return build_budget(self, engine, listeners.budget)
+
+    def subject(self) -> str:
+        return f"{mask(self.data)} with {mask(self.costs)} into {mask(self.out)}"

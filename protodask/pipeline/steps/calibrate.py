@@ -1,0 +1,82 @@
+"""The step `calibrate`: a calibration of a model, kept with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Step, Written
+from protodask.pipeline.steps.rows import KnownRows, Model, Rows, check_batches
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import ModelCalibrated
+    from protodask.prototypes.model import PrototypeSet
+
+SEEN_BEFORE = (
+    "The model was trained on these very rows, where it looks better than it is; calibrate it on rows it has not seen."
+)
+
+
+@dataclass(frozen=True)
+class CalibrateStep(KnownRows, Step):
+    """Calibrate a model's probabilities on rows of known classes that it was not trained on."""
+
+    command = "calibrate"
+
+    model: Model
+    data: Rows
+    out: Annotated[Written, Option("Where to write the model with its calibration.", "MODEL")]
+    bins: Annotated[int, Option("Bins of equal weight; each gives the spline a point.", least=1)] = 20
+    monotone: Annotated[bool, Option("Let no spline fall: higher raw probabilities keep their order.")] = False
+    batches: Annotated[
+        int | None,
+        Option(
+            "Calibrate so many batches of the model, those trained together counted as one; by default, all.", least=0
+        ),
+    ] = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.evaluation.control_points import SplineSettings
+
+        SplineSettings(self.bins, self.monotone)
+        check_batches(self.batches)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelCalibrated:
+        from protodask.data import Dataset
+        from protodask.data.storage import check_free, check_outside, locate
+        from protodask.evaluation.model_calibration import fit_calibration
+        from protodask.pipeline.results import ModelCalibrated
+        from protodask.prototypes.persistence import CALIBRATION, MODEL, load_model, save_model
+
+        model = load_model(self.model)
+        model.batch_counts(self.batches)
+        where = locate(self.out)
+        for read in (self.model, self.data):
+            check_outside(where, read)
+        check_free(where, self.overwrite, MODEL)
+        source, codes = self.known_rows(self.data, model, engine)
+        key = source.key if isinstance(source, Dataset) else None
+        calibration = fit_calibration(
+            model, source, codes, engine, n_batches=self.batches, n_bins=self.bins, monotone=self.monotone
+        )
+        entry = {"dataset": key, "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+        calibrated = replace(model, calibration=calibration, provenance={**model.provenance, CALIBRATION: entry})
+        save_model(calibrated, where, overwrite=self.overwrite)
+        notes = (SEEN_BEFORE,) if key is not None and key in _trained_on(model) else ()
+        return ModelCalibrated(where, model.classes, calibration, notes)
+
+    def subject(self) -> str:
+        return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"
+
+
+def _trained_on(model: PrototypeSet) -> set[object]:
+    """The keys of the datasets that a model was trained on."""
+    from protodask.prototypes.fitting import FITS
+
+    fits = model.provenance.get(FITS)
+    return {fit.get("dataset") for fit in fits if isinstance(fit, Mapping)} if isinstance(fits, list) else set()

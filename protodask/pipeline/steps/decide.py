@@ -1,0 +1,149 @@
+"""The step `decide`: which rows to select, for the loss they are judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protodask.errors import InputError
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.decisions.losses import Loss
+    from protodask.engine import Engine
+    from protodask.pipeline.results import DecisionsWritten
+
+LOSS = "The loss"
+ROWS = "The rows"
+
+F_BETA = "f_beta"
+
+
+@dataclass(frozen=True)
+class DecideStep(Step):
+    """Select the rows that make the expected loss the least: F1, Jaccard, AM and others, or your own."""
+
+    command = "decide"
+
+    predictions: Annotated[
+        Read, Argument("Predictions of `protodask predict`, or Parquet files with a column of probabilities.", "PRED")
+    ]
+    out: Annotated[Written, Option("Where to write: Parquet if it ends in .parquet, otherwise Zarr.", "DECISIONS")]
+    loss: Annotated[
+        str | None,
+        Option(
+            "am, f1, jaccard, g_tp_pr, g_mean, h_mean, auc, or f and a number such as f2; by default, f1.",
+            "NAME",
+            panel=LOSS,
+        ),
+    ] = None
+    beta: Annotated[float | None, Option("F-beta: recall counts beta squared times as much.", panel=LOSS)] = None
+    coefficients: Annotated[
+        str | None,
+        Option(
+            "(c0 + c1 u + c2 v + c3 p) / (d0 + d1 u + d2 v + d3 p), where u, v and p are the shares of true positives, "
+            "selected and positive rows.",
+            "C0,C1,C2,C3/D0,D1,D2,D3",
+            panel=LOSS,
+        ),
+    ] = None
+    positive: Annotated[
+        str | None,
+        Option("Class that is told from the others; of two, the second by default.", "LABEL", panel=ROWS),
+    ] = None
+    probability: Annotated[
+        tuple[str, ...],
+        Option(
+            "Column of probabilities in Parquet files that are not predictions; several with --per-row.",
+            "COL",
+            panel=ROWS,
+        ),
+    ] = ()
+    group: Annotated[
+        str | None,
+        Option("Column that says which item set a row belongs to: one decision for each.", "COL", panel=ROWS),
+    ] = None
+    per_row: Annotated[
+        Literal["classes", "labels"] | None,
+        Option(
+            "One decision for each row: which classes to name, of which one is true, or which labels, true "
+            "independently of each other.",
+            panel=ROWS,
+        ),
+    ] = None
+    method: Annotated[
+        Literal["auto", "exact", "normal"], Option("Exact sums, nearly normal counts for many rows, or what suits.")
+    ] = "auto"
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        self.chosen_loss()
+        if self.per_row is not None:
+            from protodask.decisions.stored import check_per_row
+
+            check_per_row(self.per_row, self.group, self.positive, self.method)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DecisionsWritten:
+        from protodask.decisions.stored import decide_stored
+        from protodask.pipeline.results import DecisionsWritten
+
+        found = decide_stored(
+            self.predictions,
+            self.out,
+            self.chosen_loss(),
+            method=self.method,
+            group=self.group,
+            label=self.positive,
+            probability=self.probability,
+            per_row=self.per_row,
+            engine=engine,
+            overwrite=self.overwrite,
+        )
+        return DecisionsWritten(found)
+
+    def chosen_loss(self) -> Loss:
+        """The loss that the settings mean."""
+        from protodask.decisions.losses import Loss, as_loss
+
+        if self.beta is not None and self.coefficients is not None:
+            raise InputError(
+                "settings-conflict",
+                "Both beta and coefficients are given.",
+                "Give one: either makes a loss of its own.",
+            )
+        if self.beta is not None:
+            if self.loss not in (None, F_BETA):
+                raise InputError(
+                    "settings-conflict",
+                    f"beta is given with the loss {self.loss!r}.",
+                    f"Leave the loss out, or write {F_BETA}: beta is for it.",
+                )
+            return Loss.f_beta(self.beta)
+        if self.coefficients is not None:
+            if self.loss is not None:
+                raise InputError(
+                    "settings-conflict",
+                    f"Coefficients are given with the loss {self.loss!r}.",
+                    "Leave one out: they are a loss of their own.",
+                )
+            return Loss.linear_fractional(*_coefficients(self.coefficients))
+        if self.loss == F_BETA:
+            raise InputError("setting-missing", f"The loss is {F_BETA}, and beta is not given.", "Add beta, such as 2.")
+        return as_loss("f1" if self.loss is None else self.loss)
+
+    def subject(self) -> str:
+        return f"on {mask(self.predictions)} into {mask(self.out)}"
+
+
+def _coefficients(text: str) -> tuple[list[float], list[float]]:
+    """Of numerator and denominator, from "c0,c1,c2,c3/d0,d1,d2,d3"."""
+    try:
+        above, below = ([float(number) for number in part.split(",")] for part in text.split("/"))
+    except ValueError as error:
+        raise InputError(
+            "bad-setting",
+            f"The coefficients are {text!r}.",
+            "Write them like 0,-2,1,1/0,-1,1,1: of 1, u, v and p above and below.",
+        ) from error
+    return above, below

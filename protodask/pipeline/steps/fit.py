@@ -1,0 +1,69 @@
+"""The step `fit`: train a model on a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Written
+from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import ModelFitted
+
+GUESSED = ("lambda_v", "lambda_w", "batches")
+"""Settings that `tune` chooses, and the same for all data where nobody says them."""
+
+Data = Annotated[Read, Argument("A dataset.", "DATA")]
+Start = Annotated[Read | None, Option("Add the batches to this model.", "MODEL", panel=RUN)]
+
+
+@dataclass(frozen=True)
+class FitStep(FitSettings, Training):
+    """Train a model on a dataset, or add batches to a model."""
+
+    command = "fit"
+    detaches = True
+
+    data: Data
+    out: Annotated[Written, Option("Where to write the model.", "MODEL")]
+    config: Config = None
+    run_dir: RunDir = None
+    start: Start = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.pipeline.settings import fit_config, run_directory
+
+        fit_config(self)
+        run_directory(self.out, self.run_dir)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelFitted:
+        from protodask.data import Dataset
+        from protodask.data.storage import locate
+        from protodask.pipeline.published import published_model
+        from protodask.pipeline.results import ModelFitted
+        from protodask.pipeline.settings import fit_config, run_directory
+        from protodask.prototypes.fitting import fitted
+        from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
+
+        config = fit_config(self)
+        where = locate(self.out)
+        run_dir = locate(run_directory(where, self.run_dir))
+        published = published_model(where, run_dir, self.overwrite)
+        start = None if self.start is None else load_model(self.start)
+        data, keep = Dataset.open(self.data), self.run_dir is not None
+        with fitted(data, config, run_dir, engine, listeners.fit, start, keep=keep) as run:
+            if model_fingerprint(run.model) != published:
+                save_model(run.model, where, overwrite=self.overwrite)
+        return ModelFitted(where, run.model, tuple(run.history))
+
+    def subject(self) -> str:
+        return f"{mask(self.data)} into {mask(self.out)}"
+
+    def advice(self) -> str | None:
+        if any(getattr(self, name) is not None for name in ("config", "start", *GUESSED)):
+            return None
+        return "Its penalties and the number of batches are guesses: `protodask tune` chooses them by these data."

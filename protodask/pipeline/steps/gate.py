@@ -1,0 +1,125 @@
+"""The step `gate`: yes or no, to figures or to a model beside the champion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protodask.errors import InputError
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.rows import KnownRows
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.gate_results import GateAnswered
+
+FIGURES = "Figures within limits"
+MODELS = "A model beside the champion"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure must keep to."""
+
+    least: float | None = None
+    most: float | None = None
+
+
+def _limits(texts: Sequence[str]) -> dict[str, Limit]:
+    from protodask.pipeline.limits import parse_limits
+
+    return parse_limits(texts)
+
+
+def _of_models(help: str, metavar: str | None = None) -> Option:
+    return Option(help, metavar, panel=MODELS)
+
+
+@dataclass(frozen=True)
+class GateStep(KnownRows, Step):
+    """Decide: do figures keep to their limits, is a model better than the champion by more than noise?
+
+    Exit code 0 for yes, 3 for no. The models are compared by a paired bootstrap over blocks of rows.
+    """
+
+    command = "gate"
+    writes_files = True
+
+    results: Annotated[
+        Read | None, Option("JSON file that evaluate, monitor or another command wrote.", "FILE", panel=FIGURES)
+    ] = None
+    limits: Annotated[
+        Mapping[str, Limit],
+        Option(
+            "What a figure of it must keep to, such as drift.largest<=0.25 or accuracy>=0.8. Repeatable.",
+            "NAME<=X",
+            panel=FIGURES,
+            flag="--limit",
+            read=_limits,
+        ),
+    ] = field(default_factory=dict)
+    model: Annotated[Read | None, _of_models("The challenger.", "MODEL")] = None
+    champion: Annotated[Read | None, _of_models("The model it would replace.", "MODEL")] = None
+    data: Annotated[
+        Read | None,
+        _of_models("Rows of known classes that neither was trained on: a dataset, or raw tables or arrays.", "DATA"),
+    ] = None
+    metric: Annotated[Literal["log-loss", "error", "brier"], _of_models("What is to be smaller.")] = "log-loss"
+    margin: Annotated[float, _of_models("By more than how much.", "X")] = 0.0
+    confidence: Annotated[float, _of_models("How sure that has to be.", "P")] = 0.95
+    draws: Annotated[int, _of_models("Resamples of the bootstrap.", "N")] = 1000
+    seed: Annotated[int, _of_models("Of the resamples.")] = 0
+    newest: Annotated[int | None, _of_models("Compare on the last N rows only.", "N")] = None
+    if_no: Annotated[
+        Literal["fail", "stop"], Option("In a pipeline: whether a no is a failure of the run, or only its end.")
+    ] = "fail"
+    accept: Annotated[bool, Option("Say so, and go on with exit code 0 all the same.")] = False
+    out: Annotated[Written | None, Option("Write the answer to a JSON file, too.", "FILE")] = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.evaluation.paired import check_bootstrap
+        from protodask.pipeline.limits import check_limits
+
+        if self.limits and self.results is None:
+            raise InputError(
+                "setting-missing",
+                "There are limits, and no results to hold against them.",
+                "Name a JSON file as `results`.",
+            )
+        if self.results is not None and not self.limits:
+            raise InputError(
+                "setting-missing",
+                f"The figures of {mask(self.results)} have no limits.",
+                "Give one: --limit NAME<=X, or `limits` in a file.",
+            )
+        compared = {"model": self.model, "champion": self.champion, "data": self.data}
+        missing = [name for name, value in compared.items() if value is None]
+        if len(missing) < len(compared) and missing:
+            raise InputError(
+                "setting-missing",
+                f"For a comparison of models {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
+                "Give model, champion and data, or none of them.",
+            )
+        if self.results is None and missing:
+            raise InputError(
+                "setting-missing",
+                "There is nothing to decide.",
+                "Give results with limits, or model, champion and data, or both.",
+            )
+        check_limits(self.limits)
+        check_bootstrap(self.margin, self.confidence, self.draws)
+        if self.newest is not None and self.newest < 1:
+            raise InputError(
+                "bad-setting", f"newest is {self.newest}.", "Give the number of rows at the end to look at, at least 1."
+            )
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> GateAnswered:
+        from protodask.pipeline.gating import answer
+
+        return answer(self, engine)
+
+    def subject(self) -> str:
+        return f"of {' and '.join(mask(place) for place in (self.results, self.model) if place is not None)}"

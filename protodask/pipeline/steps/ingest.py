@@ -1,0 +1,168 @@
+"""The step `ingest`: from tables and arrays to a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protodask.errors import InputError
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import DatasetWritten
+
+Columns = tuple[str, ...]
+
+
+def parse_orders(values: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Columns with their categories, lowest first, from "COL=a,b,c"."""
+    orders: dict[str, tuple[str, ...]] = {}
+    for value in values:
+        name, separator, order = value.partition("=")
+        if not name or not separator or not order:
+            raise InputError("bad-setting", f"--ordinal {value} is no order.", "Write it like size=small,medium,large.")
+        if name in orders:
+            raise InputError("named-twice", f"The column {name!r} has two orders.", "Give one.")
+        orders[name] = tuple(category.strip() for category in order.split(","))
+    return orders
+
+
+@dataclass(frozen=True)
+class IngestStep(Step):
+    """Make a dataset from tables or arrays, or add to one the rows that it does not have."""
+
+    command = "ingest"
+
+    sources: Annotated[
+        tuple[Read, ...],
+        Argument(
+            "CSV or Parquet files, globs or folders of them; .npy, .npz or Zarr arrays; with --new, datasets, too.",
+            "SOURCE...",
+        ),
+    ]
+    out: Annotated[Written, Option("Where to write the dataset.", "DATA")]
+    target: Annotated[str | None, Option("Column of the classes; by default, 'target'.", "COL")] = None
+    categorical: Annotated[Columns, Option("Column of categories: a feature for each. Repeatable.", "COL")] = ()
+    ordinal: Annotated[
+        Mapping[str, tuple[str, ...]],
+        Option("Column of ordered categories, lowest first. Repeatable.", "COL=a,b,c", read=parse_orders),
+    ] = field(default_factory=dict)
+    weight: Annotated[str | None, Option("Column of row weights.", "COL")] = None
+    inclusion: Annotated[str | None, Option("Column of the probabilities with which rows were kept.", "COL")] = None
+    group: Annotated[str | None, Option("Column that says which rows belong together, such as a patient.", "COL")] = (
+        None
+    )
+    drop: Annotated[Columns, Option("Column to leave out. Repeatable.", "COL")] = ()
+    text_is_categorical: Annotated[bool, Option("Take columns of text as categories, unless said otherwise.")] = False
+    missing: Annotated[
+        Literal["fill", "error"],
+        Option(
+            "Missing values of features count as the mean, or as no category, and are marked by a further feature; or "
+            "they are an error.",
+        ),
+    ] = "fill"
+    dtype: Annotated[Literal["float32", "float64"], Option("Type the features are stored in.")] = "float32"
+    new: Annotated[
+        bool,
+        Option(
+            "Add only the files, or parts of datasets, that the dataset at the output path does not have; make it if "
+            "there is none.",
+        ),
+    ] = False
+    unless_in: Annotated[Read | None, Option("Take only what this other dataset does not have.", "OTHER")] = None
+    settle: Annotated[
+        float, Option("Leave files that changed so recently for the next time.", "SECONDS", least=0.0)
+    ] = 0.0
+    overwrite: Overwrite = False
+
+    @property
+    def appends(self) -> bool:
+        """Whether all rows are added, also those that the dataset has."""
+        return False
+
+    def check(self) -> None:
+        from protodask.data.new_sources import check_new
+
+        if self.appends and self.overwrite:
+            raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
+        check_new(self.new, self.unless_in, self.settle, self.appends, self.overwrite, self.out)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetWritten:
+        from protodask.data.ingest import ingest
+        from protodask.pipeline.results import DatasetWritten
+
+        if self.takes_new():
+            return self._take_new(engine)
+        dataset = ingest(
+            list(self.sources),
+            self.out,
+            target=self.target,
+            categorical=self.categorical,
+            ordinal=self.ordinal,
+            weight=self.weight,
+            inclusion=self.inclusion,
+            group=self.group,
+            drop=self.drop,
+            missing=self.missing,
+            text_is_categorical=self.text_is_categorical,
+            append=self.appends,
+            overwrite=self.overwrite,
+            dtype=self.dtype,
+            engine=engine,
+        )
+        return DatasetWritten(dataset)
+
+    def _take_new(self, engine: Engine) -> DatasetWritten:
+        """Take what the dataset, or the other one, does not have; `overwrite` is for `unless_in` alone."""
+        from protodask.data.ingest_news import ingest_news
+        from protodask.data.ingest_schema import Roles, Wanted, orders_of
+        from protodask.pipeline.results import DatasetWritten
+
+        wanted = Wanted(
+            Roles(self.target, self.weight, self.inclusion, self.group),
+            self.categorical,
+            orders_of(self.ordinal),
+            self.drop,
+            self.dtype,
+            self.missing,
+            self.text_is_categorical,
+        )
+        found = ingest_news(
+            list(self.sources),
+            self.out,
+            wanted,
+            new=self.new,
+            unless_in=self.unless_in,
+            settle=self.settle,
+            overwrite=self.overwrite and not self.new,
+            engine=engine,
+        )
+        return DatasetWritten(found.dataset, found.taken, found.left)
+
+    def subject(self) -> str:
+        return f"{', '.join(map(mask, self.sources))} into {mask(self.out)}"
+
+    def grows(self) -> bool:
+        return self.new
+
+    def takes_new(self) -> bool:
+        return self.new or self.unless_in is not None
+
+    def news(self) -> str | None:
+        from protodask.data.new_sources import check_new, news_for
+
+        check_new(self.new, self.unless_in, self.settle, False, self.overwrite, self.out)
+        found = news_for(self.out, self.sources, self.new, self.unless_in, self.settle)
+        return found.describe() if found.items else None
+
+
+@dataclass(frozen=True)
+class AppendStep(IngestStep):
+    """Add rows to a dataset, also those that it has: no step of a pipeline, where it would be done again and again."""
+
+    @property
+    def appends(self) -> bool:
+        return True

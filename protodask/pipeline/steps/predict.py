@@ -1,0 +1,113 @@
+"""The step `predict`: a model's predictions for a dataset or raw tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.each_file import FilesScored
+    from protodask.pipeline.results import PredictionsWritten
+
+Predictions = Annotated[
+    Written, Option("Where to write: Parquet if it ends in .parquet, CSV if in .csv, otherwise Zarr.", "PRED")
+]
+
+
+@dataclass(frozen=True)
+class PredictStep(GivenRows, Step):
+    """Write a model's probabilities, familiarity and predicted class for each row, in the order of the rows."""
+
+    command = "predict"
+
+    model: Model
+    data: Annotated[
+        tuple[Read, ...],
+        Argument("A dataset, or raw tables or arrays: files, globs or folders.", "DATA..."),
+    ]
+    out: Predictions
+    batches: Batches = None
+    calibrated: Calibrated = False
+    bad_rows: Annotated[
+        Literal["error", "mark"],
+        Option(
+            "Rows of raw tables with a value that cannot be used, such as text where a number is expected: an error, "
+            "or marked, by no predicted class, while the others are scored.",
+        ),
+    ] = "error"
+    keep: Annotated[
+        tuple[str, ...], Option("Column of raw tables to write beside the predictions, as an id. Repeatable.", "COL")
+    ] = ()
+    each_file: Annotated[
+        bool, Option("Score each file that is new once, into a part of its own of the folder PRED.")
+    ] = False
+    settle: Annotated[
+        float, Option("With --each-file: leave files for next time that changed so lately.", "SECONDS")
+    ] = 0.0
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        check_batches(self.batches)
+        if self.keep:
+            from protodask.prototypes.prediction import check_kept
+
+            check_kept(self.keep, self.out)
+        if self.each_file or self.settle:
+            from protodask.pipeline.each_file import check_each_file
+
+            check_each_file(self)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PredictionsWritten | FilesScored:
+        from protodask.data.storage import check_free, locate
+        from protodask.data.tables import TableSource
+        from protodask.pipeline.each_file import score_each_file
+        from protodask.pipeline.results import PredictionsWritten
+        from protodask.pipeline.scoring_data import rows_to_predict
+        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.prediction import PREDICTIONS, predict
+
+        if self.each_file:
+            return score_each_file(self, engine, load_model)
+        model = load_model(self.model)
+        count = model.scored_batches(self.batches, self.calibrated)
+        where = locate(self.out)
+        check_free(where, self.overwrite, PREDICTIONS)
+        source = rows_to_predict(
+            model,
+            *self.data,
+            engine=engine,
+            unseen=self.unseen,
+            bad_rows=self.bad_rows,
+            drop=self.drop,
+            keep=self.keep,
+        )
+        rows = predict(
+            model,
+            source,
+            where,
+            n_batches=self.batches,
+            calibrated=self.calibrated,
+            engine=engine,
+            overwrite=self.overwrite,
+        )
+        marked = source.marked if isinstance(source, TableSource) else 0
+        return PredictionsWritten(where, rows, count, self.calibrated, marked)
+
+    def subject(self) -> str:
+        return f"{', '.join(map(mask, self.data))} with {mask(self.model)} into {mask(self.out)}"
+
+    def grows(self) -> bool:
+        return self.each_file
+
+    def takes_new(self) -> bool:
+        return self.each_file
+
+    def news(self) -> str | None:
+        from protodask.pipeline.new_scores import news_of_predict
+
+        return news_of_predict(self)

@@ -1,0 +1,109 @@
+"""The step `publish`: a model becomes a version in a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from protodask.errors import InputError
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Read, Step, Written
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.registry_results import ModelPublished
+
+
+def parse_files(values: Sequence[str]) -> dict[str, str]:
+    """Files by their names, from "NAME=FILE"."""
+    files: dict[str, str] = {}
+    for value in values:
+        name, separator, path = value.partition("=")
+        if not separator or not path:
+            raise InputError("bad-setting", f"--attach {value} names no file.", "Write it like profile=profile.json.")
+        if name in files:
+            raise InputError(
+                "named-twice", f"Two files are to be attached as {name!r}.", "Give each a name of its own."
+            )
+        files[name] = path
+    return files
+
+
+@dataclass(frozen=True)
+class PublishStep(Step):
+    """Add a model to a registry as a new version that never changes, and let an alias name it.
+
+    A model that the alias names already is not added again. Wherever a model is read, REG@champion is the version that
+    the alias names, REG@7 the seventh, and REG@champion:NAME a file that was attached to it.
+    """
+
+    command = "publish"
+    computes = False
+
+    model: Annotated[Read, Argument("A model: of `fit`, `tune`, `calibrate`, `robust fit`.", "MODEL")]
+    registry: Annotated[Written, Option("Folder or URL of the registry; made where there is none.", "REG")]
+    alias: Annotated[str, Option("Alias that is to name the new version.", "NAME")] = "champion"
+    metrics: Annotated[Read | None, Option("What `evaluate --out` wrote, to be kept with it.", "FILE")] = None
+    files: Annotated[
+        Mapping[str, Read],
+        Option("A file to be kept with it, under a name. Repeatable.", "NAME=FILE", flag="--attach", read=parse_files),
+    ] = field(default_factory=dict)
+    note: Annotated[str | None, Option("What there is to say about it.", "TEXT")] = None
+    retain: Annotated[
+        int | None,
+        Option("Keep the newest N versions and those that aliases name, and remove the others.", "N", least=1),
+    ] = None
+
+    def check(self) -> None:
+        from protodask.data.registry_state import check_name
+        from protodask.registry.registry import check_keep
+
+        check_name(self.alias, "an alias")
+        for name in self.files:
+            check_name(name, "a file")
+        if self.retain is not None:
+            check_keep(self.retain)
+
+    def perform(self, engine: Engine | None = None, listeners: Listeners = NOBODY) -> ModelPublished:
+        from protodask.data.locations import locate
+        from protodask.pipeline.registry_results import ModelPublished
+        from protodask.registry.registry import Registry
+
+        self.check()
+        metrics = None if self.metrics is None else read_metrics(self.metrics)
+        registry = Registry(locate(self.registry))
+        published = registry.publish(
+            self.model, alias=self.alias, metrics=metrics, files=self.files, note=self.note, retain=self.retain
+        )
+        return ModelPublished(registry.path, published)
+
+    def subject(self) -> str:
+        return f"{mask(self.model)} as {self.alias} of {mask(self.registry)}"
+
+    def grows(self) -> bool:
+        return True
+
+
+def read_metrics(path: str) -> Mapping[str, Any]:
+    """The results in a JSON file."""
+    from protodask.data.bounded import MAX_JSON_BYTES, parse_json
+    from protodask.data.references import follow
+    from protodask.registry.copying import read_file
+
+    content = follow(path, read_file)
+    try:
+        if len(content) > MAX_JSON_BYTES:
+            raise ValueError(f"it has more than {MAX_JSON_BYTES} bytes")
+        value = parse_json(content)
+    except ValueError as error:
+        raise InputError(
+            "unreadable", f"The file {mask(path)} is no JSON ({error}).", "Give a file of `protodask evaluate`."
+        ) from error
+    if not isinstance(value, dict):
+        raise InputError(
+            "wrong-kind",
+            f"The file {mask(path)} does not hold names and values.",
+            "Give a file of `protodask evaluate`.",
+        )
+    return value

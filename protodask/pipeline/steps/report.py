@@ -1,0 +1,118 @@
+"""The step `report`: one HTML file on a model and the rows it is tried on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from protodask.data.locations import locate
+from protodask.errors import InputError
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine, Source
+    from protodask.explain.report import Rows
+    from protodask.pipeline.results import ReportWritten
+
+
+@dataclass(frozen=True)
+class ReportStep(KnownRows, Step):
+    """Write a report for people: quality, errors explained, features, prototypes, calibration, drift and costs.
+
+    One HTML file that loads nothing from anywhere and opens from disk.
+    """
+
+    command = "report"
+    writes_files = True
+
+    model: Model
+    data: Annotated[
+        Read, Argument("Rows of known classes, best held-out ones: a dataset, or raw tables or arrays.", "DATA")
+    ]
+    out: Annotated[Written, Option("Where to write the report.", "FILE.html")]
+    training: Annotated[Read | None, Option("The dataset of the training, to measure drift from.", "TRAIN")] = None
+    drift: Annotated[
+        Read | None,
+        Option(
+            "Rows whose drift is measured, from TRAIN if it is given, else from DATA. By default, those of DATA.",
+            "OTHER",
+        ),
+    ] = None
+    title: Annotated[str | None, Option("Headline of the report.", "TEXT")] = None
+    batches: Batches = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        check_batches(self.batches)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ReportWritten:
+        from protodask.data.storage import check_file_free, replace_file
+        from protodask.explain.report import make_content, render, require_plots
+        from protodask.pipeline.results import ReportWritten
+        from protodask.pipeline.scoring_data import is_dataset, rows_to_predict
+        from protodask.prototypes.persistence import load_model
+
+        require_plots()
+        check_file_free(self.out, self.overwrite)
+        model = load_model(self.model)
+        (count,) = model.batch_counts(self.batches)
+        source, codes = self.known_rows(self.data, model, engine)
+        training = other = None
+        if self.training is not None:
+            if not is_dataset(self.training):
+                raise InputError(
+                    "wrong-kind",
+                    f"{self.training} is no dataset.",
+                    "Give the dataset the model was trained on, or leave out --training.",
+                )
+            # Any features will do to be scored, but these must be the model's; rows_to_predict sees to that.
+            training = _named(rows_to_predict(model, self.training, engine=engine), self.training)
+        if self.drift is not None:
+            # It may have the columns that are more than features in the other rows.
+            known = [name for name in (self.target, self.weight, self.inclusion) if name is not None]
+            found = rows_to_predict(model, self.drift, engine=engine, unseen=self.unseen, drop=(*self.drop, *known))
+            other = _named(found, self.drift)
+        content = make_content(
+            model,
+            short_name(self.model),
+            _named(source, self.data),
+            codes,
+            engine,
+            n_batches=self.batches,
+            training=training,
+            other=other,
+            title=self.title,
+        )
+        page = render(content)
+        check_file_free(self.out, self.overwrite)
+        replace_file(self.out, page)
+        return ReportWritten(
+            self.out,
+            len(page.encode()),
+            content.quality.rows,
+            count,
+            content.quality.describe(),
+            None if content.drift is None else content.drift.alarming,
+        )
+
+    def subject(self) -> str:
+        return f"{mask(self.model)} on {mask(self.data)} into {mask(self.out)}"
+
+
+def _named(source: Source, path: str) -> Rows:
+    """Rows as a report calls them; without classes where those of the rows are not read."""
+    from protodask.data import Dataset
+    from protodask.data.tables import TableSource
+    from protodask.explain.report import Rows
+
+    classes = source.classes if isinstance(source, Dataset | TableSource) else ()
+    return Rows(source, short_name(path), classes or None)
+
+
+def short_name(path: str) -> str:
+    """What a report calls a place: its last part, so that it does not tell where files lie on a machine."""
+    where = mask(path) if "://" in path else locate(path)
+    return os.path.basename(where.rstrip("/")) or where

@@ -1,0 +1,51 @@
+"""The step `split`: rows to train on, and rows held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import DatasetSplit
+
+
+@dataclass(frozen=True)
+class SplitStep(Step):
+    """Divide a dataset into rows to train on and rows held out; a row stays in its part when the dataset grows."""
+
+    command = "split"
+
+    data: Annotated[Read, Argument("A dataset.", "DATA")]
+    out: Annotated[Written, Option("Where to write the rows to train on.", "DATA")]
+    held_out: Annotated[Written, Option("Where to write the rows held out.", "DATA")]
+    share: Annotated[float, Option("Share of the rows, or of the groups, to hold out.", "X")] = 0.2
+    seed: Annotated[int, Option("Other seeds hold out other rows.", least=0)] = 0
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.evaluation.splitting import check_split
+
+        check_split(self.share, self.seed, self.out, self.held_out)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSplit:
+        from protodask.data import Dataset
+        from protodask.evaluation.splitting import split
+        from protodask.pipeline.results import DatasetSplit
+
+        parts = split(
+            Dataset.open(self.data),
+            self.out,
+            self.held_out,
+            share=self.share,
+            seed=self.seed,
+            engine=engine,
+            overwrite=self.overwrite,
+        )
+        return DatasetSplit(*parts)
+
+    def subject(self) -> str:
+        return f"{mask(self.data)} into {mask(self.out)}"

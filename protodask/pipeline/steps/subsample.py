@@ -1,0 +1,80 @@
+"""The step `subsample`: keep a part of a dataset's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from protodask.errors import InputError
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import DatasetSubsampled
+
+
+def parse_rates(values: Sequence[str]) -> dict[str, float]:
+    """Inclusion probabilities by label, from "LABEL=L"; a label may have equals signs itself."""
+    rates: dict[str, float] = {}
+    for value in values:
+        label, separator, text = value.rpartition("=")
+        try:
+            rate = float(text)
+        except ValueError:
+            separator = ""
+        if not separator or not label:
+            raise InputError("bad-setting", f"--rate {value} is no rate of a class.", "Write it like no=0.01.")
+        if label in rates:
+            raise InputError("named-twice", f"The class {label!r} has two rates.", "Give one.")
+        rates[label] = rate
+    return rates
+
+
+@dataclass(frozen=True)
+class SubsampleStep(Step):
+    """Keep a part of a dataset's rows, drawn by class, with the probability that each was kept."""
+
+    command = "subsample"
+
+    data: Annotated[Read, Argument("A dataset.", "DATA")]
+    out: Annotated[Written, Option("Where to write the dataset of the rows kept.", "DATA")]
+    rate: Annotated[
+        Mapping[str, float],
+        Option(
+            "Probability of keeping a row of this class; classes that are not named are kept whole. Repeatable.",
+            "LABEL=L",
+            read=parse_rates,
+        ),
+    ] = field(default_factory=dict)
+    budget: Annotated[
+        int | None,
+        Option(
+            "Keep about so many rows in all, in place of --rate: of the classes as evenly as can be.", "ROWS", least=1
+        ),
+    ] = None
+    seed: Annotated[int, Option("Other seeds keep other rows.", least=0)] = 0
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        from protodask.evaluation.subsampling import check_rates, checked_seed
+
+        check_rates(self.rate or None, self.budget)
+        checked_seed(self.seed)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSubsampled:
+        from protodask.data import Dataset
+        from protodask.data.storage import check_free, locate
+        from protodask.evaluation.subsampling import class_rates, subsample
+        from protodask.pipeline.results import DatasetSubsampled
+
+        data, where = Dataset.open(self.data), locate(self.out)
+        check_free(where, self.overwrite)
+        rates = class_rates(data, self.rate or None, self.budget, engine)
+        rows = tuple(data.summary.class_rows.tolist())
+        dataset = subsample(data, where, rates=rates, seed=self.seed, engine=engine, overwrite=self.overwrite)
+        return DatasetSubsampled(dataset, rows, tuple(rates.tolist()))
+
+    def subject(self) -> str:
+        return f"{mask(self.data)} into {mask(self.out)}"

@@ -1,0 +1,138 @@
+"""Settings that trainings have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from protodask.pipeline.steps.base import Option, Read, Step
+
+TRAINING = "Settings of the training"
+RUN = "The run"
+
+CONFIG_NAMES = {"batches": "n_batches", "candidates": "n_candidates", "average_draws": "n_draws"}
+"""Settings of a training with another name outside than in `FitConfig`."""
+
+Config = Annotated[Read | None, Option("YAML file with such settings; those given otherwise win.", "FILE", panel=RUN)]
+RunDir = Annotated[
+    str | None,
+    Option(
+        "Keep the record from which the same command goes on in this local folder. Without it, that is MODEL.run, and "
+        "removed at the end; needed if MODEL is a URL.",
+        "DIR",
+        panel=RUN,
+    ),
+]
+
+
+def _said(help: str, shown: str, flag: str | None = None) -> Option:
+    # The settings have no default here: what is not given comes from `config`, or else from the training itself.
+    return Option(help, shown=shown, panel=TRAINING, flag=flag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Settings of a training; None is what was not said, and is then what the recipe says."""
+
+    recipe: Annotated[
+        Literal["averaged", "source"] | None,
+        _said(
+            'What settings are that are not given. "source": one draw of 1,000 candidates that share feature weights, '
+            "of features as they are, trained on all other rows.",
+            "averaged",
+        ),
+    ] = None
+    average_draws: Annotated[
+        int | None,
+        _said(
+            "Draws of candidates, each trained by itself; the model is their mean.",
+            "5; 2 of more than 2,000 rows; 1 of more than 20,000",
+        ),
+    ] = None
+    hold_out: Annotated[
+        float | None,
+        _said(
+            "Share of the rows that a draw does not train on: it keeps what loses least on them. 0: all are trained "
+            "on, up to the optimum.",
+            "0.2",
+        ),
+    ] = None
+    feature_weights: Annotated[
+        Literal["shared", "class", "both"] | None,
+        _said(
+            "By all prototypes of a batch, or by those of each class: a batch for each, trained together as a round; "
+            "or draws take turns, the first by class.",
+            "both",
+        ),
+    ] = None
+    feature_forms: Annotated[
+        Literal["plain", "scores", "both", "all"] | None,
+        _said(
+            "Numbers as they are, as normal scores, which heavy tails and lumps do not harm, in both forms, or in "
+            "all: with differences of those that go together.",
+            "all",
+        ),
+    ] = None
+    candidates: Annotated[int | None, _said("Rows tried as prototypes.", "by the number of rows, 500 to 2,000")] = None
+    max_fraction: Annotated[float | None, _said("Largest share of like rows that may become candidates.", "0.5")] = None
+    lambda_w: Annotated[
+        float | None, _said("Penalty on the prototype weights; with the recipe source, 1e-08.", "1e-10")
+    ] = None
+    alpha_v: Annotated[float | None, _said("Share of the l2 part in the penalty on feature weights.", "0.95")] = None
+    alpha_w: Annotated[float | None, _said("Share of the l2 part in the penalty on prototype weights.", "0.95")] = None
+    standardize: Annotated[
+        bool | None, _said("What the feature weights refer to.", "standardize", "--standardize/--raw-units")
+    ] = None
+    weighted: Annotated[
+        bool | None,
+        _said(
+            "Rows count by the weights and inclusions of the dataset, or once each.",
+            "weighted",
+            "--weighted/--unweighted",
+        ),
+    ] = None
+    progressive: Annotated[
+        bool | None,
+        _said(
+            "Begin on parts of the rows where they are many and some held out, or train on all of them from the start.",
+            "progressive",
+            "--progressive/--all-rows",
+        ),
+    ] = None
+    leave_one_out: Annotated[
+        bool | None,
+        _said(
+            "Train on rows that are candidates as well, of which none looks at itself in its round, or leave them out.",
+            "leave-one-out",
+            "--leave-one-out/--leave-candidates-out",
+        ),
+    ] = None
+    precision: Annotated[
+        Literal["auto", "float32", "float64"] | None,
+        _said("Of the kernel; sums are float64 in any case.", "float64 up to 500 rows, float32 beyond"),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        _said("Stop when ten iterations improve by less each, as a share of the objective.", "3e-06"),
+    ] = None
+    max_iterations: Annotated[int | None, _said("Iterations of a batch at most.", "5000")] = None
+    seed: Annotated[int | None, _said("Of the draw of candidates.", "0")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings(TrainingSettings):
+    """All settings of a fit as files and the command line name them, also those that every search chooses."""
+
+    batches: Annotated[int | None, _said("Rounds of batches to add.", "1")] = None
+    lambda_v: Annotated[
+        float | None, _said("Penalty on the feature weights; with the recipe source, 0.001.", "0.0003")
+    ] = None
+
+
+class Training(Step):
+    """A step that goes on inside, from its record: a run directory of its own, or one beside what it writes."""
+
+    goes_on = True
+
+    out: str
+    run_dir: str | None

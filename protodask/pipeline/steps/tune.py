@@ -1,0 +1,119 @@
+"""The step `tune`: choose hyperparameters by cross-validation and train a model with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Written
+from protodask.pipeline.steps.fit import Data
+from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results import ModelTuned
+
+SEARCH = "The search"
+
+
+def _said(help: str, shown: str, metavar: str | None = None, panel: str = SEARCH) -> Option:
+    # None means that nothing was said: the defaults are those of the search and of the training themselves.
+    return Option(help, metavar, shown, panel)
+
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class TuneStep(TrainingSettings, Training):
+    """Choose penalties and the number of batches by cross-validation, and train a model with them.
+
+    Rows of one group stay in one fold if the dataset has a column of groups (ingest --group).
+    """
+
+    command = "tune"
+    detaches = True
+
+    data: Data
+    out: Annotated[Written, Option("Where to write the model.", "MODEL")]
+    strategy: Annotated[
+        Literal["joint", "two-stage"] | None,
+        _said(
+            "joint: values of lambda_v, each with as many batches as help. two-stage: pairs of lambda_v and lambda_w "
+            "with one batch, then batches for the chosen pair.",
+            "joint",
+        ),
+    ] = None
+    method: Annotated[
+        Literal["grid", "random"] | None,
+        _said("Penalties in equal ratios, or spread over their ranges by the seed.", "grid"),
+    ] = None
+    trials: Annotated[int | None, _said("Penalties to try.", "7 jointly, 25 in two stages")] = None
+    lambda_v_range: Annotated[
+        Ends | None, _said("Smallest and largest penalty on the feature weights.", "0.0001 0.1", "LOW HIGH")
+    ] = None
+    lambda_w_range: Annotated[
+        Ends | None,
+        _said("Smallest and largest penalty on the prototype weights, in two stages.", "1e-09 0.0001", "LOW HIGH"),
+    ] = None
+    max_batches: Annotated[int | None, _said("Batches of a setting at most.", "10")] = None
+    patience: Annotated[
+        int | None, _said("Batches in a row without a gain after which a setting gets no more.", "1")
+    ] = None
+    least_gain: Annotated[
+        float | None, _said("What counts as a gain, in standard errors of the mean log-loss.", "0.1")
+    ] = None
+    folds: Annotated[int | None, _said("Parts that are held out, one at a time.", "5")] = None
+    rule: Annotated[
+        Literal["half-a-standard-error", "one-standard-error", "best"] | None,
+        _said(
+            "Choose the simplest setting within half a standard error of the best one, within one, or the best.",
+            "half-a-standard-error",
+        ),
+    ] = None
+    search_tolerance: Annotated[float | None, _said("The tolerance of the fits of the search.", "1.11e-05")] = None
+    draws: Annotated[
+        int | None,
+        _said(
+            "Draws of candidates to try for the final fit; those of the smallest log-loss on all rows are kept.",
+            "1; with the recipe source 5 up to 10,000 rows",
+        ),
+    ] = None
+    config: Config = None
+    run_dir: RunDir = None
+    table: Annotated[Written | None, Option("Write all trials to a CSV file, too.", "FILE.csv")] = None
+    overwrite: Overwrite = False
+
+    lambda_w: Annotated[
+        float | None,
+        _said(
+            "Penalty on the prototype weights, in the joint strategy; with the recipe source, 1e-08.",
+            "1e-10",
+            panel=TRAINING,
+        ),
+    ] = field(default=None, kw_only=True)
+    tolerance: Annotated[
+        float | None,
+        _said(
+            "Of the final model: stop when ten iterations improve by less each, as a share of the objective.",
+            "3e-06",
+            panel=TRAINING,
+        ),
+    ] = field(default=None, kw_only=True)
+    seed: Annotated[
+        int | None, _said("Of the folds, the draw of candidates and random settings.", "0", panel=TRAINING)
+    ] = field(default=None, kw_only=True)
+
+    def check(self) -> None:
+        from protodask.pipeline.settings import check_tuning
+
+        check_tuning(self)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelTuned:
+        from protodask.pipeline.tuning import tune_dataset
+
+        return tune_dataset(self, engine, listeners)
+
+    def subject(self) -> str:
+        return f"{mask(self.data)} into {mask(self.out)}"
