@@ -21,12 +21,15 @@ from protodask.cli.registry import app as registry
 from protodask.cli.robust import app as robust
 from protodask.cli.run import run
 from protodask.cli.steps import ingest, step_command
-from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps import STEPS, IngestStep
+from protodask.pipeline.steps.base import Panel
+
+GROUPS = {"budget": budget, "robust": robust}
+"""Of commands of several words."""
 
 app = typer.Typer(
     name="protodask",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -43,37 +46,27 @@ def _show_version(asked: bool) -> None:
 @app.callback(epilog="Exit codes: 0 done, 1 failed, 2 wrong use, 3 the answer is no, 130 stopped, 143 ended.")
 def protodask(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", metavar="", help="Show the version.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Prototype set classifiers for data larger than memory."""
 
 
-app.command("ingest")(ingest)
-app.command("sample-data")(step_command(STEPS["sample-data"]))
-app.command("split")(step_command(STEPS["split"]))
-app.command("subsample")(step_command(STEPS["subsample"]))
-app.command("info")(info)
-app.command("plan")(plan)
-app.command("fit")(step_command(STEPS["fit"]))
-app.command("tune")(step_command(STEPS["tune"]))
-app.command("calibrate")(step_command(STEPS["calibrate"]))
-app.command("prune")(step_command(STEPS["prune"]))
-app.command("predict")(step_command(STEPS["predict"]))
-app.command("evaluate")(step_command(STEPS["evaluate"]))
-app.command("monitor")(step_command(STEPS["monitor"]))
-app.command("gate")(step_command(STEPS["gate"]))
-app.command("decide")(step_command(STEPS["decide"]))
-app.add_typer(budget)
-app.add_typer(robust)
-app.command("explain")(explain)
-app.command("export")(export)
-app.command("report")(step_command(STEPS["report"]))
-app.command("publish")(step_command(STEPS["publish"]))
-app.add_typer(registry)
-app.command("run")(run)
-app.command("example")(example)
-app.add_typer(cluster)
+for step in STEPS.values():
+    words = step.words or (step.command,)
+    commands = app if len(words) == 1 else GROUPS[words[0]]
+    panel = step.panel.value if len(words) == 1 else None
+    commands.command(words[-1], rich_help_panel=panel)(ingest if step is IngestStep else step_command(step))
+app.command("info", rich_help_panel=Panel.DATA.value)(info)
+app.command("plan", rich_help_panel=Panel.TRAINING.value)(plan)
+app.command("explain", rich_help_panel=Panel.USE.value)(explain)
+app.command("export", rich_help_panel=Panel.USE.value)(export)
+app.command("run", rich_help_panel=Panel.PIPELINES.value)(run)
+app.command("example", rich_help_panel=Panel.PIPELINES.value)(example)
+app.add_typer(registry, rich_help_panel=Panel.WATCH.value)
+app.add_typer(budget, rich_help_panel=Panel.COMPANIONS.value)
+app.add_typer(robust, rich_help_panel=Panel.COMPANIONS.value)
+app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 
 
 def main() -> None:

@@ -8,8 +8,6 @@ import typer
 
 from protodask.cli.errors import WrongUseError, reported
 from protodask.cli.options import Debug, Json, grouped
-from protodask.cli.steps import step_command
-from protodask.pipeline.steps import BudgetStep
 from protodask.pipeline.steps.base import Overwrite
 
 app = typer.Typer(name="budget", no_args_is_help=True)
@@ -18,9 +16,6 @@ app = typer.Typer(name="budget", no_args_is_help=True)
 @app.callback()
 def budget() -> None:
     """Choose features by what they cost: the most accurate model within a budget, item by item."""
-
-
-app.command("build")(step_command(BudgetStep))
 
 
 @app.command("query")

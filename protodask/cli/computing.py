@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import typer
+
+from protodask.cli.console import plain
 from protodask.cli.errors import WrongUseError, wrong_use
-from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Scheduler, Threads, Workers
+from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Quiet, Scheduler, Threads, Workers
 from protodask.cli.progress import Reporter, listeners, reporting
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ class Computing:
     scheduler: Scheduler = None
     workers: Workers = None
     connection: Connection = NOTHING_SAID
+    quiet: Quiet = False
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
@@ -110,8 +114,18 @@ def computing_engine(
     with wrong_use():
         computing.check()
         check()
+    if computing.quiet:
+        show, warn = _unsaid, warn or _warn
     with reporting(show, warn) as reporter, _open(computing) as engine:
         yield engine.with_progress(reporter.on_progress), reporter
+
+
+def _unsaid(text: str) -> None:
+    """For lines that nobody wants."""
+
+
+def _warn(text: str) -> None:
+    typer.echo(plain(f"Warning: {text}"), err=True)
 
 
 def perform_step(step: Step, computing: Computing) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
@@ -18,6 +19,15 @@ def info(
             metavar="DATA|MODEL|RUN", help="A dataset, model, run directory, predictions, decisions or budget."
         ),
     ],
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch",
+            metavar="SECONDS",
+            min=0.1,
+            help="Describe it again after so many seconds, until it has finished or Ctrl-C is pressed.",
+        ),
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -30,4 +40,10 @@ def info(
             check_present(path)
         from protodask.pipeline.describe import describe_place
 
-        show_description(describe_place(path), as_json)
+        while True:
+            described = describe_place(path)
+            show_description(described, as_json)
+            if watch is None or described.get("finished", True):
+                return
+            time.sleep(watch)
+            typer.echo("")

@@ -44,14 +44,15 @@ BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 Command = Callable[..., None]
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")]
 MemoryLimit = Annotated[
     int | None,
     typer.Option(
         "--memory-limit",
         parser=parse_bytes,
         metavar="BYTES",
+        envvar="PROTODASK_MEMORY_LIMIT",
         help="Memory of each process that computes, such as 1GiB or 800MB; by default, what there is.",
         rich_help_panel=COMPUTING,
     ),
@@ -67,8 +68,15 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
+        envvar="PROTODASK_SCHEDULER",
         help="Compute on the Dask cluster with this scheduler, such as tls://10.0.0.1:8786.",
         rich_help_panel=COMPUTING,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", metavar="", help="Say nothing but the result, warnings and errors.", rich_help_panel=COMPUTING
     ),
 ]
 Workers = Annotated[
@@ -83,7 +91,10 @@ Workers = Annotated[
 
 
 def _tls_file(name: str, text: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, metavar="FILE", help=text, rich_help_panel=COMPUTING)
+    variable = f"PROTODASK_{name.removeprefix('--').replace('-', '_').upper()}"
+    option: typer.models.OptionInfo = typer.Option(
+        name, metavar="FILE", envvar=variable, help=text, rich_help_panel=COMPUTING
+    )
     return option
 
 
@@ -94,6 +105,8 @@ Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
+        metavar="",
+        envvar="PROTODASK_INSECURE",
         help="Allow a scheduler of another machine without encryption: all on the network can read and compute there.",
         rich_help_panel=COMPUTING,
     ),
@@ -182,7 +195,9 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     said = option_of(hint)
     if said is not None:
-        hint = Annotated[_taken_as(plain_hint(hint), default), _framework_words(name, said)]
+        plain = plain_hint(hint)
+        of_bool = plain is bool or bool in get_args(plain)
+        hint = Annotated[_taken_as(plain, default), _framework_words(name, said, of_bool)]
         default = None if default == () else default
     return inspect.Parameter(name, BY_NAME, default=default, annotation=hint)
 
@@ -195,12 +210,12 @@ def _taken_as(hint: Any, default: Any) -> Any:
     return hint | None if default is None and type(None) not in get_args(hint) else hint
 
 
-def _framework_words(name: str, said: Option) -> Any:
+def _framework_words(name: str, said: Option, of_bool: bool) -> Any:
     if isinstance(said, Argument):
         return typer.Argument(metavar=said.metavar, help=said.help, show_default=False)
     return typer.Option(
         said.flag or f"--{key_of(name)}",
-        metavar=said.metavar,
+        metavar="" if of_bool else said.metavar,  # a flag takes no value
         help=said.help,
         show_default=said.shown or True,
         min=said.least,

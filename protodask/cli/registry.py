@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protodask.cli.console import show_json
 from protodask.cli.errors import reported
 from protodask.cli.options import Debug, Json
-from protodask.cli.show_registry import show_difference, show_moved, show_pruned, show_registry, show_version
+from protodask.cli.show_registry import (
+    show_difference,
+    show_moved,
+    show_pruned,
+    show_registry,
+    show_unaliased,
+    show_version,
+)
+
+if TYPE_CHECKING:
+    from protodask.registry.registry import Registry
 
 app = typer.Typer(name="registry", no_args_is_help=True)
 
@@ -101,8 +112,38 @@ def prune(
         from protodask.registry.registry import Registry
 
         opened = Registry.open(place)
-        removed = opened.prune(keep)
-        if as_json:
-            show_json({"kind": "prune", "removed": list(removed), "kept": list(opened.numbers)})
-        else:
-            show_pruned(opened, removed)
+        _show_removed(opened, opened.prune(keep), as_json)
+
+
+@app.command("unalias")
+def unalias(
+    place: Place,
+    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="The alias to remove.")],
+    why: Why = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Remove an alias. The version that it names stays."""
+    with reported(debug):
+        from protodask.registry.registry import Registry
+
+        opened = Registry.open(place)
+        number = opened.unalias(alias, why or "removed")
+        show_unaliased(opened, alias, number, as_json)
+
+
+@app.command("remove")
+def remove(place: Place, version: OneVersion, as_json: Json = False, debug: Debug = False) -> None:
+    """Remove a version that no alias names. Its number is not used again."""
+    with reported(debug):
+        from protodask.registry.registry import Registry
+
+        opened = Registry.open(place)
+        _show_removed(opened, (opened.remove(version),), as_json)
+
+
+def _show_removed(opened: Registry, removed: Sequence[int], as_json: bool) -> None:
+    if as_json:
+        show_json({"kind": "prune", "removed": list(removed), "kept": list(opened.numbers)})
+    else:
+        show_pruned(opened, removed)

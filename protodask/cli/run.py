@@ -32,6 +32,14 @@ def _show_schema(asked: bool) -> None:
         raise typer.Exit
 
 
+def _show_reference(asked: bool) -> None:
+    if asked:
+        from protodask.pipeline.reference import reference
+
+        typer.echo(reference(), nl=False)
+        raise typer.Exit
+
+
 @grouped
 def run(
     pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
@@ -39,7 +47,7 @@ def run(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, why, and what it costs; do nothing.")
+        bool, typer.Option("--dry-run", metavar="", help="Say what would be done, why, and what it costs; do nothing.")
     ] = False,
     first: Annotated[
         str | None,
@@ -55,7 +63,23 @@ def run(
     ] = None,
     schema: Annotated[
         bool,
-        typer.Option("--schema", help="Print the JSON Schema of pipeline files.", is_eager=True, callback=_show_schema),
+        typer.Option(
+            "--schema",
+            metavar="",
+            help="Print the JSON Schema of pipeline files.",
+            is_eager=True,
+            callback=_show_schema,
+        ),
+    ] = False,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference",
+            metavar="",
+            help="Print what all steps and their settings are.",
+            is_eager=True,
+            callback=_show_reference,
+        ),
     ] = False,
     telling: Telling = TELL_NOBODY,
     computing: Computing = COMPUTING_HERE,

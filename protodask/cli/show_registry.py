@@ -144,6 +144,14 @@ def show_moved(registry: Registry, alias: str, before: int | None, now: int, as_
         say(f"In the registry {shorten(registry.path)}, {alias} is now version {now}{was}.")
 
 
+def show_unaliased(registry: Registry, alias: str, number: int, as_json: bool) -> None:
+    """That an alias is gone."""
+    if as_json:
+        show_json({"kind": "move", "alias": alias, "from": number, "to": None, "aliases": registry.aliases})
+    else:
+        say(f"In the registry {shorten(registry.path)}, {alias} names no version now; it was version {number}.")
+
+
 def show_pruned(registry: Registry, removed: Sequence[int]) -> None:
     """What was removed."""
     which = f": {', '.join(map(str, removed))}" if removed else ""

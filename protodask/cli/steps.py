@@ -47,7 +47,9 @@ def _here(step: Any, as_json: Json = False, debug: Debug = False) -> None:
 @grouped
 def ingest(
     step: IngestStep,
-    append: Annotated[bool, typer.Option("--append", help="Add the rows to the dataset at the output path.")] = False,
+    append: Annotated[
+        bool, typer.Option("--append", metavar="", help="Add the rows to the dataset at the output path.")
+    ] = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,

@@ -164,8 +164,25 @@ class RegistryState:
         return state
 
     def _with_move(self, move: Move) -> RegistryState:
-        aliases = {**self.named, move.alias: move.after} if move.after is not None else self.named
+        aliases = {name: number for name, number in self.named.items() if name != move.alias}
+        if move.after is not None:
+            aliases[move.alias] = move.after
         return replace(self, aliases=aliases, moves=(*self.moves, move)[-MOST_MOVES:])
+
+    def without_alias(self, alias: str, where: str, time: str, why: str) -> RegistryState:
+        """Without an alias, which names no version any more."""
+        return self._with_move(Move(time, alias, self.entry(alias, where).number, None, why))
+
+    def without_version(self, version: str | int, where: str) -> RegistryState:
+        """Without a version, which no alias may name."""
+        number = self.entry(version, where).number
+        if names := [alias for alias, named in self.named.items() if named == number]:
+            raise InputError(
+                "settings-conflict",
+                f"Version {number} of the registry {mask(where)} is {' and '.join(names)}.",
+                "Let the alias name another version first (`protodask registry promote`), or remove it (`unalias`).",
+            )
+        return replace(self, versions={other: entry for other, entry in self.entries.items() if other != number})
 
     def pruned(self, keep: int, besides: int | None = None) -> RegistryState:
         """With the newest `keep` versions, those that aliases name, and the one of the number `besides`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
 import types
 import typing
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Any, Literal, Union, get_args
 from protodask.pipeline.definition import NAME, STEP_NAME, Overlap
 from protodask.pipeline.json_file import to_wide_json
 from protodask.pipeline.notify import Notify
+from protodask.pipeline.reference import in_keys
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import option_of, plain_hint
 from protodask.pipeline.values import TRUTH, WRITTEN, is_required, key_of, ordered_fields
@@ -121,7 +121,7 @@ def _record(record: type[Any]) -> dict[str, Any]:
     required = [key_of(field.name) for field in fields if is_required(field)]
     return {
         "type": "object",
-        "description": _in_keys(" ".join((inspect.getdoc(record) or "").split())),
+        "description": in_keys(" ".join((inspect.getdoc(record) or "").split())),
         "additionalProperties": False,
         **({"required": required} if required else {}),
         "properties": {key_of(field.name): _property(field, hints[field.name]) for field in fields},
@@ -130,7 +130,7 @@ def _record(record: type[Any]) -> dict[str, Any]:
 
 def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     said = option_of(hint)
-    described = {} if said is None else {"description": _in_keys(said.help)}
+    described = {} if said is None else {"description": in_keys(said.help)}
     if said is not None and said.shown is not None:
         described["description"] += f" By default: {said.shown}."
     schema = _value(plain_hint(hint))
@@ -143,11 +143,6 @@ def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
 
 def _plain_value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _in_keys(text: str) -> str:
-    """What is said of options, of keys."""
-    return re.sub(r"--(?=[a-z])", "", text)
 
 
 def _named(name: str) -> dict[str, Any]:

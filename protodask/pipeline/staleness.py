@@ -25,7 +25,7 @@ from protodask.pipeline.steps import GateStep, Step
 from protodask.places import mask
 
 OVERWRITE = "overwrite"
-"""The setting of all steps that do not only add."""
+"""The setting of steps that refuse to replace what is there."""
 
 NOT_IN_KEY = (OVERWRITE, "settle", "accept")
 """Settings that change how a step is done, and not what comes of it: a no that was accepted once stays so."""
@@ -74,7 +74,8 @@ class Planned:
 
     def overwriting(self) -> Step:
         """The step told to replace what lies at its place, if that is what it does and not add to it."""
-        return self.step if self.grows else replace(self.step, **{OVERWRITE: True})
+        may_be = not self.grows and hasattr(self.step, OVERWRITE)
+        return replace(self.step, **{OVERWRITE: True}) if may_be else self.step
 
 
 @dataclass(frozen=True)

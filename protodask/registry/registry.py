@@ -195,6 +195,18 @@ class Registry:
         _, after = changing.change(self.path, changed)
         return read_version(self.path, after, after.entries[after.named[CHAMPION]])
 
+    def unalias(self, alias: str, why: str = "removed") -> int:
+        """Remove an alias; returns the number of the version that it named, which stays."""
+        check_name(alias, "an alias")
+        before, _ = changing.change(self.path, lambda state: state.without_alias(alias, self.path, _now(), why))
+        return before.named[alias]
+
+    def remove(self, version: str | int) -> int:
+        """Remove a version that no alias names; returns its number, which is not used again."""
+        before, after = changing.change(self.path, lambda state: state.without_version(version, self.path))
+        (number,) = before.entries.keys() - after.entries.keys()
+        return number
+
     def prune(self, keep: int) -> tuple[int, ...]:
         """Remove all versions but the newest `keep` and those that aliases name; returns the removed ones."""
         check_keep(keep)

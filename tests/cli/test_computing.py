@@ -1,9 +1,17 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
+from support.commands import check_failed
 from support.errors import refused
+from typer.testing import Result
 
 from protodask.cli.computing import Computing
 from protodask.cli.errors import WrongUseError
 from protodask.cli.options import Connection
+
+Call = Callable[..., Result]
 
 
 def test_check__refuses_a_memory_limit_that_nothing_fits_into() -> None:
@@ -37,3 +45,30 @@ def test_check__refuses_schedulers_in_the_clear_elsewhere() -> None:
         Computing(scheduler="tcp://10.0.0.1:8786").check()
     Computing(scheduler="tcp://10.0.0.1:8786", connection=Connection(insecure=True)).check()
     Computing(scheduler="tls://10.0.0.1:8786").check()
+
+
+def test_computing__is_said_by_the_environment(
+    call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTODASK_SCHEDULER", "tls://10.0.0.1:8786")
+    monkeypatch.setenv("PROTODASK_TLS_CA", "ca.pem")
+    done = call("fit", example.data, "--out", tmp_path / "m.zarr")
+    check_failed(done, 2, "setting-missing", "--tls-cert", "--tls-key")
+    monkeypatch.delenv("PROTODASK_TLS_CA")
+    done = call("fit", example.data, "--out", tmp_path / "m.zarr", "--workers", "2")
+    check_failed(done, 2, "settings-conflict", "--scheduler", "--workers")
+    monkeypatch.delenv("PROTODASK_SCHEDULER")
+    monkeypatch.setenv("PROTODASK_MEMORY_LIMIT", "1MiB")
+    check_failed(call("fit", example.data, "--out", tmp_path / "m.zarr"), 2, "bad-setting", "memory limit is 1 MiB")
+
+
+def test_quiet__leaves_the_result_alone(call: Call, example: Any, tmp_path: Path) -> None:
+    settings = ("--candidates", "20", "--tolerance", "1e-2")
+    told = call("fit", example.data, "--out", tmp_path / "told.zarr", *settings)
+    quiet = call("fit", example.data, "--out", tmp_path / "quiet.zarr", *settings, "--quiet")
+    assert told.exit_code == quiet.exit_code == 0
+    assert "batch 1" in told.stderr
+    assert quiet.stderr == ""
+    assert quiet.stdout.startswith("The model")
+    failed = call("predict", tmp_path / "quiet.zarr", example.table, "--out", tmp_path / "p.csv", "--quiet")
+    assert failed.exit_code == 0, failed.output

@@ -93,3 +93,28 @@ def test_info__names_cannot_control_the_terminal(call: Call, tmp_path: Path) -> 
     assert done.exit_code == 0, done.output
     assert "\x1b" not in done.output
     assert "\\x1b[31mred" in done.stdout
+
+
+def test_info__watches_a_run_until_it_has_finished(
+    call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    call("fit", example.data, "--out", tmp_path / "m.zarr", "--run-dir", run, "--candidates", 10, "--max-iterations", 2)
+    history = (run / "history.json").read_bytes()
+    (run / "history.json").unlink()
+    waited: list[float] = []
+
+    def finish(seconds: float) -> None:
+        waited.append(seconds)
+        (run / "history.json").write_bytes(history)
+
+    monkeypatch.setattr("time.sleep", finish)
+    done = call("info", run, "--watch", "2.5")
+    assert done.exit_code == 0, done.output
+    assert waited == [2.5]
+    assert [" ".join(line.split()) for line in done.stdout.splitlines() if line.startswith("state")] == [
+        "state not finished: the same command continues it",
+        "state finished",
+    ]
+    call("info", example.model, "--watch", "1")
+    assert waited == [2.5]

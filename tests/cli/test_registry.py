@@ -220,3 +220,29 @@ def test_references__work_wherever_a_model_is_read(registry: str, models: Path, 
     refused = call("fit", data, "--out", champion, "--overwrite", "--candidates", "10")
     check_failed(refused, 1, "not-local", champion, "`protodask publish`")
     check_failed(call("info", registry), 1, "wrong-kind", registry, "`protodask registry list`")
+
+
+def test_registry_unalias__leaves_the_version(registry: str, call: Call) -> None:
+    assert call("registry", "promote", registry, "trial", "1").exit_code == 0
+    done = call("registry", "unalias", registry, "trial", "--why", "over")
+    assert done.exit_code == 0, done.output
+    assert "trial names no version now; it was version 1" in done.stdout
+    found = result(call, "registry", "list", registry)
+    assert found["aliases"] == {"champion": 2, "previous": 1}
+    assert [version["version"] for version in found["versions"]] == [1, 2]
+    assert {**found["moves"][-1], "time": ""} == {
+        "time": "", "alias": "trial", "before": 1, "after": None, "why": "over"
+    }  # fmt: skip
+    again = call("registry", "unalias", registry, "trial")
+    check_failed(again, 1, "unknown-name", "'trial'", "champion")
+
+
+def test_registry_remove__is_of_a_version_that_no_alias_names(registry: str, call: Call) -> None:
+    refused = call("registry", "remove", registry, "1")
+    check_failed(refused, 1, "settings-conflict", "Version 1", "previous", "`unalias`")
+    assert call("registry", "unalias", registry, "previous").exit_code == 0
+    found = result(call, "registry", "remove", registry, "1")
+    assert (found["removed"], found["kept"]) == ([1], [2])
+    gone = call("registry", "show", registry, "1")
+    check_failed(gone, 1, "unknown-name", "Version 1", "was removed")
+    assert load_model(f"{registry}@champion").n_prototypes

@@ -1,5 +1,9 @@
-"""Commands, steps and settings say the same."""
+"""A step is one file: its command, its place in pipeline files and their schema, and its page in the reference."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,39 +12,37 @@ import pytest
 import typer
 
 from protodask.cli import app
+from protodask.pipeline import steps
+from protodask.pipeline.reference import reference
 from protodask.pipeline.settings import SETTINGS
 from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep
 from protodask.prototypes import FitConfig
 
 NOT_OF_STEPS = {
-    *("memory_limit", "threads", "scheduler", "workers", "tls_ca", "tls_cert", "tls_key", "insecure"),
+    *("memory_limit", "threads", "scheduler", "workers", "tls_ca", "tls_cert", "tls_key", "insecure", "quiet"),
     *("detach", "as_json", "debug", "help"),
     "append",  # which a pipeline would repeat
 }
 
-COMMANDS = {
-    "budget": ("budget", "build"),
-    **{f"robust-{name}": ("robust", name) for name in ("fit", "predict", "evaluate")},
-}
-"""Of steps that are called otherwise than their command."""
-
-README = Path(__file__).parents[2] / "pipelines" / "README.md"
+REFERENCE = Path(__file__).parents[2] / "pipelines" / "REFERENCE.md"
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps__have_the_options_of_their_commands(name: str) -> None:
     command: Any = typer.main.get_command(app)
-    for part in COMMANDS.get(name, (name,)):
-        command = command.commands[part]
-    options = {option.name for option in command.params}
-    assert {field.name for field in fields(STEPS[name])} == options - NOT_OF_STEPS
+    for word in STEPS[name].words or (name,):
+        command = command.commands[word]
+    options = {option.name: option for option in command.params}
+    assert {field.name for field in fields(STEPS[name])} == options.keys() - NOT_OF_STEPS
+    assert all(option.help for option in options.values())
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_steps__are_documented_with_all_settings(name: str) -> None:
-    (line,) = (line for line in README.read_text().splitlines() if line.startswith(f"| `{name}`"))
-    named = {part for part in line.split("`") if part and part[0].isalpha()} - {name}
-    assert named == {field.name.replace("_", "-") for field in fields(STEPS[name])}
+def test_steps__are_listed_in_their_order() -> None:
+    assert tuple(STEPS) == steps.ORDER
+
+
+def test_reference__is_the_one_that_is_shipped() -> None:
+    assert REFERENCE.read_text() == reference()
 
 
 def test_settings__are_those_of_a_fit() -> None:
@@ -49,3 +51,106 @@ def test_settings__are_those_of_a_fit() -> None:
         *(field.name for field in fields(FitConfig)),
     }
     assert set(SETTINGS) <= {field.name for field in fields(FitStep)}
+
+
+PROFILE = '''
+"""The step `profile`: how large a file is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from protodask.pipeline.result import Result, Table, Told
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Panel, Read, Step, Written
+
+
+@dataclass(frozen=True)
+class ProfileWritten(Result):
+    path: str
+    sizes: dict[str, int]
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "profile", "path": self.path, "sizes": self.sizes}
+
+    def summary(self) -> str:
+        return f"The profile {self.path} is of {len(self.sizes)} files."
+
+    def told(self) -> Iterator[Told]:
+        yield self.summary()
+        yield Table(["file", "bytes"], [[name, str(size)] for name, size in self.sizes.items()])
+
+
+@dataclass(frozen=True)
+class ProfileStep(Step):
+    """Say how large files are."""
+
+    command = "profile"
+    panel = Panel.DATA
+    writes_files = True
+
+    sources: Annotated[tuple[Read, ...], Argument("Files.", "FILE...")]
+    out: Annotated[Written, Option("JSON file to write.", "FILE")]
+    unit: Annotated[int, Option("Bytes of a unit.", least=1)] = 1
+
+    def perform(self, engine: Any, listeners: Listeners = NOBODY) -> ProfileWritten:
+        sizes = {place: len(Path(place).read_bytes()) // self.unit for place in self.sources}
+        Path(self.out).write_text(json.dumps(sizes))
+        return ProfileWritten(self.out, sizes)
+
+    def subject(self) -> str:
+        return f"{', '.join(self.sources)} into {self.out}"
+'''
+
+PIPELINE = """
+steps:
+  - profile: {sources: [a.txt, b.txt], unit: 2, out: sizes.json}
+"""
+
+IN_ONE_PROCESS = """
+import sys
+from importlib.util import find_spec, module_from_spec
+spec = find_spec("protodask.pipeline.steps")
+spec.submodule_search_locations.append(sys.argv[1])  # as if the file lay there
+module = sys.modules[spec.name] = module_from_spec(spec)
+spec.loader.exec_module(module)
+from protodask.cli import app
+for line in sys.argv[2:]:
+    assert not app(line.split(), standalone_mode=False), line
+"""
+
+
+def test_new_step__is_one_file(tmp_path: Path) -> None:
+    """A stranger's step has a command with help, works in a pipeline, is told when it is stale, and in the schema."""
+    package = tmp_path / "more"
+    package.mkdir()
+    (package / "profile.py").write_text(PROFILE)
+    (tmp_path / "a.txt").write_text("four")
+    (tmp_path / "b.txt").write_text("six666")
+    (tmp_path / "p.yaml").write_text(PIPELINE)
+
+    def run(*lines: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", IN_ONE_PROCESS, str(package), *lines],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "Say how large files are." in run("profile --help")
+    told = run("profile a.txt --out alone.json", "run p.yaml", "run p.yaml", "run --schema")
+    assert told.index("The profile alone.json is of 1 files.") < told.index("a.txt")
+    assert "The profile sizes.json is of 2 files." in told
+    assert "There is nothing to do" in told
+    assert json.loads((tmp_path / "sizes.json").read_text()) == {"a.txt": 2, "b.txt": 3}
+    schema = json.loads(told[told.index('{\n  "$schema"') :])
+    assert schema["$defs"]["profile"]["properties"]["unit"]["description"] == "Bytes of a unit."
+    assert "## profile" in run("run --reference")

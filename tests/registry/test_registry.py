@@ -109,6 +109,8 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("promote"), ALIASES, st.one_of(ALIASES, st.integers(1, 6).map(str))),
     st.tuples(st.just("rollback")),
     st.tuples(st.just("prune"), st.integers(1, 3)),
+    st.tuples(st.just("unalias"), ALIASES),
+    st.tuples(st.just("remove"), st.integers(1, 6)),
 )
 
 
@@ -149,6 +151,20 @@ def test_registry__is_what_the_oracle_says(operations: list[tuple], model_at: Mo
                     before = set(oracle.contents)
                     oracle.prune(keep)
                     assert set(registry.prune(keep)) == before - set(oracle.contents)
+                case ("unalias", alias):
+                    if alias in oracle.aliases:
+                        assert registry.unalias(alias) == oracle.aliases.pop(alias)
+                    else:
+                        with refused("unknown-name", registry.path, alias):
+                            registry.unalias(alias)
+                case ("remove", number):
+                    named = number in oracle.aliases.values()
+                    if number in oracle.contents and not named:
+                        assert registry.remove(number) == number
+                        del oracle.contents[number]
+                    else:
+                        with refused("settings-conflict" if named else "unknown-name", registry.path, number):
+                            registry.remove(number)
             assert registry.aliases == dict(sorted(oracle.aliases.items()))
             assert [version.number for version in registry.versions()] == sorted(oracle.contents)
             assert_clean(place)
@@ -165,9 +181,9 @@ def check_history(registry: Registry) -> None:
     """The moves, one after the other, lead to where the aliases are."""
     aliases: dict[str, int] = {}
     for move in registry.moves:
-        assert aliases.get(move.alias) == move.before != move.after
-        assert move.after is not None
-        aliases[move.alias] = move.after
+        assert aliases.pop(move.alias, None) == move.before != move.after
+        if move.after is not None:
+            aliases[move.alias] = move.after
     assert aliases == registry.aliases
 
 

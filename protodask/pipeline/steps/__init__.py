@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
 from protodask.pipeline.steps.base import (
     NOBODY,
     Argument,
@@ -33,31 +37,27 @@ from protodask.pipeline.steps.subsample import SubsampleStep
 from protodask.pipeline.steps.training import CONFIG_NAMES, FitSettings, Training, TrainingSettings
 from protodask.pipeline.steps.tune import TuneStep
 
-STEPS: dict[str, type[Step]] = {
-    step.command: step
-    for step in (
-        SampleDataStep,
-        IngestStep,
-        SplitStep,
-        SubsampleStep,
-        FitStep,
-        TuneStep,
-        CalibrateStep,
-        PruneStep,
-        PredictStep,
-        EvaluateStep,
-        GateStep,
-        MonitorStep,
-        DecideStep,
-        BudgetStep,
-        RobustFitStep,
-        RobustPredictStep,
-        RobustEvaluateStep,
-        ReportStep,
-        PublishStep,
-    )
-}
-"""Steps by the names of their commands: `budget` is `budget build`, `robust-fit` is `robust fit`, and so on."""
+ORDER = (
+    *("sample-data", "ingest", "split", "subsample", "fit", "tune", "calibrate", "prune", "predict", "evaluate"),
+    *("gate", "monitor", "decide", "budget", "robust-fit", "robust-predict", "robust-evaluate", "report", "publish"),
+)
+"""The order in which steps are listed; others come after these."""
+
+
+def _steps() -> Iterator[type[Step]]:
+    """The steps of the files here: those that have a command of their own."""
+    for module in iter_modules(__path__, f"{__name__}."):
+        for found in vars(import_module(module.name)).values():
+            if isinstance(found, type) and issubclass(found, Step) and "command" in vars(found):
+                yield found
+
+
+def _rank(step: type[Step]) -> tuple[int, str]:
+    return ORDER.index(step.command) if step.command in ORDER else len(ORDER), step.command
+
+
+STEPS: dict[str, type[Step]] = {step.command: step for step in sorted(set(_steps()), key=_rank)}
+"""Steps by their names in pipeline files."""
 
 __all__ = [
     "CONFIG_NAMES",

@@ -37,6 +37,17 @@ Read = Annotated[str, Place.READ]
 Written = Annotated[str, Place.WRITTEN]
 
 
+class Panel(Enum):
+    """What commands are for: the headings that they stand under."""
+
+    DATA = "Data"
+    TRAINING = "Training"
+    USE = "Using a model"
+    WATCH = "Watching over models"
+    COMPANIONS = "Features that cost, and features known roughly"
+    PIPELINES = "Pipelines and clusters"
+
+
 @dataclass(frozen=True)
 class Option:
     """What there is to say of a setting: to people by the command line, to editors by the schema."""
@@ -107,7 +118,11 @@ class Step(ABC):
     """A step of a pipeline, and what its command does."""
 
     command: ClassVar[str]
-    """Its name in pipeline files, and that of its command: `robust-fit` is `robust fit`, and so on."""
+    """Its name in pipeline files, and that of its command."""
+    words: ClassVar[tuple[str, ...]] = ()
+    """The words of its command, where they are others: `robust-fit` is `robust fit`, and so on."""
+    panel: ClassVar[Panel]
+    """Under which heading its command stands."""
     writes_files: ClassVar[bool] = False
     """Whether what it writes are files, and not folders."""
     goes_on: ClassVar[bool] = False

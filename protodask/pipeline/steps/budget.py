@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Read, Written
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, Training
 from protodask.places import mask
@@ -30,6 +30,8 @@ class BudgetStep(FitSettings, Training):
     """
 
     command = "budget"
+    panel = Panel.COMPANIONS
+    words = ("budget", "build")
 
     data: Data
     costs: Annotated[

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows, check_batches
 from protodask.places import mask
 
@@ -26,6 +26,7 @@ class CalibrateStep(KnownRows, Step):
     """Calibrate a model's probabilities on rows of known classes that it was not trained on."""
 
     command = "calibrate"
+    panel = Panel.TRAINING
 
     model: Model
     data: Rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class DecideStep(Step):
     """Select the rows that make the expected loss the least: F1, Jaccard, AM and others, or your own."""
 
     command = "decide"
+    panel = Panel.USE
 
     predictions: Annotated[
         Read, Argument("Predictions of `protodask predict`, or Parquet files with a column of probabilities.", "PRED")

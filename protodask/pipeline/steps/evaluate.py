@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, check_batches
 from protodask.pipeline.values import key_of
 from protodask.places import mask
@@ -36,6 +36,7 @@ class EvaluateStep(KnownRows, Step):
     """
 
     command = "evaluate"
+    panel = Panel.USE
     writes_files = True
 
     data: Annotated[

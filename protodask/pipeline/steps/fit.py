@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training
 from protodask.places import mask
 
@@ -25,6 +25,7 @@ class FitStep(FitSettings, Training):
     """Train a model on a dataset, or add batches to a model."""
 
     command = "fit"
+    panel = Panel.TRAINING
     detaches = True
 
     data: Data

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import KnownRows
 from protodask.places import mask
 
@@ -45,6 +45,7 @@ class GateStep(KnownRows, Step):
     """
 
     command = "gate"
+    panel = Panel.WATCH
     writes_files = True
 
     results: Annotated[

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class IngestStep(Step):
     """Make a dataset from tables or arrays, or add to one the rows that it does not have."""
 
     command = "ingest"
+    panel = Panel.DATA
 
     sources: Annotated[
         tuple[Read, ...],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
 from protodask.places import mask
 
@@ -23,6 +23,7 @@ class MonitorStep(KnownRows, Step):
     """
 
     command = "monitor"
+    panel = Panel.WATCH
     writes_files = True
 
     model: Model

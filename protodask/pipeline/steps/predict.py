@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Model, check_batches
 from protodask.places import mask
 
@@ -24,6 +24,7 @@ class PredictStep(GivenRows, Step):
     """Write a model's probabilities, familiarity and predicted class for each row, in the order of the rows."""
 
     command = "predict"
+    panel = Panel.USE
 
     model: Model
     data: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Step, Written
 from protodask.pipeline.steps.rows import KnownRows, Model, Rows
 from protodask.places import mask
 
@@ -19,6 +19,7 @@ class PruneStep(KnownRows, Step):
     """Leave a model so many prototypes at most, by rows of known classes: those of its training, or new ones."""
 
     command = "prune"
+    panel = Panel.TRAINING
 
     model: Model
     data: Rows

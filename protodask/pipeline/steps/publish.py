@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Panel, Read, Step, Written
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class PublishStep(Step):
     """
 
     command = "publish"
+    panel = Panel.WATCH
     computes = False
 
     model: Annotated[Read, Argument("A model: of `fit`, `tune`, `calibrate`, `robust fit`.", "MODEL")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from protodask.data.locations import locate
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
 from protodask.places import mask
 
@@ -26,6 +26,7 @@ class ReportStep(KnownRows, Step):
     """
 
     command = "report"
+    panel = Panel.USE
     writes_files = True
 
     model: Model

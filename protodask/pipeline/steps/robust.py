@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.predict import Predictions
 from protodask.pipeline.steps.rows import GivenRows, KnownRows, Rows
@@ -59,6 +59,8 @@ class RobustFitStep(Training):
     """
 
     command = "robust-fit"
+    panel = Panel.COMPANIONS
+    words = ("robust", "fit")
 
     data: Data
     out: Annotated[Written, Option("Where to write the model.", "MODEL")]
@@ -119,6 +121,8 @@ class RobustPredictStep(GivenRows, Step):
     """Write the predicted class of each row, and a bound of the probability that its true values have another one."""
 
     command = "robust-predict"
+    panel = Panel.COMPANIONS
+    words = ("robust", "predict")
 
     model: RobustModel
     data: Rows
@@ -143,6 +147,8 @@ class RobustEvaluateStep(KnownRows, Step):
     """Measure nominal error, expected certified error and the certified fraction on rows of known classes."""
 
     command = "robust-evaluate"
+    panel = Panel.COMPANIONS
+    words = ("robust", "evaluate")
     writes_files = True
 
     model: RobustModel

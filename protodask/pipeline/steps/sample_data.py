@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Step, Written
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ class SampleDataStep(Step):
     """Make a dataset of sample data, of any number of rows."""
 
     command = "sample-data"
+    panel = Panel.DATA
 
     kind: Annotated[
         Literal["checker", "xor", "digits", "blobs"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ class SplitStep(Step):
     """Divide a dataset into rows to train on and rows held out; a row stays in its part when the dataset grows."""
 
     command = "split"
+    panel = Panel.DATA
 
     data: Annotated[Read, Argument("A dataset.", "DATA")]
     out: Annotated[Written, Option("Where to write the rows to train on.", "DATA")]

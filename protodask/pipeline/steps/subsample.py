@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from protodask.errors import InputError
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.places import mask
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class SubsampleStep(Step):
     """Keep a part of a dataset's rows, drawn by class, with the probability that each was kept."""
 
     command = "subsample"
+    panel = Panel.DATA
 
     data: Annotated[Read, Argument("A dataset.", "DATA")]
     out: Annotated[Written, Option("Where to write the dataset of the rows kept.", "DATA")]

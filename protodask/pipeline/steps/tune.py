@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Written
+from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
 from protodask.places import mask
@@ -33,6 +33,7 @@ class TuneStep(TrainingSettings, Training):
     """
 
     command = "tune"
+    panel = Panel.TRAINING
     detaches = True
 
     data: Data
