@@ -21,7 +21,7 @@ import dask.config
 import yaml
 from distributed.security import Security
 
-from protodask.pipeline.yaml_file import read_mapping
+from protodask.pipeline.file.yaml_file import read_mapping
 
 CERTIFICATES = ("ca", "scheduler", "scheduler-key", "worker", "worker-key", "client", "client-key")
 

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from protodask.cli.budget import app as budget
-from protodask.cli.cluster import app as cluster
+from protodask.cli.commands.budget import app as budget
+from protodask.cli.commands.cluster import app as cluster
+from protodask.cli.commands.example import example
+from protodask.cli.commands.explain import explain
+from protodask.cli.commands.export import export
+from protodask.cli.commands.info import info
+from protodask.cli.commands.plan import plan
+from protodask.cli.commands.registry import app as registry
+from protodask.cli.commands.robust import app as robust
+from protodask.cli.commands.run import run
+from protodask.cli.commands.steps import ingest, step_command
 from protodask.cli.ending import end_on_signals
-from protodask.cli.example import example
-from protodask.cli.explain import explain
-from protodask.cli.export import export
-from protodask.cli.info import info
-from protodask.cli.plan import plan
-from protodask.cli.registry import app as registry
-from protodask.cli.robust import app as robust
-from protodask.cli.run import run
-from protodask.cli.steps import ingest, step_command
 from protodask.pipeline.steps import STEPS, IngestStep
 from protodask.pipeline.steps.base import Panel
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from protodask.cli.console import plain
 from protodask.cli.errors import WrongUseError, wrong_use
 from protodask.cli.options import NOTHING_SAID, Connection, MemoryLimit, Quiet, Scheduler, Threads, Workers
-from protodask.cli.progress import Reporter, listeners, reporting
+from protodask.cli.progress.reporter import Reporter, listeners, reporting
+from protodask.cli.showing.console import plain
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.result import Result
     from protodask.pipeline.steps import Step
+    from protodask.pipeline.telling.result import Result
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _warn(text: str) -> None:
 
 def perform_step(step: Step, computing: Computing) -> Result:
     """Carry out a step, showing how far it is."""
-    from protodask.pipeline.checks import check_there
+    from protodask.pipeline.state.checks import check_there
 
     with wrong_use():
         computing.check()

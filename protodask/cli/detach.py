@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from protodask.cli.computing import Computing
-from protodask.cli.console import say, say_pairs, show_json
 from protodask.cli.errors import wrong_use
+from protodask.cli.showing.console import say, say_pairs, show_json
 
 if TYPE_CHECKING:
-    from protodask.pipeline.definition import Pipeline
-    from protodask.pipeline.detached import Platform, Work
+    from protodask.pipeline.file.definition import Pipeline
     from protodask.pipeline.steps import FitStep, TuneStep
+    from protodask.pipeline.work.detached import Platform, Work
 
 Detach = Annotated[
     Literal["local", "slurm", "kubernetes"] | None,
@@ -30,7 +30,7 @@ Detach = Annotated[
 
 def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
     """Submit the `fit` or `tune` of this command line."""
-    from protodask.pipeline.detached import fit_work, without_detach
+    from protodask.pipeline.work.detached import fit_work, without_detach
 
     with wrong_use():
         computing.check()
@@ -41,8 +41,8 @@ def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computin
 
 def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing, as_json: bool) -> None:
     """Submit the `run` of this command line."""
-    from protodask.pipeline.detached import pipeline_work, without_detach
-    from protodask.pipeline.runner import check_pipeline
+    from protodask.pipeline.state.runner import check_pipeline
+    from protodask.pipeline.work.detached import pipeline_work, without_detach
 
     with wrong_use():
         computing.check()
@@ -51,7 +51,7 @@ def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing
 
 
 def _submit(platform: Platform, work: Work, as_json: bool) -> None:
-    from protodask.pipeline.detached import submit
+    from protodask.pipeline.work.detached import submit
 
     job = submit(platform, work)
     if as_json:

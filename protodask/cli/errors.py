@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import typer
 
-from protodask.cli.console import complain
+from protodask.cli.showing.console import complain
 from protodask.errors import InputError, ProtodaskError
-from protodask.pipeline.setting_words import as_options
+from protodask.pipeline.file.setting_words import as_options
 from protodask.places import mask_text
 
 FAILED = 1

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from protodask.cli.console import complain, plain
 from protodask.cli.errors import WrongUseError, wrong_use
+from protodask.cli.showing.console import complain, plain
 
 if TYPE_CHECKING:
-    from protodask.cli.progress import Reporter
-    from protodask.pipeline.notify import Notify
-    from protodask.pipeline.run_events import RunEvent, RunListener, Status
-    from protodask.pipeline.run_log import Level, WriteLine
+    from protodask.cli.progress.reporter import Reporter
+    from protodask.pipeline.telling.events import RunEvent, RunListener, Status
+    from protodask.pipeline.telling.log import Level, WriteLine
+    from protodask.pipeline.telling.notify import Notify
 
 UNATTENDED = "For runs that nobody watches"
 
@@ -94,10 +94,10 @@ class Told:
 
     def tell(self, options: Telling, settings: Sequence[str]) -> None:
         """Tell those whom the options name and the file, those of notifications first: they hear what is wrong here."""
-        from protodask.pipeline.definition import notify_of
-        from protodask.pipeline.notify import notify_at
-        from protodask.pipeline.run_log import lines_to_file, lines_to_stream, run_log
-        from protodask.pipeline.run_metrics import run_metrics
+        from protodask.pipeline.file.definition import notify_of
+        from protodask.pipeline.telling.log import lines_to_file, lines_to_stream, run_log
+        from protodask.pipeline.telling.metrics import run_metrics
+        from protodask.pipeline.telling.notify import notify_at
 
         if self._json_only:
             self._sinks.append(lines_to_stream(sys.stderr))
@@ -120,14 +120,14 @@ class Told:
 
     def _notify(self, settings: Notify) -> None:
         """Send notifications like that; to one address only once."""
-        from protodask.pipeline.notify import webhook
+        from protodask.pipeline.telling.notify import webhook
 
         if settings.url not in self._urls:
             self._urls.add(settings.url)
             self._listeners.append(webhook(settings, self.warn))
 
     def on_event(self, event: RunEvent) -> None:
-        from protodask.pipeline.run_events import RunEnded, RunStarted
+        from protodask.pipeline.telling.events import RunEnded, RunStarted
 
         match event:
             case RunStarted():
@@ -137,7 +137,7 @@ class Told:
         self._pass_on(event)
         if self._json_only:
             return
-        from protodask.cli.show_run import describe_event
+        from protodask.cli.showing.run import describe_event
 
         for line in describe_event(event, self._steps):
             self.line(line)
@@ -159,7 +159,7 @@ class Told:
 
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""
-        from protodask.pipeline.run_events import RunEnded
+        from protodask.pipeline.telling.events import RunEnded
 
         if self._ended is None:
             self._ended = "failed"
@@ -179,7 +179,7 @@ class Told:
                 self.warn(f"Something unexpected happened while others were told ({type(error).__name__}: {error}).")
 
     def _write(self, level: Level, text: str, code: str | None = None) -> None:
-        from protodask.pipeline.run_log import log_text
+        from protodask.pipeline.telling.log import log_text
 
         for sink in self._sinks:
             log_text(sink, level, text, self._pipeline, self._run, code)

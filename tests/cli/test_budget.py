@@ -20,13 +20,13 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
 from protodask.budget.lattice import ExplorationProgress
-from protodask.cli.budget_progress import BudgetTally, describe_budget_start
-from protodask.cli.progress import LogReporter
+from protodask.cli.progress.budget import BudgetTally, describe_budget_start
+from protodask.cli.progress.reporter import LogReporter
 from protodask.errors import Code
-from protodask.pipeline import budget as budget_module
-from protodask.pipeline.budget import BudgetStarted, ComparisonStarted, middle_size
-from protodask.pipeline.budget_results import describe_index, shown_sizes
-from protodask.pipeline.budget_words import spread
+from protodask.pipeline.work import budget as budget_module
+from protodask.pipeline.work.budget import BudgetStarted, ComparisonStarted, middle_size
+from protodask.pipeline.work.budget_results import describe_index, shown_sizes
+from protodask.pipeline.work.budget_words import spread
 
 Call = Callable[..., Any]
 

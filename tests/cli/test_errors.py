@@ -12,9 +12,9 @@ from support.errors import refused
 
 from protodask.cli.errors import WrongUseError, reported, wrong_use
 from protodask.errors import ClusterError, InputError, ProtodaskError
-from protodask.pipeline.definition import Pipeline
-from protodask.pipeline.runner import check_pipeline
-from protodask.pipeline.setting_words import as_keys
+from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.file.setting_words import as_keys
+from protodask.pipeline.state.runner import check_pipeline
 from protodask.pipeline.steps import FitStep
 
 

@@ -9,8 +9,8 @@ from support.errors import refused
 from typer.testing import Result
 
 from protodask.errors import FormatError
-from protodask.pipeline import shipped
-from protodask.pipeline.shipped import shipped_files
+from protodask.pipeline.file import shipped
+from protodask.pipeline.file.shipped import shipped_files
 
 Call = Callable[..., Result]
 SOURCE = Path(__file__).parents[2] / "pipelines"

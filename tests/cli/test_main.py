@@ -14,9 +14,9 @@ from support.commands import run_command
 
 from protodask._version import __version__
 from protodask.cli import errors
-from protodask.cli.cluster import PROBLEMS_FOUND
+from protodask.cli.commands.cluster import PROBLEMS_FOUND
+from protodask.cli.commands.plan import DOES_NOT_FIT
 from protodask.cli.ending import TERMINATED
-from protodask.cli.plan import DOES_NOT_FIT
 
 COMMANDS = ("ingest", "sample-data", "info", "fit", "predict", "evaluate", "run", "cluster")
 

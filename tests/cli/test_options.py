@@ -11,7 +11,8 @@ from support.errors import refused
 from typer.testing import CliRunner
 
 from protodask.cli.errors import WrongUseError
-from protodask.cli.options import Connection, grouped, parse_bytes
+from protodask.cli.grouping import grouped
+from protodask.cli.options import Connection, parse_bytes
 from protodask.engine import TlsFiles
 from protodask.pipeline.steps.ingest import parse_orders
 

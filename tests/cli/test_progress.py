@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from protodask.cli.progress import LogReporter, TerminalReporter, reporting
-from protodask.cli.search_progress import MOST_LOSSES, SearchTally
+from protodask.cli.progress.reporter import LogReporter, TerminalReporter, reporting
+from protodask.cli.progress.search import MOST_LOSSES, SearchTally
 from protodask.engine.progress import Progress
-from protodask.pipeline.tuning import SearchStarted
+from protodask.pipeline.work.tuning import SearchStarted
 from protodask.prototypes.history import BatchDone, BatchRecord, BatchStarted, IterationDone
 from protodask.selection import FoldStep, Setting, SettingDone
 

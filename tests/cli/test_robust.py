@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from support.commands import check_failed
 
 from protodask.cli import app
-from protodask.cli.progress import LogReporter
-from protodask.cli.robust_progress import RobustTally
+from protodask.cli.progress.reporter import LogReporter
+from protodask.cli.progress.robust import RobustTally
 from protodask.data import Dataset
 from protodask.data.records import CHECKSUM, seal
 from protodask.errors import Code
-from protodask.pipeline import robust as robust_module
 from protodask.pipeline.steps import Formulation, RobustFitStep
 from protodask.pipeline.steps.robust import KNOWS
+from protodask.pipeline.work import robust as robust_module
 from protodask.robust import (
     RobustClassifier,
     RobustConfig,

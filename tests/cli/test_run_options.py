@@ -15,9 +15,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from support.commands import check_failed
 from typer.testing import Result
 
-from protodask.cli import show_run
+from protodask.cli.showing import run as show_run
 from protodask.errors import Code, InputError
-from protodask.pipeline import run_metrics
+from protodask.pipeline.telling import metrics as run_metrics
 
 Call = Callable[..., Result]
 

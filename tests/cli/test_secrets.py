@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from protodask import Dataset
-from protodask.pipeline.state import Begun, State
+from protodask.pipeline.state.records import Begun, State
 from protodask.places import mask
 
 Call = Callable[..., Any]

@@ -15,8 +15,8 @@ import pytest
 from cli._processes import start_command, wait_until
 from support.commands import check_failed
 
-from protodask.cli.progress import LogReporter
-from protodask.pipeline import tuning as tuning_module
+from protodask.cli.progress.reporter import LogReporter
+from protodask.pipeline.work import tuning as tuning_module
 from protodask.prototypes import FitConfig, load_model
 from protodask.prototypes.objective import Objective
 from protodask.prototypes.persistence import model_fingerprint

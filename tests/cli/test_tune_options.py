@@ -12,8 +12,8 @@ from support.commands import check_failed
 
 from protodask.cli import app
 from protodask.errors import Code
-from protodask.pipeline.settings import SEARCH_NAMES, SEARCH_SETTINGS, SETTINGS
 from protodask.pipeline.steps import CONFIG_NAMES, TuneStep
+from protodask.pipeline.work.settings import SEARCH_NAMES, SEARCH_SETTINGS, SETTINGS
 from protodask.prototypes import FitConfig
 from protodask.selection import SearchConfig
 from protodask.selection.config import FEW_ROWS

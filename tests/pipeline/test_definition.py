@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import Code, FormatError, ProtodaskError, StorageError
-from protodask.pipeline.definition import parse_settings, read_pipeline
+from protodask.pipeline.file.definition import parse_settings, read_pipeline
+from protodask.pipeline.file.values import as_written, convert
 from protodask.pipeline.steps import EvaluateStep, FitStep, IngestStep, SampleDataStep
-from protodask.pipeline.values import as_written, convert
 
 SAMPLE = "steps:\n  - sample-data: {kind: checker, rows: 5, out: a}\n"
 

@@ -7,9 +7,9 @@ from support.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError
-from protodask.pipeline.dry_run import dry_run
-from protodask.pipeline.runner import Part
-from protodask.pipeline.settings import plan_step
+from protodask.pipeline.state.dry_run import dry_run
+from protodask.pipeline.state.runner import Part
+from protodask.pipeline.work.settings import plan_step
 
 TEXT = """
 steps:

@@ -29,13 +29,13 @@ from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.data.source_files import bytes_digest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
-from protodask.pipeline import each_file as module
-from protodask.pipeline import file_parts
-from protodask.pipeline.describe import describe_place
-from protodask.pipeline.each_file import FilesScored, check_each_file, score_each_file
-from protodask.pipeline.new_scores import news_of_predict
-from protodask.pipeline.result import FilesFailedError
+from protodask.pipeline.inspecting.describe import describe_place
 from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.telling.result import FilesFailedError
+from protodask.pipeline.work import each_file as module
+from protodask.pipeline.work import file_parts
+from protodask.pipeline.work.each_file import FilesScored, check_each_file, score_each_file
+from protodask.pipeline.work.new_scores import news_of_predict
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scoring import predict_features
 

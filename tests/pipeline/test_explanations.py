@@ -12,10 +12,10 @@ from support.errors import refused
 from protodask.data import Dataset, sample_data
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, OutputExistsError
+from protodask.explain import requests as module
 from protodask.explain.contributions import explain_rows
-from protodask.pipeline import explanations as module
-from protodask.pipeline.explanations import ExplainRequest, check_request, explain_data, export_model
-from protodask.pipeline.json_file import to_json
+from protodask.explain.requests import ExplainRequest, check_request, explain_data, export_model
+from protodask.pipeline.telling.json_file import to_json
 from protodask.prototypes import FitConfig, fit, load_model
 
 

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from protodask.data import sample_data
-from protodask.pipeline.identities import identity
+from protodask.pipeline.state.identities import identity
 
 
 def test_identity__nothing(tmp_path: Path) -> None:

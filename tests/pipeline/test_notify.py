@@ -13,8 +13,7 @@ import pytest
 from support.errors import refused
 
 from protodask.errors import InputError
-from protodask.pipeline.notify import Notify, Occasion, check_notify, notify_at, shown_address, webhook
-from protodask.pipeline.run_events import (
+from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
     RunEvent,
@@ -25,6 +24,7 @@ from protodask.pipeline.run_events import (
     StepIdentity,
     StepStarted,
 )
+from protodask.pipeline.telling.notify import Notify, Occasion, check_notify, notify_at, shown_address, webhook
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIT, GATE = StepIdentity(2, "training", "fit"), StepIdentity(3, "better", "gate")

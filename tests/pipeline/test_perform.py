@@ -13,11 +13,11 @@ from protodask.data import sample_data
 from protodask.data.local_files import place_aside
 from protodask.engine import thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
-from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.results import ModelFitted, ModelTuned
-from protodask.pipeline.runner import check_pipeline
+from protodask.pipeline.file.definition import read_pipeline
+from protodask.pipeline.state.runner import check_pipeline
 from protodask.pipeline.steps import FitStep, TuneStep, describe_step
-from protodask.pipeline.tuning import SearchNews, SearchStarted
+from protodask.pipeline.work.results import ModelFitted, ModelTuned
+from protodask.pipeline.work.tuning import SearchNews, SearchStarted
 from protodask.prototypes import FitConfig, load_model, planning
 from protodask.prototypes import fitting as fitting_module
 from protodask.prototypes import own_folder as own_folder_module

@@ -13,10 +13,10 @@ from support.pipelines import results_of
 from protodask.data.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
-from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.policy_log import LogColumns, policy_log
-from protodask.pipeline.results import PolicyEvaluated
+from protodask.pipeline.file.definition import read_pipeline
 from protodask.pipeline.steps import EvaluateStep, describe_step
+from protodask.pipeline.work.policy_log import LogColumns, policy_log
+from protodask.pipeline.work.results import PolicyEvaluated
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
 

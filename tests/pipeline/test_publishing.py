@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from protodask import FitConfig, fit, sample_data
 from protodask.cli import app
-from protodask.pipeline.identities import identity
+from protodask.pipeline.state.identities import identity
 from protodask.pipeline.steps import PublishStep, describe_step
 from protodask.registry import Registry
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import InputError, StorageError
-from protodask.pipeline.results import PredictionsWritten
-from protodask.pipeline.run_events import (
+from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
     RunEvent,
@@ -30,7 +29,8 @@ from protodask.pipeline.run_events import (
     StepIdentity,
     StepStarted,
 )
-from protodask.pipeline.run_log import compact, lines_to_file, lines_to_stream, log_text, run_log
+from protodask.pipeline.telling.log import compact, lines_to_file, lines_to_stream, log_text, run_log
+from protodask.pipeline.work.results import PredictionsWritten
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 125000, tzinfo=UTC)
 STEP = StepIdentity(2, "scoring", "predict")
@@ -234,7 +234,7 @@ def test_file__one_that_is_lost_later_is_told_once_and_no_error(
 
 WRITER = """
 import sys
-from protodask.pipeline.run_log import lines_to_file
+from protodask.pipeline.telling.log import lines_to_file
 write = lines_to_file(sys.argv[1])
 for length in map(int, sys.argv[3:]):
     write(sys.argv[2] * length)

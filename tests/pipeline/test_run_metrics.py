@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 from support.errors import refused
 
 from protodask.errors import InputError, OutputExistsError
-from protodask.pipeline.results import PredictionsWritten
-from protodask.pipeline.run_events import (
+from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
     RunEvent,
@@ -25,7 +24,8 @@ from protodask.pipeline.run_events import (
     StepFresh,
     StepIdentity,
 )
-from protodask.pipeline.run_metrics import FAMILIES, run_metrics
+from protodask.pipeline.telling.metrics import FAMILIES, run_metrics
+from protodask.pipeline.work.results import PredictionsWritten
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PREDICT, JUDGE, GATE = (

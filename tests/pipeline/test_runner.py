@@ -22,14 +22,10 @@ from support.pipelines import results_of, run_steps, written_pipeline
 
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
-from protodask.pipeline.definition import Pipeline
-from protodask.pipeline.gate_results import GateAnswered
-from protodask.pipeline.result import Result
-from protodask.pipeline.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
-from protodask.pipeline.run_events import GateRefused, RunEnded, RunEvent, StepDone, StepFailed, StepFresh, StepStarted
-from protodask.pipeline.runner import Part, RunOutcome, run_pipeline, step_number
-from protodask.pipeline.staleness import look, planned
-from protodask.pipeline.state import Begun, State, StepRecord
+from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.state.records import Begun, State, StepRecord
+from protodask.pipeline.state.runner import Part, RunOutcome, run_pipeline, step_number
+from protodask.pipeline.state.staleness import look, planned
 from protodask.pipeline.steps import (
     EvaluateStep,
     FitStep,
@@ -40,6 +36,18 @@ from protodask.pipeline.steps import (
     SampleDataStep,
     Step,
 )
+from protodask.pipeline.telling.events import (
+    GateRefused,
+    RunEnded,
+    RunEvent,
+    StepDone,
+    StepFailed,
+    StepFresh,
+    StepStarted,
+)
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.work.gate_results import GateAnswered
+from protodask.pipeline.work.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 
 
 @pytest.fixture(scope="module")
@@ -378,7 +386,7 @@ def test_run__does_not_look_through_a_foreign_folder(tmp_path: Path, monkeypatch
         asked.append(place)
         return "something"
 
-    monkeypatch.setattr("protodask.pipeline.runner.identity", identity_of)
+    monkeypatch.setattr("protodask.pipeline.state.runner.identity", identity_of)
     with pytest.raises(OutputExistsError):
         Copies(tmp_path).run(pipeline)
     assert not asked
@@ -589,7 +597,7 @@ def test_run__while_another_is_under_way(overlap: Any, status: str, tmp_path: Pa
     outcomes: list[RunOutcome] = []
     waited: list[str] = []
     code = (
-        "import sys\nfrom protodask.pipeline.state import State\n"
+        "import sys\nfrom protodask.pipeline.state.records import State\n"
         f"with State({str(tmp_path / 'state')!r}, {pipeline.path!r}).sole_run(False) as alone:\n"
         "    print(alone, flush=True)\n    sys.stdin.read()\n"
     )
@@ -650,7 +658,7 @@ def test_state__a_kill_while_a_step_is_noted_leaves_one_note_of_it(tmp_path: Pat
 def test_state__the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
     state = State(str(tmp_path / "state"), "p.yaml")
     code = (
-        "import os, signal\nfrom protodask.pipeline.state import State\n"
+        "import os, signal\nfrom protodask.pipeline.state.records import State\n"
         f"with State({state.folder!r}, 'p.yaml').sole_run(False):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from protodask.cli import app
 from protodask.errors import InputError
-from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.schema_file import pipeline_schema
+from protodask.pipeline.file.definition import read_pipeline
+from protodask.pipeline.file.schema import pipeline_schema
+from protodask.pipeline.file.values import is_required, key_of
 from protodask.pipeline.steps import STEPS
-from protodask.pipeline.values import is_required, key_of
 
 FOLDER = Path(__file__).parents[2] / "pipelines"
 SHIPPED = FOLDER / "pipeline.schema.json"

@@ -12,13 +12,9 @@ from support.errors import refused
 from protodask.data import Dataset
 from protodask.engine import Engine, thread_engine
 from protodask.errors import OutputExistsError
-from protodask.pipeline.definition import Pipeline
-from protodask.pipeline.dry_run import dry_run
-from protodask.pipeline.each_file import FilesScored
-from protodask.pipeline.gate_results import GateAnswered
-from protodask.pipeline.result import FilesFailedError
-from protodask.pipeline.run_events import RunEnded, RunEvent, StepFailed, StepFresh
-from protodask.pipeline.runner import RunOutcome, run_pipeline
+from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.state.dry_run import dry_run
+from protodask.pipeline.state.runner import RunOutcome, run_pipeline
 from protodask.pipeline.steps import (
     AppendStep,
     EvaluateStep,
@@ -30,6 +26,10 @@ from protodask.pipeline.steps import (
     SampleDataStep,
     Step,
 )
+from protodask.pipeline.telling.events import RunEnded, RunEvent, StepFailed, StepFresh
+from protodask.pipeline.telling.result import FilesFailedError
+from protodask.pipeline.work.each_file import FilesScored
+from protodask.pipeline.work.gate_results import GateAnswered
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_new__adds_rows_once(moment: str, engine: Engine, tmp_path: Path, monkey
         case "touched":
             os.utime(tmp_path / "b.csv", (1, 1))
         case "upgraded":
-            monkeypatch.setattr("protodask.pipeline.staleness.__version__", "999")
+            monkeypatch.setattr("protodask.pipeline.state.staleness.__version__", "999")
         case "appended by others":
             others = 10
             AppendStep((_table(tmp_path, "c", others),), f"{tmp_path}/rows.zarr", target="outcome").perform(engine)
@@ -195,7 +195,7 @@ def test_fit__begins_anew_when_the_model_it_starts_from_is_another_one(engine: E
 def test_fit__what_it_cannot_go_on_from_is_removed_before_the_note_of_it(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from protodask.pipeline import runner
+    from protodask.pipeline.state import runner
 
     data, out = str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr")
     SampleDataStep("checker", 100, data).perform(engine)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from protodask.pipeline.step_places import holds, inputs, outputs, settings_of_places, takes_in
+from protodask.pipeline.state.step_places import holds, inputs, outputs, settings_of_places, takes_in
 from protodask.pipeline.steps import STEPS, FitStep, Place, PublishStep, Step
 
 READ = {

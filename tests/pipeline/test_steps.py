@@ -13,9 +13,9 @@ import typer
 
 from protodask.cli import app
 from protodask.pipeline import steps
-from protodask.pipeline.reference import reference
-from protodask.pipeline.settings import SETTINGS
+from protodask.pipeline.file.reference import reference
 from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep
+from protodask.pipeline.work.settings import SETTINGS
 from protodask.prototypes import FitConfig
 
 NOT_OF_STEPS = {
@@ -64,7 +64,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from protodask.pipeline.result import Result, Table, Told
+from protodask.pipeline.telling.result import Result, Table, Told
 from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Panel, Read, Step, Written
 
 

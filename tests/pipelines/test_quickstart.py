@@ -8,8 +8,8 @@ from support.commands import check_failed, run_command
 from typer.testing import Result
 
 from protodask.errors import Code
-from protodask.pipeline.definition import read_pipeline
-from protodask.pipeline.runner import check_pipeline
+from protodask.pipeline.file.definition import read_pipeline
+from protodask.pipeline.state.runner import check_pipeline
 
 FOLDER = Path(__file__).parents[2] / "pipelines"
 QUICKSTART = FOLDER / "quickstart.yaml"

@@ -15,10 +15,10 @@ from protodask.data import Dataset
 from protodask.data.ingest import ingest
 from protodask.data.schema import Column
 from protodask.engine import Engine
-from protodask.pipeline.scoring_data import rows_to_predict
 from protodask.prototypes import FitConfig, fit, load_model
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint
+from protodask.prototypes.rows_to_score import rows_to_predict
 from protodask.prototypes.scoring import predict_features
 from protodask.prototypes.splines import SplineCalibration
 

@@ -12,7 +12,7 @@ from support.errors import refused
 from support.uncertain_tables import dataset_of, drawn_columns
 
 from protodask.errors import Code
-from protodask.pipeline.describe import describe_place
+from protodask.pipeline.inspecting.describe import describe_place
 from protodask.prototypes.convergence import ConvergenceWarning
 from protodask.robust.classifier import RobustClassifier
 from protodask.robust.formulations import FORMULATIONS

@@ -52,7 +52,9 @@ OPERATIONS: list[tuple[Any, str]] = [
 """What changes what lies on a disk or in a store."""
 
 START = multiprocessing.get_context("forkserver")
-START.set_forkserver_preload([__name__, "protodask.pipeline.runner", "protodask.pipeline.perform", "scipy.optimize"])
+START.set_forkserver_preload(
+    [__name__, "protodask.pipeline.state.runner", "protodask.pipeline.work.results", "scipy.optimize"]
+)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from protodask.engine import Engine
-from protodask.pipeline.definition import Pipeline, read_pipeline
-from protodask.pipeline.result import Result
-from protodask.pipeline.run_events import RunEvent
-from protodask.pipeline.runner import WHOLE, Part, RunOutcome, run_pipeline
+from protodask.pipeline.file.definition import Pipeline, read_pipeline
+from protodask.pipeline.state.runner import WHOLE, Part, RunOutcome, run_pipeline
 from protodask.pipeline.steps import NOBODY, Listeners, Step
-from protodask.pipeline.tuning import SearchListener
+from protodask.pipeline.telling.events import RunEvent
+from protodask.pipeline.telling.result import Result
+from protodask.pipeline.work.tuning import SearchListener
 
 
 def run_steps(

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.budget import BudgetListener
-    from protodask.pipeline.result import Result
-    from protodask.pipeline.robust import RobustListener
-    from protodask.pipeline.tuning import SearchListener
+    from protodask.pipeline.telling.result import Result
+    from protodask.pipeline.work.budget import BudgetListener
+    from protodask.pipeline.work.robust import RobustListener
+    from protodask.pipeline.work.tuning import SearchListener
     from protodask.prototypes.history import Callback
 
 
@@ -125,8 +125,6 @@ class Step(ABC):
     """Under which heading its command stands."""
     writes_files: ClassVar[bool] = False
     """Whether what it writes are files, and not folders."""
-    goes_on: ClassVar[bool] = False
-    """Whether it goes on inside, from the record in a run directory."""
     detaches: ClassVar[bool] = False
     """Whether its command can be handed over as a job."""
     computes: ClassVar[bool] = True

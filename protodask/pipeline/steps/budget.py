@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.budget_results import BudgetBuilt
+    from protodask.pipeline.work.budget_results import BudgetBuilt
 
 EXPLORING = "The sets of features"
 
@@ -77,12 +77,12 @@ class BudgetStep(FitSettings, Training):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        from protodask.pipeline.budget import check_budget
+        from protodask.pipeline.work.budget import check_budget
 
         check_budget(self)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> BudgetBuilt:
-        from protodask.pipeline.budget import build_budget
+        from protodask.pipeline.work.budget import build_budget
 
         return build_budget(self, engine, listeners.budget)
 

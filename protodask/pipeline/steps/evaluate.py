@@ -6,14 +6,14 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from protodask.errors import InputError
+from protodask.pipeline.file.values import key_of
 from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, Calibrated, KnownRows, check_batches
-from protodask.pipeline.values import key_of
 from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results import ModelEvaluated, PolicyEvaluated
+    from protodask.pipeline.work.results import ModelEvaluated, PolicyEvaluated
 
 POLICIES = "For the value of a policy"
 
@@ -128,10 +128,10 @@ class EvaluateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelEvaluated | PolicyEvaluated:
         from protodask.data.storage import check_file_free
-        from protodask.pipeline.json_file import write_json
-        from protodask.pipeline.model_scores import evaluate_model
-        from protodask.pipeline.policy import evaluate_policy
-        from protodask.pipeline.results import ModelEvaluated
+        from protodask.pipeline.telling.json_file import write_json
+        from protodask.pipeline.work.model_scores import evaluate_model
+        from protodask.pipeline.work.policy import evaluate_policy
+        from protodask.pipeline.work.results import ModelEvaluated
         from protodask.prototypes.persistence import load_model
 
         self.check()

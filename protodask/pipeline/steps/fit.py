@@ -11,7 +11,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results import ModelFitted
+    from protodask.pipeline.work.results import ModelFitted
 
 GUESSED = ("lambda_v", "lambda_w", "batches")
 """Settings that `tune` chooses, and the same for all data where nobody says them."""
@@ -36,7 +36,7 @@ class FitStep(FitSettings, Training):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        from protodask.pipeline.settings import fit_config, run_directory
+        from protodask.pipeline.work.settings import fit_config, run_directory
 
         fit_config(self)
         run_directory(self.out, self.run_dir)
@@ -44,9 +44,9 @@ class FitStep(FitSettings, Training):
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelFitted:
         from protodask.data import Dataset
         from protodask.data.storage import locate
-        from protodask.pipeline.published import published_model
-        from protodask.pipeline.results import ModelFitted
-        from protodask.pipeline.settings import fit_config, run_directory
+        from protodask.pipeline.work.published import published_model
+        from protodask.pipeline.work.results import ModelFitted
+        from protodask.pipeline.work.settings import fit_config, run_directory
         from protodask.prototypes.fitting import fitted
         from protodask.prototypes.persistence import load_model, model_fingerprint, save_model
 

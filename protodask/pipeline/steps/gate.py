@@ -13,7 +13,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.gate_results import GateAnswered
+    from protodask.pipeline.work.gate_results import GateAnswered
 
 FIGURES = "Figures within limits"
 MODELS = "A model beside the champion"
@@ -28,7 +28,7 @@ class Limit:
 
 
 def _limits(texts: Sequence[str]) -> dict[str, Limit]:
-    from protodask.pipeline.limits import parse_limits
+    from protodask.pipeline.work.limits import parse_limits
 
     return parse_limits(texts)
 
@@ -82,7 +82,7 @@ class GateStep(KnownRows, Step):
 
     def check(self) -> None:
         from protodask.evaluation.paired import check_bootstrap
-        from protodask.pipeline.limits import check_limits
+        from protodask.pipeline.work.limits import check_limits
 
         if self.limits and self.results is None:
             raise InputError(
@@ -118,7 +118,7 @@ class GateStep(KnownRows, Step):
             )
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> GateAnswered:
-        from protodask.pipeline.gating import answer
+        from protodask.pipeline.work.gating import answer
 
         return answer(self, engine)
 

@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.monitor_results import RowsMonitored
+    from protodask.pipeline.work.monitor_results import RowsMonitored
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MonitorStep(KnownRows, Step):
             )
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RowsMonitored:
-        from protodask.pipeline.monitoring import monitor_rows
+        from protodask.pipeline.work.monitoring import monitor_rows
 
         return monitor_rows(self, engine)
 

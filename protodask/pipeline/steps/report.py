@@ -15,7 +15,7 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.engine import Engine, Source
     from protodask.explain.report import Rows
-    from protodask.pipeline.results import ReportWritten
+    from protodask.pipeline.work.results import ReportWritten
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ReportStep(KnownRows, Step):
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ReportWritten:
         from protodask.data.storage import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
-        from protodask.pipeline.results import ReportWritten
-        from protodask.pipeline.scoring_data import is_dataset, rows_to_predict
+        from protodask.pipeline.work.results import ReportWritten
         from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.rows_to_score import is_dataset, rows_to_predict
 
         require_plots()
         check_file_free(self.out, self.overwrite)

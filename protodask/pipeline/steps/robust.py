@@ -14,7 +14,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
+    from protodask.pipeline.work.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 
 Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
 """Those of `protodask.robust`, which takes long to import."""
@@ -102,13 +102,13 @@ class RobustFitStep(Training):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        from protodask.pipeline.robust import check_places, robust_config
+        from protodask.pipeline.work.robust import check_places, robust_config
 
         robust_config(self)
         check_places(self)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RobustFitted:
-        from protodask.pipeline.robust import fit
+        from protodask.pipeline.work.robust import fit
 
         return fit(self, engine, listeners.robust)
 
@@ -134,7 +134,7 @@ class RobustPredictStep(GivenRows, Step):
         _check_certifying(self.formulation)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RobustPredicted:
-        from protodask.pipeline.robust import predict
+        from protodask.pipeline.work.robust import predict
 
         return predict(self, engine)
 
@@ -169,7 +169,7 @@ class RobustEvaluateStep(KnownRows, Step):
             check_eps(self.eps)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> RobustEvaluated:
-        from protodask.pipeline.robust import evaluate
+        from protodask.pipeline.work.robust import evaluate
 
         return evaluate(self, engine)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from protodask.data import Label
     from protodask.engine import Engine, Source
-    from protodask.pipeline.scoring_data import Codes
+    from protodask.prototypes.rows_to_score import Codes
     from protodask.prototypes.table_model import TableModel
 
 TABLES = "For raw tables"
@@ -59,7 +59,7 @@ class KnownRows(GivenRows):
 
     def known_rows(self, data: str, model: TableModel, engine: Engine) -> tuple[Source, Codes]:
         """Rows of known classes at a place, and the model's class of each target code."""
-        from protodask.pipeline.scoring_data import rows_to_evaluate
+        from protodask.prototypes.rows_to_score import rows_to_evaluate
 
         return rows_to_evaluate(
             model,
@@ -76,7 +76,7 @@ class KnownRows(GivenRows):
         self, data: str, model: TableModel, classes: Sequence[Label], engine: Engine
     ) -> tuple[Source, tuple[Label, ...] | None]:
         """Rows at a place, raw tables with any of `classes`, and the class of each target code, if there are any."""
-        from protodask.pipeline.scoring_data import rows_of_any_class
+        from protodask.prototypes.rows_to_score import rows_of_any_class
 
         return rows_of_any_class(
             model,

@@ -10,7 +10,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results import DatasetSplit
+    from protodask.pipeline.work.results import DatasetSplit
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SplitStep(Step):
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSplit:
         from protodask.data import Dataset
         from protodask.evaluation.splitting import split
-        from protodask.pipeline.results import DatasetSplit
+        from protodask.pipeline.work.results import DatasetSplit
 
         parts = split(
             Dataset.open(self.data),

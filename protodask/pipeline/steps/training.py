@@ -132,7 +132,5 @@ class FitSettings(TrainingSettings):
 class Training(Step):
     """A step that goes on inside, from its record: a run directory of its own, or one beside what it writes."""
 
-    goes_on = True
-
     out: str
     run_dir: str | None

@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.results import ModelTuned
+    from protodask.pipeline.work.results import ModelTuned
 
 SEARCH = "The search"
 
@@ -107,12 +107,12 @@ class TuneStep(TrainingSettings, Training):
     ] = field(default=None, kw_only=True)
 
     def check(self) -> None:
-        from protodask.pipeline.settings import check_tuning
+        from protodask.pipeline.work.settings import check_tuning
 
         check_tuning(self)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelTuned:
-        from protodask.pipeline.tuning import tune_dataset
+        from protodask.pipeline.work.tuning import tune_dataset
 
         return tune_dataset(self, engine, listeners)
 

@@ -1,0 +1,1 @@
+"""Commands that are no steps, and those of the steps."""

@@ -1,0 +1,64 @@
+"""`protodask budget`: an index of which features are worth their cost within any budget, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from protodask.cli.errors import WrongUseError, reported
+from protodask.cli.grouping import grouped
+from protodask.cli.options import Debug, Json
+from protodask.pipeline.steps.base import Overwrite
+
+app = typer.Typer(name="budget", no_args_is_help=True)
+
+
+@app.callback()
+def budget() -> None:
+    """Choose features by what they cost: the most accurate model within a budget, item by item."""
+
+
+@app.command("query")
+@grouped
+def query(
+    index: Annotated[str, typer.Argument(metavar="INDEX", help="What `protodask budget build` wrote.")],
+    size: Annotated[float | None, typer.Option("--size", metavar="N", help="Size of an item.")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="B", help="What may be spent on it.")] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option("--queries", metavar="FILE", help="CSV or Parquet with the columns size and budget."),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="Where to write the answers to --queries: .csv or .parquet."),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say which features to compute for an item of a size within a budget, and which model is for them."""
+    with reported(debug):
+        from protodask.budget.queries import answer_query, answer_table
+        from protodask.cli.showing.budget import show_answer, show_answers
+
+        if queries is not None:
+            if size is not None or budget is not None:
+                raise WrongUseError(
+                    "settings-conflict", "Both --queries and a single item are given.", "Choose one of them."
+                )
+            if out is None:
+                raise WrongUseError("setting-missing", "There is no place for the answers.", "Name a file with --out.")
+            show_answers(answer_table(index, queries, out, overwrite), as_json)
+            return
+        if size is None or budget is None:
+            raise WrongUseError(
+                "setting-missing",
+                "The size of an item or the budget is missing.",
+                "Give --size and --budget, or --queries and --out.",
+            )
+        if out is not None:
+            raise WrongUseError(
+                "settings-conflict", "--out is given for a single item.", "Leave it out, or use --json."
+            )
+        show_answer(answer_query(index, size, budget), as_json)

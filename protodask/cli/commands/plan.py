@@ -1,0 +1,131 @@
+"""`protodask plan`: what a fit will cost, before it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.errors import reported, wrong_use
+from protodask.cli.grouping import grouped
+from protodask.cli.options import Debug, Json
+from protodask.cli.showing.console import say, say_pairs, say_table, show_json
+from protodask.pipeline.steps.fit import Data, Start
+from protodask.pipeline.steps.training import Config, FitSettings
+from protodask.pipeline.telling.wording import count, describe_seconds, shorten, size
+
+if TYPE_CHECKING:
+    from protodask.engine.costs import Memory
+    from protodask.prototypes.planning import Plan
+
+DOES_NOT_FIT = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFit(FitSettings):
+    """What counts for the costs of a fit besides its data."""
+
+    config: Config = None
+    start: Start = None
+
+
+NOTHING_SAID = PlannedFit()
+
+
+@grouped
+def plan(
+    data: Data,
+    training: PlannedFit = NOTHING_SAID,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate/--no-calibrate", help="Measure for a second or two, to say how long it takes."),
+    ] = True,
+    computing: Computing = COMPUTING_HERE,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what a fit with the same options will cost in memory, reading and time, and whether it fits.
+
+    Exit code 3 says that it does not.
+    """
+    with reported(debug):
+        from protodask.data import Dataset
+        from protodask.pipeline.work.settings import chosen_config
+        from protodask.prototypes.persistence import load_model
+        from protodask.prototypes.planning import plan as plan_fit
+
+        with wrong_use():
+            settings = chosen_config(training, training.config)
+        model = None if training.start is None else load_model(training.start)
+        dataset = Dataset.open(data)
+        with computing_engine(computing, lambda: None) as (engine, _):
+            found = plan_fit(dataset, settings, engine, calibrate=calibrate, start=model)
+        if as_json:
+            show_json(found.describe())
+        else:
+            _show(found, data)
+        if not found.fits:
+            raise typer.Exit(DOES_NOT_FIT)
+
+
+def _show(found: Plan, data: str) -> None:
+    shape, processes = found.shape, found.processes
+    here = processes.kind == "threads"
+    where = "this process" if here else count(processes.count, "worker process", "worker processes")
+    blocks = count(shape.layout.n_blocks, "block")
+    say_pairs(
+        [
+            ("dataset", f"{shorten(data)}: {shape.n_rows:,} rows, {count(shape.row_features, 'feature')}, {blocks}"),
+            (
+                "training",
+                f"{count(shape.n_batches, 'batch', 'batches')} of {count(shape.n_candidates, 'candidate')}, "
+                f"{shape.precision}",
+            ),
+            (
+                "computing",
+                f"{where} with {count(processes.threads, 'thread')}, memory limit {size(processes.memory_bytes)}",
+            ),
+        ]
+    )
+    say()
+    _show_memory("memory of this process, MiB" if here else "memory of a worker process, MiB", found.worker)
+    if not here:
+        say()
+        _show_memory("memory of this process, MiB", found.driver)
+    say()
+    say_pairs(
+        [
+            ("tasks", f"{found.tasks} for each evaluation"),
+            ("reads", f"{size(found.first_evaluation_bytes)} in the first pass, {size(found.evaluation_bytes)} in each "
+                      f"evaluation after it, {size(found.batch_bytes)} for each batch"),
+            *_seconds(found),
+        ]
+    )  # fmt: skip
+    say()
+    if found.fits:
+        say("It fits.")
+        return
+    say("It does not fit. One of these would do:")
+    for remedy in found.remedies:
+        say(f"- {remedy.text}")
+
+
+def _seconds(found: Plan) -> list[tuple[str, str]]:
+    if found.seconds is None:
+        return []
+    seconds = found.seconds
+    source = "the system's memory, not from the storage itself" if seconds.read_warm else "the storage"
+    return [
+        ("time", f"{seconds.evaluation:.3g} s for each evaluation; {describe_seconds(seconds.batch)} for each batch, "
+                 f"if it takes {found.evaluations} evaluations"),
+        ("measured", f"{seconds.pair_nanoseconds:.3g} ns for each row and candidate, "
+                     f"{size(int(seconds.read_bytes_per_second))}/s read from {source}, on each thread; it took "
+                     f"{describe_seconds(seconds.calibration)}"),
+    ]  # fmt: skip
+
+
+def _show_memory(title: str, memory: Memory) -> None:
+    rows = [[part.name, f"{part.bytes / 2**20:,.1f}"] for part in memory.parts if part.bytes]
+    say_table([title, ""], [*rows, ["in all, at most", f"{memory.total / 2**20:,.1f}"]])

@@ -1,0 +1,211 @@
+"""`protodask run`: the steps of a pipeline file."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from protodask.cli.computing import COMPUTING_HERE, Computing, computing_engine
+from protodask.cli.detach import Detach, detach_pipeline
+from protodask.cli.errors import ANSWER_IS_NO, WrongUseError, reported, wrong_use
+from protodask.cli.grouping import grouped
+from protodask.cli.options import Debug, Json
+from protodask.cli.run_options import TELL_NOBODY, Telling, Told
+
+if TYPE_CHECKING:
+    from protodask.cli.progress.reporter import Reporter
+    from protodask.engine import Engine
+    from protodask.pipeline.file.definition import Pipeline
+    from protodask.pipeline.state.runner import Part
+    from protodask.pipeline.steps import FitStep, Step
+    from protodask.pipeline.telling.result import Result
+    from protodask.prototypes.planning import Plan
+
+
+def _show_schema(asked: bool) -> None:
+    if asked:
+        from protodask.pipeline.file.schema import schema_text
+
+        typer.echo(schema_text(), nl=False)
+        raise typer.Exit
+
+
+def _show_reference(asked: bool) -> None:
+    if asked:
+        from protodask.pipeline.file.reference import reference
+
+        typer.echo(reference(), nl=False)
+        raise typer.Exit
+
+
+@grouped
+def run(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE.yaml", help="A pipeline file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the file. Repeatable.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Say what would be done, why, and what it costs; do nothing.")
+    ] = False,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", metavar="STEP", help="Do this step and all after it anew, and look at none before."),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="STEP", help="Look at the steps up to this one, and at none after it.")
+    ] = None,
+    only: Annotated[str | None, typer.Option("--only", metavar="STEP", help="Look at this step alone.")] = None,
+    overlap: Annotated[
+        Literal["refuse", "wait", "leave"] | None,
+        typer.Option("--overlap", help="What to do while another run of the file is under way."),
+    ] = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            metavar="",
+            help="Print the JSON Schema of pipeline files.",
+            is_eager=True,
+            callback=_show_schema,
+        ),
+    ] = False,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference",
+            metavar="",
+            help="Print what all steps and their settings are.",
+            is_eager=True,
+            callback=_show_reference,
+        ),
+    ] = False,
+    telling: Telling = TELL_NOBODY,
+    computing: Computing = COMPUTING_HERE,
+    detach: Detach = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Do what is stale of the steps of a pipeline file, in order.
+
+    A step is done again when what it reads, its settings or the version of protodask have changed, or what it wrote is
+    no longer there. Exit code 3: a gate said no.
+    """
+    only_looks = dry_run or detach is not None
+    told = Told(pipeline, telling.log == "json" and not only_looks)
+    with reported(debug, told.complain, told.line):
+        from protodask.pipeline.file.definition import parse_settings, read_pipeline
+
+        if not only_looks:
+            told.tell(telling, settings or ())
+        with wrong_use():
+            definition = read_pipeline(pipeline, parse_settings(settings or ()))
+            if overlap is not None:
+                definition = replace(definition, overlap=overlap)
+            part = _part(definition, first, last, only)
+            computing.check()
+        if dry_run:
+            _dry_run(definition, part, computing, as_json)
+            return
+        if detach is not None:
+            detach_pipeline(detach, definition, computing, as_json)
+            return
+        _run(definition, part, computing, told, as_json)
+
+
+def _part(definition: Pipeline, first: str | None, last: str | None, only: str | None) -> Part:
+    from protodask.pipeline.state.runner import WHOLE, Part, step_number
+
+    if only is not None:
+        if first is not None or last is not None:
+            raise WrongUseError(
+                "settings-conflict",
+                f"Both {'--to' if first is None else '--from'} and --only are given.",
+                "Choose one.",
+            )
+        number = step_number(definition, only)
+        return Part(number, number)
+    if first is None and last is None:
+        return WHOLE
+    begin = 1 if first is None else step_number(definition, first)
+    end = None if last is None else step_number(definition, last)
+    if end is not None and end < begin:
+        raise WrongUseError(
+            "settings-conflict", f"The step {last} of --to comes before {first} of --from.", "Exchange them."
+        )
+    return Part(begin, end, forced=first is not None)
+
+
+def _run(definition: Pipeline, part: Part, computing: Computing, told: Told, as_json: bool) -> None:
+    from protodask.cli.showing.run import show_run
+    from protodask.pipeline.state.runner import run_pipeline
+
+    with ExitStack() as stack:
+        work = _Work(stack, computing, told)
+        outcome = run_pipeline(
+            definition,
+            work.perform,
+            listen=told.on_event,
+            part=part,
+            check=_check,
+            waiting=lambda other: told.line(f"Waiting for another run of the pipeline ({other})."),
+        )
+    show_run(outcome, as_json)
+    if outcome.status == "refused":
+        raise typer.Exit(ANSWER_IS_NO)
+
+
+def _check(definition: Pipeline) -> None:
+    from protodask.pipeline.state.runner import check_pipeline
+
+    with wrong_use():
+        check_pipeline(definition)
+
+
+class _Work:
+    """Does steps on an engine that is opened for the first of them: a run without work needs none."""
+
+    def __init__(self, stack: ExitStack, computing: Computing, told: Told) -> None:
+        self._stack = stack
+        self._computing = computing
+        self._told = told
+        self._opened: tuple[Engine, Reporter] | None = None
+
+    def perform(self, step: Step) -> Result:
+        from protodask.cli.progress.reporter import listeners
+
+        if self._opened is None:
+            told = self._told
+            self._stack.callback(told.show_on, None)
+            opening = computing_engine(self._computing, lambda: None, told.lines, told.warn)
+            self._opened = self._stack.enter_context(opening)
+            told.show_on(self._opened[1])
+        engine, reporter = self._opened
+        return step.perform(engine, listeners(reporter))
+
+
+def _dry_run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:
+    from protodask.cli.showing.run import show_dry_run
+    from protodask.pipeline.state.dry_run import dry_run
+
+    with ExitStack() as stack:
+        plans = dry_run(definition, part, _Estimates(stack, computing).of)
+    show_dry_run(plans, as_json)
+
+
+class _Estimates:
+    """Plans fits on an engine that is opened for the first of them."""
+
+    def __init__(self, stack: ExitStack, computing: Computing) -> None:
+        self._stack = stack
+        self._computing = computing
+        self._engine: Engine | None = None
+
+    def of(self, step: FitStep) -> Plan:
+        from protodask.pipeline.work.settings import plan_step
+
+        if self._engine is None:
+            self._engine, _ = self._stack.enter_context(computing_engine(self._computing, lambda: None))
+        return plan_step(step, self._engine)

@@ -1,0 +1,130 @@
+"""From the fields of records to the options of commands, and from what is given for these to a record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from protodask.cli.errors import reported, wrong_use
+from protodask.pipeline.file.values import key_of, ordered_fields
+from protodask.pipeline.steps import Argument, Option, Step
+from protodask.pipeline.steps.base import option_of, plain_hint
+
+BY_NAME = inspect.Parameter.KEYWORD_ONLY
+
+Command = Callable[..., None]
+
+
+def grouped(command: Command, **steps: type[Step]) -> Command:
+    """Let a command take a frozen dataclass of options as one parameter.
+
+    Each parameter whose type is a dataclass is replaced by an option for each of its fields, nested ones too. What
+    there is to say of an option is said in the framework's words or by `Option`. The framework reads the options from
+    the signature, so the command gets one that lists them all. `steps` are types of parameters that have none.
+    """
+    hints = {**get_type_hints(command, include_extras=True), **steps}
+    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        group = groups.get(parameter.name)
+        if group is None:
+            parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
+        else:
+            parameters += _parameters(group)
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        with reported(bool(given.get("debug"))), wrong_use():
+            taken = {name: _take(group, given) for name, group in groups.items()}
+            rest = {name: _read(hints[name], value) for name, value in given.items()}
+        command(**taken, **rest)
+
+    signature = inspect.Signature(parameters)
+    with_options.__signature__ = signature  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
+
+
+def _parameters(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    arguments = [name for name, hint in hints.items() if isinstance(option_of(hint), Argument)]
+    may_be_left_out = any(map(_is_first, hints.values()))
+    for field in sorted(ordered_fields(group), key=lambda field: not _is_first(hints[field.name])):
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            yield from _parameters(hint)
+            continue
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = None
+        if field.name in arguments and may_be_left_out:
+            default = MISSING if _is_first(hint) else None
+        yield _parameter(field.name, hint, inspect.Parameter.empty if default is MISSING else default)
+
+
+def _is_first(hint: Any) -> bool:
+    said = option_of(hint)
+    return isinstance(said, Argument) and said.first
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    said = option_of(hint)
+    if said is not None:
+        plain = plain_hint(hint)
+        of_bool = plain is bool or bool in get_args(plain)
+        hint = Annotated[_taken_as(plain, default), _framework_words(name, said, of_bool)]
+        default = None if default == () else default
+    return inspect.Parameter(name, BY_NAME, default=default, annotation=hint)
+
+
+def _taken_as(hint: Any, default: Any) -> Any:
+    """What the framework is to make of the words of an option: a list where it can be repeated."""
+    many = get_origin(hint) is Mapping or (get_origin(hint) is tuple and get_args(hint)[-1] is ...)
+    if many:
+        return list[str] if default is inspect.Parameter.empty else list[str] | None
+    return hint | None if default is None and type(None) not in get_args(hint) else hint
+
+
+def _framework_words(name: str, said: Option, of_bool: bool) -> Any:
+    if isinstance(said, Argument):
+        return typer.Argument(metavar=said.metavar, help=said.help, show_default=False)
+    return typer.Option(
+        said.flag or f"--{key_of(name)}",
+        metavar="" if of_bool else said.metavar,  # a flag takes no value
+        help=said.help,
+        show_default=said.shown or True,
+        min=said.least,
+        rich_help_panel=said.panel,
+    )
+
+
+def _take(group: Any, given: dict[str, Any]) -> Any:
+    """The group made of its options, which are taken out of `given`."""
+    hints = get_type_hints(group, include_extras=True)
+    values = {
+        field.name: _take(hints[field.name], given)
+        if is_dataclass(hints[field.name])
+        else _read(hints[field.name], given.pop(field.name))
+        for field in fields(group)
+    }
+    for name in filter(lambda name: _is_first(hints[name]), tuple(values)):
+        (last,) = (other for other in values if other != name and isinstance(option_of(hints[other]), Argument))
+        if values[last] is None:  # one place alone is that of the last
+            values |= {last: values[name], name: None}
+    return group(**values)
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """What the words of an option mean that can be repeated; other values are read already."""
+    said = option_of(hint)
+    if said is None:
+        return value
+    if said.read is not None:
+        return said.read(value or ())
+    hint = plain_hint(hint)
+    return tuple(value or ()) if get_origin(hint) is tuple and get_args(hint)[-1] is ... else value

@@ -1,0 +1,1 @@
+"""How far things are, while they run."""

@@ -1,0 +1,1 @@
+"""Results and descriptions for people to read."""

@@ -1,0 +1,78 @@
+"""Runs of pipelines: what happens, what came of it, and what would be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from protodask.cli.showing.console import say, say_table, show_json
+from protodask.pipeline.telling.wording import count, describe_seconds, size
+
+if TYPE_CHECKING:
+    from protodask.pipeline.state.dry_run import Cost, StepPlan
+    from protodask.pipeline.state.runner import RunOutcome
+    from protodask.pipeline.telling.events import RunEvent, StepIdentity
+
+
+def describe_event(event: RunEvent, steps: int) -> Iterator[str]:
+    """Lines on what happens in a run of so many steps."""
+    from protodask.pipeline.telling.events import GateRefused, StepFailed, StepFresh, StepStarted
+
+    match event:
+        case StepFresh():
+            yield f"{_step(event.step, steps)} is up to date"
+        case StepStarted():
+            yield f"step {event.step.number} of {steps}: {event.what} ({event.why})"
+        case StepFailed() if event.result is not None:
+            yield f"{_step(event.step, steps)} failed for some files; the steps after it go on"
+        case GateRefused():
+            again = "still says no" if event.repeated else "says no"
+            yield f"{_step(event.step, steps)} {again}: {' '.join(event.reasons)}"
+
+
+def _step(step: StepIdentity, steps: int) -> str:
+    return f"step {step.number} of {steps}: {step.kind if step.name.startswith(step.kind) else step.name}"
+
+
+def show_run(outcome: RunOutcome, as_json: bool) -> None:
+    """What the steps left behind: places first, then what it amounts to."""
+    if as_json:
+        show_json(outcome.describe())
+        return
+    made = [entry.made for entry in outcome.steps if entry.made is not None]
+    if made:
+        from protodask.cli.showing.results import show_results
+
+        show_results(made)
+    match outcome.status:
+        case "fresh":
+            waiting = sum(entry.status == "waits" for entry in outcome.steps)
+            rest = f" {count(waiting, 'step')} will have work when something new has come." if waiting else ""
+            say(f"There is nothing to do: everything is up to date.{rest}")
+        case "left":
+            say("Another run is under way; this one leaves it to that.")
+        case "stopped":
+            say(f"The run ends here: {' '.join(outcome.reasons)}")
+        case "refused":
+            say(f"A gate said no: {' '.join(outcome.reasons)}")
+
+
+def show_dry_run(plans: Sequence[StepPlan], as_json: bool) -> None:
+    """What a run would do."""
+    if as_json:
+        show_json([plan.describe() for plan in plans])
+        return
+    rows = [[str(plan.step.number), plan.step.name, plan.verdict, _cost(plan.cost), plan.why] for plan in plans]
+    say_table(["", "step", "verdict", "cost", "why"], rows)
+
+
+def _cost(cost: Cost) -> str:
+    parts = []
+    if cost.seconds is not None:
+        about = "about " if cost.source == "estimate" else ""
+        parts.append(f"{about}{describe_seconds(cost.seconds)}{' last time' if cost.source == 'last time' else ''}")
+    if cost.memory_bytes is not None:
+        parts.append(f"{size(cost.memory_bytes)} of memory")
+    if cost.read_bytes:
+        parts.append(f"reads {size(cost.read_bytes)}")
+    return ", ".join(parts) or "-"

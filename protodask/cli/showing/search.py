@@ -1,0 +1,77 @@
+"""Searches for people to read: their trials, what they chose, and how far they have come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from protodask.cli.showing.console import say, say_pairs, say_some
+from protodask.pipeline.telling.wording import progress_pairs, recorded_pairs, run_pairs, shorten, value_text
+
+if TYPE_CHECKING:
+    from protodask.selection.results import SearchResult
+
+
+def show_search(search: SearchResult) -> None:
+    """The best trials as a table."""
+    from protodask.pipeline.work.results import MOST_TRIALS
+    from protodask.selection.results import as_text
+
+    say(as_text(search, MOST_TRIALS))
+
+
+def show_search_run(found: Mapping[str, Any]) -> None:
+    """How far a search has come, setting by setting."""
+    begun = f"{found['fits_begun']:,} of {found['fits']:,} have recorded evaluations, {found['evaluations']:,} in all"
+    final = found["final_fits"]
+    say_pairs(
+        [
+            *run_pairs(found),
+            ("fits", begun if found["fits"] else "none yet"),
+            *recorded_pairs(found["last_recorded"]),
+            *([("output of the driver", shorten(found["driver_log"]))] if found["driver_log"] is not None else []),
+        ]
+    )
+    if isinstance(found["search"], Mapping) and isinstance(found["config"], Mapping):
+        say()
+        say_pairs(_search_settings(found["search"], found["config"]))
+    if found["settings"]:
+        say()
+        begun_first = sorted(found["settings"], key=lambda entry: (-len(entry["losses"]), -entry["evaluations"]))
+        say_some(
+            ["lambda_v", "lambda_w", "folds begun", "evaluations", "batches", "log-loss"],
+            [
+                [
+                    f"{entry['lambda_v']:.3g}",
+                    f"{entry['lambda_w']:.3g}",
+                    f"{entry['folds_begun']} of {entry['folds']}",
+                    f"{entry['evaluations']:,}",
+                    str(len(entry["losses"])),
+                    f"{entry['losses'][-1]:.5f}" if entry["losses"] else "",
+                ]
+                for entry in begun_first
+            ],
+        )
+    for number, refit in enumerate(final, start=1):
+        say()
+        say("Final fit" if len(final) == 1 else f"Final fit {number}")
+        say_pairs(progress_pairs(refit))
+
+
+def _search_settings(search: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """By the names that the command line gives them, without those that do not count."""
+    from protodask.pipeline.steps import CONFIG_NAMES
+    from protodask.pipeline.work.settings import SEARCH_NAMES
+
+    joint = search.get("strategy") == "joint"
+    unused = {"lambda_w"} if joint else set()
+    searched = {"n_batches", "lambda_v"} | ({"lambda_w"} if not joint else set())
+    names = {long: short for short, long in SEARCH_NAMES.items()}
+    short_names = {long: short for short, long in CONFIG_NAMES.items()}
+    pairs = [(names.get(name, name), value) for name, value in search.items() if name not in unused]
+    pairs += [(short_names.get(name, name), value) for name, value in config.items() if name not in searched]
+    return [
+        (str(name), " to ".join(map(value_text, value)) if isinstance(value, list) else value_text(value))
+        for name, value in pairs
+        if value is not None
+    ]

@@ -1,0 +1,1 @@
+"""Pipeline files: how they are read, checked against the steps, and described for editors and people."""

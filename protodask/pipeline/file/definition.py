@@ -1,0 +1,360 @@
+"""Pipeline files: steps in order, with names and variables; checked as a whole before anything is done."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from protodask.errors import Code, InputError, ProtodaskError
+from protodask.pipeline.file.values import as_written, key_of, parse_record, shown, suggestion
+from protodask.pipeline.file.yaml_file import Document, read_document
+from protodask.pipeline.state.step_places import inputs, outputs, settings_of_places, takes_in
+from protodask.pipeline.steps import STEPS, Place, Step
+from protodask.pipeline.telling.notify import Notify, check_notify
+from protodask.places import mask
+
+Variable = str | int | float | bool
+
+Overlap = Literal["refuse", "wait", "leave"]
+"""What a run does while another one of the same pipeline is under way: fail, wait for its end, or end with success."""
+
+KEYS = ("description", "variables", "state", "overlap", "notify", "steps")
+
+REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+LONGEST_TEXT = 2**16
+"""Characters of a text with its variables put in: variables that hold each other ten times grow without end."""
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+STATE_FOLDER = ".protodask"
+"""In the working folder: what runs of pipelines remember, a folder for each file by its name."""
+
+ENVIRONMENT = "PROTODASK_VAR_"
+"""Beginning of the environment variables that set variables of pipeline files, followed by the variable's name."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The steps of a pipeline file, with the values of its variables put in."""
+
+    path: str
+    description: str
+    variables: Mapping[str, Variable]
+    steps: tuple[Step, ...]
+    names: tuple[str, ...] = ()
+    """Of the steps, where they have their own; empty ones elsewhere."""
+    lines: tuple[int, ...] = ()
+    """Where the steps stand in the file, from 1."""
+    state: str = ""
+    """Folder of what runs remember; empty for the usual one."""
+    overlap: Overlap = "refuse"
+    notify: Notify | None = None
+
+    @property
+    def state_folder(self) -> str:
+        """Where runs remember what they did."""
+        stem = os.path.splitext(os.path.basename(self.path))[0]
+        return self.state or os.path.join(STATE_FOLDER, stem or "pipeline")
+
+    def name(self, number: int) -> str:
+        """The name of the step of this number, from 1: its own, or that of its kind and its number."""
+        own = self.names[number - 1] if self.names else ""
+        return own or f"{self.steps[number - 1].command}-{number}"
+
+    def where(self, number: int) -> str:
+        """How an error about the step of this number begins."""
+        line = f", line {self.lines[number - 1]}" if self.lines else ""
+        return f"The pipeline {self.path}{line}, step {number} ({self.steps[number - 1].command})"
+
+
+def read_pipeline(
+    path: str, settings: Mapping[str, Variable] | None = None, environment: Mapping[str, str] | None = None
+) -> Pipeline:
+    """Read a pipeline file. Variables have the values of `settings`, else those of the environment, else the file's.
+
+    In the environment, `PROTODASK_VAR_rows` sets the variable `rows`.
+    """
+    document = read_document(path)
+    content = document.content
+    if unknown := [key for key in content if key not in KEYS]:
+        raise InputError(
+            "unknown-key",
+            f"The pipeline {path}, line {document.line(unknown[0])}, has the unknown key {shown(unknown[0])}.",
+            f"{suggestion(unknown[0], KEYS)}The keys are {', '.join(KEYS)}.",
+        )
+    description = content.get("description", "")
+    if not isinstance(description, str):
+        raise InputError("bad-setting", f"The pipeline {path}: description is {shown(description)}.", "Give text.")
+    given = os.environ if environment is None else environment
+    variables = _variables(document, settings or {}, given, path)
+    steps = content.get("steps")
+    if not isinstance(steps, list) or not steps:
+        raise InputError(
+            "setting-missing", f"The pipeline {path} has no steps.", "Add a list `steps:` of what is to be done."
+        )
+    try:
+        named = _steps(document, steps, variables, path)
+    except RecursionError as error:
+        raise InputError(
+            "bad-setting", f"The pipeline {path} contains itself.", "Remove the alias that leads back."
+        ) from error
+    pipeline = Pipeline(
+        path,
+        description.strip(),
+        variables,
+        tuple(entry.step for entry in named),
+        tuple(entry.name for entry in named),
+        tuple(entry.line for entry in named),
+        _state(document, variables, path),
+        _overlap(document, path),
+        _notify(document, variables, path),
+    )
+    _check_circles(pipeline)
+    return pipeline
+
+
+def _check_circles(pipeline: Pipeline) -> None:
+    """Refuse a table that is written where that step or one before it reads tables: the next run would read it, too."""
+    for number, step in enumerate(pipeline.steps, start=1):
+        for out in outputs(step):
+            for before, reader in enumerate(pipeline.steps[:number], start=1):
+                for source in inputs(reader):
+                    if takes_in(source, out):
+                        raise InputError(
+                            "places-overlap",
+                            f"{pipeline.where(number)}: it writes {mask(out)}, which the next run would find among the "
+                            f"tables of {mask(source)} that {pipeline.name(before)} reads.",
+                            "Write it to another folder.",
+                        )
+
+
+def notify_of(path: str, settings: Sequence[str], environment: Mapping[str, str] = os.environ) -> Notify | None:
+    """Whom a pipeline file tells of its runs, read by itself: of whatever else is wrong with it they are to hear.
+
+    None where that cannot be read; `settings` are texts "name=value".
+    """
+    given = dict(text.split("=", 1) for text in settings if "=" in text)
+    found: dict[str, Variable] = {}
+    with suppress(ProtodaskError):
+        document = read_document(path)
+        variables = document.content.get("variables")
+        for name, default in variables.items() if isinstance(variables, Mapping) else ():
+            with suppress(InputError):
+                found[name] = _variable(document, name, default, found, given, environment, path)
+        return _notify(document, found, path)
+    return None
+
+
+def _state(document: Document, variables: Mapping[str, Variable], path: str) -> str:
+    where = f"The pipeline {path}, line {document.line('state')}: state"
+    state = _fill(document.content.get("state", ""), variables, where)
+    if not isinstance(state, str) or "://" in state:
+        code: Code = "not-local" if isinstance(state, str) else "bad-setting"
+        raise InputError(code, f"{where} is {shown(state)}.", "Name a local folder.")
+    return state
+
+
+def _overlap(document: Document, path: str) -> Overlap:
+    overlap = document.content.get("overlap", "refuse")
+    if overlap not in get_args(Overlap):
+        raise InputError(
+            "unknown-name",
+            f"The pipeline {path}, line {document.line('overlap')}: overlap is {shown(overlap)}.",
+            "Choose refuse, wait or leave.",
+        )
+    return overlap  # type: ignore[no-any-return]
+
+
+def _notify(document: Document, variables: Mapping[str, Variable], path: str) -> Notify | None:
+    content = document.content.get("notify")
+    if content is None:
+        return None
+
+    def at(key: str | None) -> str:
+        line = document.line("notify") if key is None else document.line("notify", key)
+        return f"The pipeline {path}, line {line}: notify"
+
+    values = _fill(content, variables, at(None))
+    if isinstance(values, Mapping) and values.get("url") in ("", None) and "url" in values:
+        return None  # a variable that is left empty: nobody is told
+    if isinstance(values, Mapping) and not isinstance(values.get("url", ""), str):
+        # Before the usual message about a value of the wrong type: it would show the address, which is a secret.
+        raise InputError(
+            "bad-setting", f"{at('url')}: url is no text.", "Give one address, in quotation marks if need be."
+        )
+    notify = parse_record(Notify, values, at)
+    try:
+        check_notify(notify)
+    except InputError as error:
+        raise InputError(error.code, f"{at(None)}: {error.seen}", error.remedy) from error
+    return notify
+
+
+def _variables(
+    document: Document, settings: Mapping[str, Variable], environment: Mapping[str, str], path: str
+) -> dict[str, Variable]:
+    content = document.content.get("variables")
+    given = {} if content is None else content
+    where = f"The pipeline {path}: variables"
+    if not isinstance(given, Mapping):
+        raise InputError("bad-setting", f"{where} are {shown(given)}.", "Give names and values.")
+    if unknown := [name for name in settings if name not in given]:
+        raise InputError(
+            "unknown-name",
+            f"The pipeline {path} has no variable {unknown[0]!r}.",
+            f"{suggestion(unknown[0], map(str, given))}Its variables are {', '.join(map(str, given))}."
+            if given
+            else "It has no variables to set.",
+        )
+    found: dict[str, Variable] = {}
+    for name, default in given.items():
+        found[name] = _variable(document, name, default, found, settings, environment, path)
+    return found
+
+
+def _variable(
+    document: Document,
+    name: Any,
+    default: Any,
+    above: Mapping[str, Variable],
+    settings: Mapping[str, Variable],
+    environment: Mapping[str, str],
+    path: str,
+) -> Variable:
+    said = f"The pipeline {path}, line {document.line('variables', name)}: variables"
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InputError("bad-setting", f"{said} have the name {shown(name)}.", "Use letters, digits and underscores.")
+    value = settings.get(name, environment.get(f"{ENVIRONMENT}{name}", default))
+    if not isinstance(value, str | int | float | bool):
+        raise InputError("bad-setting", f"{said}: {name} is {shown(value)}.", "Give text, a number, or true or false.")
+    filled: Variable = _fill(value, above, f"{said}: {name}")
+    return filled
+
+
+@dataclass(frozen=True)
+class _Named:
+    step: Step
+    name: str
+    line: int
+
+
+def _steps(
+    document: Document, entries: Sequence[Any], variables: Mapping[str, Variable], path: str
+) -> tuple[_Named, ...]:
+    known = dict(variables)
+    taken = set(variables)
+    named: list[_Named] = []
+    for number, entry in enumerate(entries, start=1):
+        found = _step(document, entry, known, path, number)
+        if found.name:
+            if found.name in taken:
+                raise InputError(
+                    "named-twice",
+                    f"The pipeline {path}, line {found.line}, step {number} has the name {found.name!r}, which is "
+                    "taken.",
+                    "Choose one that no variable and no other step has.",
+                )
+            taken.add(found.name)
+            known |= _outputs(found)
+        named.append(found)
+    return tuple(named)
+
+
+def _outputs(named: _Named) -> dict[str, Variable]:
+    """What steps below can refer to: `${name}` is what the step writes first, `${name.out}` one by its setting."""
+    places = {
+        f"{named.name}.{key_of(field)}": getattr(named.step, field)
+        for field in settings_of_places(type(named.step), Place.WRITTEN)
+        if getattr(named.step, field) is not None
+    }
+    return {**({named.name: next(iter(places.values()))} if places else {}), **places}
+
+
+def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: str, number: int) -> _Named:
+    line = document.line("steps", number - 1)
+    where = f"The pipeline {path}, line {line}, step {number}"
+    remedy = f"Begin it with the name of one step: {', '.join(STEPS)}."
+    if not isinstance(entry, Mapping):
+        raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
+    entry = dict(entry)
+    name = entry.pop("name", "")
+    if len(entry) != 1:
+        raise InputError("bad-setting", f"{where} is not one step with its settings.", remedy)
+    if not isinstance(name, str) or (name and not STEP_NAME.fullmatch(name)):
+        raise InputError(
+            "bad-setting", f"{where} has the name {shown(name)}.", "Use letters, digits, underscores and hyphens."
+        )
+    ((kind, values),) = entry.items()
+    if kind not in STEPS:
+        raise InputError(
+            "unknown-name", f"{where} is the unknown {shown(kind)}.", f"{suggestion(str(kind), STEPS)}{remedy}"
+        )
+
+    def at(key: str | None) -> str:
+        of_key = line if key is None else document.line("steps", number - 1, kind, key)
+        return f"The pipeline {path}, line {of_key}, step {number} ({kind})"
+
+    if isinstance(values, Mapping):
+        if kind == "ingest" and "append" in values:
+            raise InputError(
+                "unknown-key",
+                f"{at('append')} has the key 'append', with which rows would be added again whenever the step is done.",
+                "Write `new: true` in its place: it adds the files that the dataset does not have.",
+            )
+        values = {key: _fill(value, known, f"{at(str(key))}: {key}") for key, value in values.items()}
+    return _Named(parse_record(STEPS[kind], values, at), name, line)
+
+
+def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:
+    """The value with its `${name}` replaced; a text that is nothing but `${name}` becomes the variable's value."""
+    match value:
+        case str():
+            whole = REFERENCE.fullmatch(value)
+            if whole:
+                return _lookup(whole[1], variables, where)
+            parts = [as_written(_lookup(found[1], variables, where)) for found in REFERENCE.finditer(value)]
+            if len(value) + sum(map(len, parts)) > LONGEST_TEXT:
+                raise InputError(
+                    "over-limit",
+                    f"{where} becomes a text of more than {LONGEST_TEXT} characters.",
+                    "Use shorter variables, or fewer of them in one text.",
+                )
+            following = iter(parts)
+            return REFERENCE.sub(lambda _: next(following), value)
+        case Mapping():
+            return {key: _fill(item, variables, where) for key, item in value.items()}
+        case list():
+            return [_fill(item, variables, where) for item in value]
+        case _:
+            return value
+
+
+def _lookup(name: str, variables: Mapping[str, Variable], where: str) -> Variable:
+    if name not in variables:
+        known = (
+            f"{suggestion(name, variables)}The names known there are {', '.join(variables)}."
+            if variables
+            else "Define it under `variables:`."
+        )
+        raise InputError("unknown-name", f"{where} uses the unknown variable {shown(name)}.", known)
+    return variables[name]
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Values of variables from texts "name=value"; what type they are of, the settings say that they are given to."""
+    found: dict[str, str] = {}
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        if not separator or not name:
+            # An address given by itself may be a secret, as those of notifications are.
+            shown_setting = "An address" if "://" in setting else repr(setting)
+            raise InputError("bad-setting", f"{shown_setting} sets no variable.", "Write it like rows=1000.")
+        if name in found:
+            raise InputError("named-twice", f"The variable {name!r} is set twice.", "Set it once.")
+        found[name] = text
+    return found

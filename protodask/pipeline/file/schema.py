@@ -1,0 +1,177 @@
+"""The JSON Schema of pipeline files, for editors: made of the steps' settings, so that it cannot differ from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import types
+import typing
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args
+
+from protodask.pipeline.file.definition import NAME, STEP_NAME, Overlap
+from protodask.pipeline.file.reference import in_keys
+from protodask.pipeline.file.values import TRUTH, WRITTEN, is_required, key_of, ordered_fields
+from protodask.pipeline.steps import STEPS
+from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.telling.json_file import to_wide_json
+from protodask.pipeline.telling.notify import Notify
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+FILLED = {"$ref": "#/$defs/filled"}
+"""A value that a variable, or the output of a step, is put into."""
+
+PLAIN: Mapping[Any, tuple[str, dict[str, Any]]] = {
+    str: ("text", {"type": ["string", "integer", "number"]}),
+    int: ("integer", {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": f"^({WRITTEN[int]})$"}, FILLED]}),
+    float: (
+        "number",
+        {"anyOf": [{"type": "number"}, {"type": "string", "pattern": f"^({WRITTEN[float]}|-?[.]inf|[.]nan)$"}, FILLED]},
+    ),
+    bool: ("truth", {"anyOf": [{"enum": [True, False, *TRUTH]}, FILLED]}),
+}
+"""Values of one type, and what they are called here."""
+
+OPTIONAL = "-or-nothing"
+"""Ending of the name of what may be null, which is as good as a missing key."""
+
+
+def pipeline_schema() -> dict[str, Any]:
+    """The schema of a pipeline file."""
+    return {
+        "$schema": DIALECT,
+        "title": "protodask pipeline",
+        "description": "Steps that `protodask run` carries out in order.",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["steps"],
+        "properties": {
+            "description": {"type": "string", "description": "What the pipeline is for."},
+            "variables": {
+                "type": "object",
+                "description": "Names and values that ${name} stands for. --set name=value replaces a value, and "
+                "so does the environment variable PROTODASK_VAR_name.",
+                "propertyNames": {"pattern": f"^{NAME.pattern}$"},
+                "additionalProperties": {"type": ["string", "number", "boolean"]},
+            },
+            "state": {"type": "string", "description": "Folder where runs remember what they did."},
+            "overlap": {
+                "enum": list(get_args(Overlap)),
+                "description": "What a run does while another one is under way: fail, wait, or end without a failure.",
+            },
+            "notify": {
+                "anyOf": [_record(Notify), {"type": "null"}],
+                "description": "Where to send word of runs that fail, and of gates that say no.",
+            },
+            "steps": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "if": {"required": ["name"]},  # besides its name it is one step
+                    "then": {"minProperties": 2, "maxProperties": 2},
+                    "else": {"minProperties": 1, "maxProperties": 1},
+                    "properties": {
+                        "name": {"type": "string", "pattern": f"^{STEP_NAME.pattern}$"},
+                        **{kind: _named(kind) for kind in STEPS},
+                    },
+                },
+            },
+        },
+        "$defs": {
+            **_with_common_settings({kind: _record(record) for kind, record in STEPS.items()}),
+            "filled": {"type": "string", "pattern": r"\$\{[^{}]+\}"},
+            **dict(PLAIN.values()),
+            "texts": _one_or_more(str),
+            **{
+                f"{name}{OPTIONAL}": _or_nothing(_named(name))
+                for name in (*(name for name, _ in PLAIN.values()), "texts")
+            },
+        },
+    }
+
+
+def schema_text() -> str:
+    """The schema as a file."""
+    return to_wide_json(pipeline_schema()) + "\n"
+
+
+def _with_common_settings(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The records, and beside them what they have in common: settings that are the same in several."""
+    texts = Counter(
+        (key, json.dumps(value)) for record in records.values() for key, value in record["properties"].items()
+    )
+    common: dict[str, Any] = {}
+    for record in records.values():
+        for key, value in record["properties"].items():
+            if texts[key, json.dumps(value)] > 1:
+                name = f"{key} of several"
+                if common.setdefault(name, value) == value:
+                    record["properties"][key] = _named(name)
+    return {**records, **common}
+
+
+def _record(record: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(record, include_extras=True)
+    fields = ordered_fields(record)
+    required = [key_of(field.name) for field in fields if is_required(field)]
+    return {
+        "type": "object",
+        "description": in_keys(" ".join((inspect.getdoc(record) or "").split())),
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+        "properties": {key_of(field.name): _property(field, hints[field.name]) for field in fields},
+    }
+
+
+def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+    said = option_of(hint)
+    described = {} if said is None else {"description": in_keys(said.help)}
+    if said is not None and said.shown is not None:
+        described["description"] += f" By default: {said.shown}."
+    schema = _value(plain_hint(hint))
+    if not is_required(field):
+        reference = schema.get("$ref")
+        schema = _or_nothing(schema) if reference is None else {"$ref": f"{reference}{OPTIONAL}"}
+    default = {} if field.default in (dataclasses.MISSING, None, ()) else {"default": _plain_value(field.default)}
+    return {**described, **default, **schema}
+
+
+def _plain_value(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _or_nothing(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _one_or_more(hint: Any) -> dict[str, Any]:
+    item = _value(hint)
+    return {"anyOf": [{"type": "array", "items": item}, item]}
+
+
+def _value(hint: Any) -> dict[str, Any]:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return _value(inner)
+    if origin is Literal:
+        return {"anyOf": [{"enum": list(arguments)}, FILLED]}
+    if origin is tuple:
+        if arguments[-1] is not Ellipsis:
+            ends = len(arguments)
+            return {"type": "array", "items": _value(arguments[0]), "minItems": ends, "maxItems": ends}
+        return _named("texts") if arguments[0] is str else _one_or_more(arguments[0])
+    if origin is Mapping:
+        return {"type": "object", "additionalProperties": _value(arguments[1])}
+    if dataclasses.is_dataclass(hint):
+        return _record(hint)  # type: ignore[arg-type]
+    return _named(PLAIN[hint][0])

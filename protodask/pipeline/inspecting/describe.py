@@ -1,0 +1,193 @@
+"""What lies at a path, as plain values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from protodask.budget.column_folder import BUDGET
+from protodask.data import Dataset, Label
+from protodask.data.bounded import file_status
+from protodask.data.records import describe_columns, recognize, unseal
+from protodask.data.references import follow
+from protodask.data.registry_state import read_state
+from protodask.data.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
+from protodask.data.storage import DATASET, is_url, locate, read_attributes, read_marker
+from protodask.decisions.decision_store import DECISIONS, describe_decisions
+from protodask.errors import FormatError, StorageError
+from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run, is_budget_run
+from protodask.pipeline.inspecting.robust import (
+    describe_robust_predictions,
+    describe_robust_run,
+    describe_terms,
+    is_robust_run,
+)
+from protodask.pipeline.inspecting.searches import describe_search_run, is_search
+from protodask.pipeline.work.robust_results import describe_robust_model
+from protodask.places import mask
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
+from protodask.prototypes.prediction import CALIBRATED, KEPT_COLUMNS, PREDICTIONS, RECORD
+from protodask.prototypes.run_progress import DRIVER_LOG, read_progress
+from protodask.prototypes.runs import SETTINGS_FILE, read_history, read_run
+from protodask.prototypes.splines import SplineCalibration
+from protodask.robust.kept_terms import TERMS
+from protodask.robust.persistence import ROBUST_MODEL, load_robust_model
+from protodask.robust.prediction import ROBUST_PREDICTIONS
+
+
+def describe_place(path: str) -> dict[str, Any]:
+    """A description of what lies at `path`: `kind` says whether it is a dataset, a model, a run or the like."""
+    return follow(path, _describe)
+
+
+def _describe(path: str) -> dict[str, Any]:
+    where = locate(path)
+    if not is_url(where):
+        if not os.path.lexists(where):
+            raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
+        if os.path.lexists(os.path.join(where, SETTINGS_FILE)):
+            return describe_run(where)
+    record = read_marker(where) or read_attributes(where)
+    match record.get("format") if isinstance(record, dict) else None:
+        case str(name) if name == DATASET.format:
+            return Dataset.open(where).describe()
+        case str(name) if name == MODEL.format:
+            return describe_model(load_model(where), where)
+        case str(name) if name == PREDICTIONS.format and isinstance(record, dict):
+            return _describe_predictions(record, where)
+        case str(name) if name == SCORED_FILES.format:
+            return _describe_scored(where)
+        case str(name) if name == DECISIONS.format and isinstance(record, dict):
+            return describe_decisions(record, where)
+        case str(name) if name == BUDGET.format:
+            return describe_budget(where)
+        case str(name) if name == ROBUST_MODEL.format:
+            return describe_robust_model(load_robust_model(where), where)
+        case str(name) if name == ROBUST_PREDICTIONS.format and isinstance(record, dict):
+            return describe_robust_predictions(record, where)
+        case str(name) if name == TERMS.format and isinstance(record, dict):
+            return describe_terms(record, where)
+    if read_state(where) is not None:
+        raise FormatError("wrong-kind", f"{path} is a registry of models.", "Use `protodask registry list`.")
+    raise FormatError(
+        "wrong-kind",
+        f"{path} is no dataset, model, run directory, predictions, decisions, budget or terms of protodask, "
+        "or it is damaged.",
+        "Give the path that --out or --run-dir named.",
+    )
+
+
+def describe_model(model: PrototypeSet, path: str) -> dict[str, Any]:
+    """What a model consists of."""
+    return {
+        "kind": "model",
+        "path": mask(path),
+        "fingerprint": model_fingerprint(model),
+        "precision": model.precision,
+        "target": model.target_name,
+        "classes": [
+            {"label": label, "share": share}
+            for label, share in zip(model.classes, model.marginals.tolist(), strict=True)
+        ],
+        "features": model.n_features,
+        "active_features": len(model.active_features),
+        "prototypes": model.n_prototypes,
+        "columns": describe_columns(model.columns),
+        "batches": [_describe_batch(model, number, batch) for number, batch in enumerate(model.batches, start=1)],
+        **({} if model.rounds is None else {"rounds": list(model.rounds)}),
+        "calibration": None if model.calibration is None else describe_calibration(model.calibration, model.classes),
+        "provenance": dict(model.provenance),
+    }
+
+
+def describe_calibration(calibration: SplineCalibration, classes: Sequence[Label]) -> dict[str, Any]:
+    """What a calibration is of, and its control points; of two classes, those of the second."""
+    of_splines = classes[-len(calibration.splines) :]
+    return {
+        "batches": calibration.n_batches,
+        "bins": calibration.n_bins,
+        "monotone": calibration.monotone,
+        "rows": calibration.rows,
+        "weight": calibration.weight,
+        "splines": [
+            {"class": label, "raw": spline.score.tolist(), "calibrated": spline.outcome.tolist()}
+            for label, spline in zip(of_splines, calibration.splines, strict=True)
+        ],
+    }
+
+
+def _describe_batch(model: PrototypeSet, number: int, batch: Batch) -> dict[str, Any]:
+    heaviest = np.argsort(-batch.feature_weight, kind="stable")
+    names = model.names_in(batch)
+    return {
+        "batch": number,
+        "prototypes": batch.n_prototypes,
+        "class": model.label_of(batch),
+        "prototypes_by_class": np.bincount(batch.prototype_class, minlength=model.n_classes).tolist(),
+        "features": [
+            {
+                "name": names[position],
+                "weight": float(batch.feature_weight[position]),
+            }
+            for position in heaviest.tolist()
+        ],
+    }
+
+
+def describe_run(path: str) -> dict[str, Any]:
+    """What a run directory records: settings, data, how far the run has come, and the batches if it has ended."""
+    record = read_run(path)
+    if is_search(record):
+        return describe_search_run(path, record)
+    if is_budget_run(record):
+        return describe_budget_run(path, record)
+    if is_robust_run(record):
+        return describe_robust_run(path, record)
+    progress = read_progress(path)
+    history = read_history(path, record)
+    driver_log = os.path.join(path, DRIVER_LOG)
+    logs = sorted(name for name in os.listdir(path) if name.startswith("batch-") and name.endswith(".log"))
+    return {
+        "kind": "run",
+        "path": mask(path),
+        "finished": history is not None,
+        "dataset": record.get("dataset"),
+        "start": record.get("start"),
+        "config": record.get("config"),
+        "environment": record.get("environment"),
+        "progress": progress.describe(),
+        "driver_log": driver_log if os.path.exists(driver_log) else None,
+        "logs": [{"name": name, "bytes": file_status(path, name).st_size} for name in logs],
+        "batches": history or [],
+    }
+
+
+def _describe_scored(path: str) -> dict[str, Any]:
+    from protodask.pipeline.work.each_file import read_record
+
+    columns = read_record(path).record["columns"]
+    return {
+        "kind": "folder of scored files",
+        "path": mask(path),
+        **describe_ledger(read_ledger(path)),
+        "columns": [{"name": name, "type": kind} for name, kind in columns],
+    }
+
+
+def _describe_predictions(record: dict[str, Any], path: str) -> dict[str, Any]:
+    fields = recognize(record, RECORD, path)
+    unseal(fields)
+    return {
+        "kind": "predictions",
+        "path": mask(path),
+        "rows": fields.integer("rows", 0),
+        "classes": list(fields.labels("classes")),
+        "batches": fields.integer("n_batches", 0),
+        "calibrated": record.get(CALIBRATED) is True,
+        "kept": list(fields.texts(KEPT_COLUMNS)) if KEPT_COLUMNS in record else [],
+        "model": fields.text("model"),
+    }

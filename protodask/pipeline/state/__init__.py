@@ -1,0 +1,1 @@
+"""What runs remember, what is stale of a pipeline, and running it."""

@@ -1,0 +1,64 @@
+"""What can be refused of a step before it is begun because of the places it names.
+
+Light to import: a command that only refuses need not wait for what would do the work.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+
+from protodask.data.locations import is_url, locate
+from protodask.data.references import split_reference
+from protodask.data.source_files import globbed
+from protodask.errors import StorageError
+from protodask.pipeline.state.step_places import settings_of_places
+from protodask.pipeline.steps import AppendStep, Place, SplitStep, Step, Training
+
+READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
+"""Settings of places that must be there; a champion or a reference may not have come yet."""
+
+
+def check_present(path: str) -> None:
+    """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
+    where = locate(path)
+    if not is_url(where) and not os.path.exists(where) and not globbed(where):
+        raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
+
+
+def check_there(step: Step) -> None:
+    """Refuse what is certain: nothing to read at a place of this machine, or something in the way of what is written.
+
+    Training may go on from its record though its model is there, and what grows, or is divided again, may be there.
+    """
+    from protodask.data.storage import check_file_free, check_free, sweep
+
+    for setting in READ_BY_ALL:
+        found = getattr(step, setting, None)
+        for place in (found,) if isinstance(found, str) else found or ():
+            if split_reference(place) is None and not glob.has_magic(place):
+                check_present(place)
+    if getattr(step, "overwrite", False) or isinstance(step, AppendStep | SplitStep) or step.grows() or _goes_on(step):
+        return
+    if isinstance(step, Training):
+        sweep(_record(step))  # what was killed while it removed the record of a training that was done
+    for setting in settings_of_places(type(step), Place.WRITTEN):
+        place = getattr(step, setting)
+        if place is None or is_url(locate(place)):
+            continue
+        if setting in ("table", "plot") or step.writes_files:
+            check_file_free(place, False)
+        else:
+            check_free(locate(place), False)
+
+
+def _goes_on(step: Step) -> bool:
+    """Whether there is a record from which a training may go on."""
+    return isinstance(step, Training) and os.path.exists(_record(step))
+
+
+def _record(step: Training) -> str:
+    """Where a training keeps its record."""
+    from protodask.pipeline.work.settings import run_directory
+
+    return locate(run_directory(step.out, step.run_dir))

@@ -1,0 +1,246 @@
+"""What runs of a pipeline remember: a folder with a record of each step that was done, and a lock.
+
+    STATE/run-FILE.lock              held while a run of that pipeline file is under way; names its process
+    STATE/steps/NAME.json            what was done: key, fingerprints of inputs and outputs, result
+    STATE/steps/NAME.begun.json      a step has begun: what lies at its outputs since then is its own
+
+`NAME` follows from the kind of the step and from its outputs, so that steps may be moved within the file, and the
+variables of the file may lead to other places. A record that is lost or damaged costs doing its step again, and that
+somebody takes away what lies at its output, or allows it to be replaced: nothing says any more whose it is. Places are
+noted without the secrets of their URLs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from protodask.data.bounded import read_json
+from protodask.data.locations import storage_errors
+from protodask.data.locks import CAN_LOCK, lock_handle
+from protodask.data.whole_files import replace_file
+from protodask.errors import StorageError
+from protodask.places import mask
+
+RECORD_VERSION = 1
+STEPS_FOLDER = "steps"
+
+WAITING_SECONDS = 0.2
+"""Between looks whether the other run has ended."""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What was done when a step was done last."""
+
+    key: str
+    """Hash of kind, settings, version and the fingerprints of the inputs."""
+    inputs: Mapping[str, str | None]
+    """Fingerprint of each place that counts for the key."""
+    settings: Mapping[str, Any]
+    outputs: Mapping[str, str | None]
+    """Fingerprint of each place that was written."""
+    seconds: float
+    ended: str
+    """Time, in ISO format."""
+    result: Mapping[str, Any]
+    """What the step left behind, as plain values."""
+    version: str = ""
+    """Of protodask."""
+    refused: tuple[str, ...] = ()
+    """Why a gate said no; empty where there is no gate, or it said yes."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A step that has begun and may not have ended."""
+
+    key: str
+    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place that it was to read, of those, too, that do not count for the key."""
+    left: Mapping[str, str | None] = field(default_factory=dict)
+    """Fingerprint of each place as the step left it when it failed or was stopped; empty where it was killed, or is
+    under way.
+    """
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let signals that end the process wait for the end of the block: who presses Ctrl-C often does so twice."""
+    if threading.current_thread() is not threading.main_thread():  # where signals raise nothing
+        yield
+        return
+    waiting: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if handler is not None}
+    for number in before:
+        signal.signal(number, lambda given, _: waiting.append(given))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
+
+
+def record_name(kind: str, written: tuple[str, ...], settings: Mapping[str, Any], occurrence: int) -> str:
+    """What the record of a step is called: by what it writes, or by its settings if that is nothing.
+
+    `occurrence` tells steps of one kind apart that write to the same places.
+    """
+    told: Any = list(written) or dict(settings)
+    text = json.dumps([kind, told, occurrence], sort_keys=True)
+    return f"{kind}-{hashlib.blake2b(text.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class State:
+    """The folder of what runs of a pipeline remember. Files of one name may share it: records name places."""
+
+    folder: str
+    pipeline: str
+    """Path of the pipeline file."""
+
+    @property
+    def _lock_place(self) -> str:
+        file = hashlib.blake2b(os.fsencode(os.path.realpath(self.pipeline)), digest_size=4).hexdigest()
+        return os.path.join(self.folder, f"run-{file}.lock")
+
+    def record(self, name: str) -> StepRecord | None:
+        """What was done last, or None if nothing is known of it."""
+        values = self._read(f"{name}.json")
+        if values is None or not isinstance(values.get("refused", []), list):
+            return None
+        try:
+            found = {**values, "refused": tuple(values.get("refused", ()))}
+            record = StepRecord(**{key: found[key] for key in found if key in StepRecord.__dataclass_fields__})
+        except TypeError:
+            return None
+        return record if _is_sound(record) else None
+
+    def begun(self, name: str) -> Begun | None:
+        """What began and has no record since."""
+        values = self._read(f"{name}.begun.json")
+        if values is None or not isinstance(values.get("key"), str):
+            return None
+        inputs, left = values.get("inputs"), values.get("left")
+        if not (isinstance(inputs, dict) and isinstance(left, dict)):
+            return None
+        return Begun(values["key"], inputs, left)
+
+    def begin(self, name: str, begun: Begun) -> None:
+        """Note that a step begins: whatever lies at its outputs from now on is its own."""
+        self._write(f"{name}.begun.json", {**begun.__dict__})
+
+    def nothing_came(self, name: str) -> None:
+        """Note that a step that had begun has ended, and left its outputs as they were."""
+        self._forget_begun(name)
+
+    def done(self, name: str, record: StepRecord) -> None:
+        """Note that a step was done."""
+        self._write(f"{name}.json", {**record.__dict__, "refused": list(record.refused)})
+        self._forget_begun(name)
+
+    def _forget_begun(self, name: str) -> None:
+        with storage_errors(self.folder, "writing"), suppress(FileNotFoundError):
+            os.unlink(self._path(f"{name}.begun.json"))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, STEPS_FOLDER, name)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            values = read_json(os.path.join(self.folder, STEPS_FOLDER), name)
+        except (OSError, ValueError):
+            return None
+        # What another version of this package noted is as good as nothing.
+        if not isinstance(values, dict) or values.get("format") != RECORD_VERSION:
+            return None
+        found: dict[str, Any] = masked(values)
+        if found != values:  # earlier versions noted secrets, too
+            with suppress(StorageError):
+                self._write(name, found)
+        return found
+
+    def _write(self, name: str, values: Mapping[str, Any]) -> None:
+        from protodask.pipeline.telling.json_file import to_json
+
+        replace_file(self._path(name), to_json({"format": RECORD_VERSION, **masked(values)}) + "\n")
+
+    @contextmanager
+    def sole_run(self, wait: bool, waiting: Any = None) -> Iterator[bool]:
+        """Whether this is the only run of the pipeline now; with `wait`, after the other one has ended.
+
+        `waiting` is called once, with what is known of the other run, before the wait. The lock ends with the process.
+        """
+        if not CAN_LOCK:
+            yield True
+            return
+        path = self._lock_place
+        with storage_errors(path, "locking"):
+            os.makedirs(self.folder, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            while not _lock(handle, path):
+                if not wait:
+                    yield False
+                    return
+                if waiting is not None:
+                    waiting(self.other_run())
+                    waiting = None
+                time.sleep(WAITING_SECONDS)
+            with storage_errors(path, "writing"):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{os.getpid()} {time.strftime('%Y-%m-%dT%H:%M:%S%z')}".encode(), 0)
+            yield True
+        finally:
+            os.close(handle)
+
+    def other_run(self) -> str:
+        """Which run holds the lock, in a few words."""
+        try:
+            with open(self._lock_place, encoding="ascii") as file:
+                process, _, since = file.read(100).partition(" ")
+        except (OSError, ValueError):
+            process = since = ""
+        return f"process {process}, since {since}" if process and since else "another process"
+
+
+def masked(value: Any) -> Any:
+    """Plain values as they may be noted: places, also those that are keys, without the secrets of their URLs."""
+    match value:
+        case str():
+            return mask(value)
+        case Mapping():
+            return {masked(key): masked(item) for key, item in value.items()}
+        case list() | tuple():
+            return [masked(item) for item in value]
+        case _:
+            return value
+
+
+def _is_sound(record: StepRecord) -> bool:
+    mappings = (record.inputs, record.settings, record.outputs, record.result)
+    texts = (record.key, record.version, record.ended, *record.refused)
+    return (
+        all(isinstance(value, dict) for value in mappings)
+        and all(isinstance(value, str) for value in texts)
+        and isinstance(record.seconds, int | float)
+    )
+
+
+def _lock(handle: int, path: str) -> bool:
+    try:
+        lock_handle(handle, path)
+    except StorageError:
+        return False
+    return True

@@ -1,0 +1,379 @@
+"""Running a pipeline: what is stale of its steps, one after the other."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from protodask._version import __version__
+from protodask.data.locations import is_url, locate
+from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
+from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.file.setting_words import as_keys
+from protodask.pipeline.file.values import suggestion
+from protodask.pipeline.state.identities import identity
+from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
+from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
+from protodask.pipeline.state.step_places import holds, inputs
+from protodask.pipeline.steps import Step, Training, describe_step
+from protodask.pipeline.telling.events import (
+    GateRefused,
+    RunEnded,
+    RunListener,
+    RunStarted,
+    Status,
+    StepDone,
+    StepFailed,
+    StepFresh,
+    StepIdentity,
+    StepStarted,
+)
+from protodask.pipeline.telling.result import FilesFailedError, Result
+from protodask.places import mask
+
+Performer = Callable[[Step], Result]
+
+Done = Literal["done", "fresh", "failed", "waits", "left out", "not looked at"]
+"""What became of a step: it was done, it was fresh, it failed for some of its files, it waits for something that has
+not come yet, a gate's no came before it, or only later ones were asked for.
+"""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What became of a step."""
+
+    step: StepIdentity
+    status: Done
+    result: Mapping[str, Any] | None = None
+    """What it left behind, now or when it was done last, as plain values."""
+    seconds: float | None = None
+    made: Result | None = None
+    """What it left behind now."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended, and what became of each step."""
+
+    status: Status
+    run: str
+    seconds: float
+    steps: tuple[StepOutcome, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """Why a gate said no."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values, for files."""
+        return {
+            "kind": "run",
+            "status": self.status,
+            "run": self.run,
+            "seconds": self.seconds,
+            "reasons": list(self.reasons),
+            "steps": [
+                {
+                    "number": outcome.step.number,
+                    "name": outcome.step.name,
+                    "step": outcome.step.kind,
+                    "status": outcome.status,
+                    "seconds": outcome.seconds,
+                    "result": outcome.result,
+                }
+                for outcome in self.steps
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which steps of a pipeline are meant: from which number on, to which, and whether they are done though fresh."""
+
+    first: int = 1
+    last: int | None = None
+    forced: bool = False
+
+    def has(self, number: int) -> bool:
+        return self.first <= number and (self.last is None or number <= self.last)
+
+
+WHOLE = Part()
+
+
+def step_number(pipeline: Pipeline, text: str) -> int:
+    """The number of the step that a text means: by its number, its name, or its kind where no other has that."""
+    plans = planned(pipeline)
+    names = [plan.name for plan in plans]
+    if text in names:
+        return names.index(text) + 1
+    if text.isdecimal() and 1 <= int(text) <= len(plans):
+        return int(text)
+    same = [plan.number for plan in plans if plan.kind == text]
+    if len(same) == 1:
+        return same[0]
+    said = f"The pipeline {pipeline.path} has {len(same) or 'no'} {'steps' if same else 'step'} {text!r}."
+    raise InputError("unknown-name", said, f"{suggestion(text, names)}Its steps are {', '.join(names)}.")
+
+
+def check_pipeline(pipeline: Pipeline) -> None:
+    """Refuse a pipeline with a step whose settings cannot work."""
+    for number, step in enumerate(pipeline.steps, start=1):
+        try:
+            step.check()
+        except InputError as error:
+            seen = f"{pipeline.where(number)}: {as_keys(error.seen)}"
+            raise InputError(error.code, seen, as_keys(error.remedy)) from error
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    perform: Performer,
+    *,
+    listen: RunListener = lambda event: None,
+    part: Part = WHOLE,
+    check: Callable[[Pipeline], None] = check_pipeline,
+    waiting: Callable[[str], None] | None = None,
+) -> RunOutcome:
+    """Do what is stale of the steps, in order. The first that fails ends the run; what was done before stays.
+
+    One that fails for some of its files has done the others: as if those had not come yet, the steps after it go on,
+    and the run fails in the end.
+
+    `perform` does a step. Before the first that is stale, `check` looks at all of them; where nothing is stale, neither
+    is called. `listen` hears what happens, `waiting` that another run of the pipeline is waited for.
+    """
+    run = _Run(pipeline, perform, listen, part, check)
+    state = State(locate(pipeline.state_folder), pipeline.path)
+    if not os.path.isdir(state.folder):  # nothing was ever done: what cannot work leaves nothing behind
+        check(pipeline)
+    with state.sole_run(pipeline.overlap == "wait", waiting) as alone:
+        if alone:
+            return run.all_steps(state)
+        other = state.other_run()
+    return run.gives_way(other)
+
+
+@dataclass
+class _Run:
+    """A run under way."""
+
+    pipeline: Pipeline
+    perform: Performer
+    listen: RunListener
+    part: Part
+    check: Callable[[Pipeline], None]
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    began: float = field(default_factory=time.monotonic)
+    outcomes: list[StepOutcome] = field(default_factory=list)
+    failed: list[ProtodaskError] = field(default_factory=list)
+    """Errors of steps that failed for some of their files."""
+    absent: list[str] = field(default_factory=list)
+    """Places that are made of what comes in, and nothing has come."""
+    checked: bool = False
+
+    def gives_way(self, other: str) -> RunOutcome:
+        """The end of a run that found another one under way."""
+        seen = f"Another run of the pipeline {self.pipeline.path} is under way ({other})."
+        self._started()
+        if self.pipeline.overlap == "leave":
+            return self._end("left", message=seen)
+        error = ProtodaskError(
+            "written-by-another",
+            seen,
+            "Let it end first; --overlap wait waits for it, and --overlap leave ends without a failure.",
+        )
+        self._end("failed", message=seen, code=error.code)
+        raise error
+
+    def all_steps(self, state: State) -> RunOutcome:
+        self._started()
+        plans = planned(self.pipeline)
+        refused = None
+        try:
+            for plan in plans:
+                refused = self._step(plan, state)
+                if refused is not None:
+                    self._leave_out(plans[plan.number :])
+                    break
+            if self.failed:
+                raise self.failed[0]
+        except ProtodaskError as error:
+            self._end("failed", message=str(error), code=error.code)
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            self._end("interrupted")
+            raise
+        except BaseException as error:
+            self._end("failed", message=f"{type(error).__name__}: {error}", code="unexpected")
+            raise
+        if refused is not None:
+            return self._end("stopped" if plan.stops else "refused", refused, " ".join(refused))
+        worked = any(outcome.status == "done" for outcome in self.outcomes)
+        return self._end("done" if worked else "fresh")
+
+    def _step(self, plan: Planned, state: State) -> tuple[str, ...] | None:
+        """Do a step if it is stale; the reasons of a gate that says no."""
+        step = plan.identity
+        if not self.part.has(plan.number):
+            self.outcomes.append(StepOutcome(step, "not looked at"))
+            return None
+        if any(holds(place, read) for place in self.absent for read in inputs(plan.step)):
+            self._wait(plan, step)
+            return None
+        found = look(plan, state)
+        if not found.fresh or self.part.forced:
+            return self._do(plan, step, found, state)
+        result = None if found.record is None else found.record.result
+        self.listen(StepFresh(step, result))
+        self.outcomes.append(StepOutcome(step, "fresh", result))
+        self._note_absent(plan)
+        if found.record is not None and found.record.refused:
+            self.listen(GateRefused(step, found.record.refused, plan.stops, repeated=True))
+            return found.record.refused
+        return None
+
+    def _wait(self, plan: Planned, step: StepIdentity) -> None:
+        self.outcomes.append(StepOutcome(step, "waits"))
+        self._note_absent(plan)
+
+    def _note_absent(self, plan: Planned) -> None:
+        self.absent += [place for place in plan.writes if identity(place) is None]
+
+    def _leave_out(self, plans: tuple[Planned, ...]) -> None:
+        for plan in plans:
+            self.outcomes.append(StepOutcome(plan.identity, "left out"))
+
+    def _do(self, plan: Planned, step: StepIdentity, found: Look, state: State) -> tuple[str, ...] | None:
+        if not self.checked:
+            self.check(self.pipeline)
+            self.checked = True
+        self.listen(StepStarted(step, describe_step(plan.step), found.why or "it was asked for"))
+        began = time.monotonic()
+        own = all(_is_own(place, plan, found, state) for place in plan.writes if not plan.grows)
+        try:
+            result = self.perform(self._prepared(plan, found, state, own))
+            seconds = time.monotonic() - began
+            described = result.describe()
+            refused = result.refused or None
+            # Asked again: among what it read may be what it changed itself.
+            state.done(
+                plan.record,
+                StepRecord(
+                    found.key,
+                    found.inputs,
+                    settings_of(plan.step),
+                    {place: identity(place) for place in plan.writes},
+                    seconds,
+                    _now().isoformat(timespec="microseconds"),
+                    described,
+                    __version__,
+                    refused or (),
+                ),
+            )
+        except NothingYetError:  # what looked new has no rows, or is being changed
+            state.nothing_came(plan.record)
+            self.listen(StepFresh(step))
+            self._wait(plan, step)
+            return None
+        except ProtodaskError as error:
+            self._note_failure(plan, state, own)
+            told = self._at_step(plan, error)
+            left = error.result if isinstance(error, FilesFailedError) else None
+            self.listen(StepFailed(step, time.monotonic() - began, told, left))
+            if left is None:
+                raise told from error
+            self.failed.append(told)
+            self.outcomes.append(StepOutcome(step, "failed", left.describe(), time.monotonic() - began, left))
+            self._note_absent(plan)
+            return None
+        except Exception as error:
+            self._note_failure(plan, state, own)
+            said = f"Something unexpected happened ({type(error).__name__}: {error})."
+            failure = ProtodaskError("unexpected", said, "Repeat the run with --debug to see where.")
+            self.listen(StepFailed(step, time.monotonic() - began, self._at_step(plan, failure)))
+            raise
+        except (KeyboardInterrupt, SystemExit):
+            self._note_failure(plan, state, own)
+            raise
+        self.outcomes.append(StepOutcome(step, "done", described, seconds, result))
+        self._note_absent(plan)
+        self.listen(StepDone(step, seconds, result))
+        if refused is not None:
+            self.listen(GateRefused(step, refused, plan.stops))
+        return refused
+
+    def _prepared(self, plan: Planned, found: Look, state: State, own: bool) -> Step:
+        """The step as it is done: what it made itself it may replace, and what it left of other work goes."""
+        begun = Begun(
+            found.key,
+            {mask(place): identity(place) for place in inputs(plan.step)} if isinstance(plan.step, Training) else {},
+        )
+        if found.begun is not None and (found.begun.key, found.begun.inputs) != (begun.key, begun.inputs):
+            _remove_unfinished(plan.step)  # before the note of them is lost
+        if own:
+            state.begin(plan.record, begun)
+        elif plan.overwrites:  # of what others have there nothing is its own, whatever comes of it
+            state.begin(plan.record, replace(begun, left=dict.fromkeys(plan.writes)))
+        return plan.overwriting() if own else plan.step
+
+    def _note_failure(self, plan: Planned, state: State, own: bool) -> None:
+        """Note what a step left that failed or was stopped: what others put there before the next run is theirs."""
+        with suppress(ProtodaskError), undisturbed():
+            begun = state.begun(plan.record)
+            if begun is not None and own:
+                state.begin(plan.record, replace(begun, left={place: identity(place) for place in plan.writes}))
+
+    def _at_step(self, plan: Planned, error: ProtodaskError) -> ProtodaskError:
+        remedy = error.remedy
+        if isinstance(error, OutputExistsError) and not plan.overwrites:
+            remedy = "Choose another place, or let this step replace what is there with `overwrite: true`."
+        return type(error)(error.code, f"{self.pipeline.where(plan.number)}: {as_keys(error.seen)}", as_keys(remedy))
+
+    def _started(self) -> None:
+        self.listen(RunStarted(self.pipeline.path, self.name, _now(), len(self.pipeline.steps)))
+
+    def _end(
+        self, status: Status, reasons: tuple[str, ...] = (), message: str = "", code: str | None = None
+    ) -> RunOutcome:
+        seconds = time.monotonic() - self.began
+        self.listen(RunEnded(self.pipeline.path, self.name, _now(), seconds, status, message, code))
+        return RunOutcome(status, self.name, seconds, tuple(self.outcomes), reasons)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _is_own(place: str, plan: Planned, found: Look, state: State) -> bool:
+    """Whether a step may write to a place: nothing is there, or what the pipeline put there and nobody changed."""
+    begun = found.begun
+    if begun is not None and not begun.left:
+        return True  # it was killed, and nobody looked at what it left
+    beside = [state.record(name) for name in plan.beside]
+    known = [record.outputs for record in (found.record, *beside) if record is not None]
+    known += [] if begun is None else [begun.left]
+    killed = place in plan.shared and any(state.begun(name) is not None for name in plan.beside)
+    where = locate(place)
+    if not known and not killed and not is_url(where) and os.path.lexists(where):
+        return False  # without a look at all that lies there, which may be somebody's home
+    now = identity(place)
+    return now is None or killed or any(outputs.get(mask(place)) == now for outputs in known)
+
+
+def _remove_unfinished(step: Step) -> None:
+    """Remove the usual run directory of a step that began with other inputs or settings: nobody can go on from it."""
+    from protodask.pipeline.work.settings import run_directory
+    from protodask.prototypes.own_folder import own_folder
+
+    if isinstance(step, Training) and step.run_dir is None:
+        with suppress(InputError):
+            place = locate(run_directory(step.out, None))
+            if not is_url(place) and os.path.isdir(place):
+                with own_folder(place) as folder:
+                    folder.unwanted = True

@@ -1,0 +1,198 @@
+"""Which steps of a pipeline have something to do, and why: from records of earlier runs and what lies at the places.
+
+A step's *key* is the hash of its kind, its settings, the version of protodask, and the fingerprints of what it reads.
+It is *fresh* if its record has that key and its outputs are what they were. What a step reads and itself or a later
+step of the same pipeline writes (a registry's champion, a dataset that grows) does not count for the key: no run would
+ever find it fresh. Nothing here takes long to import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from protodask._version import __version__
+from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.state.identities import identity
+from protodask.pipeline.state.records import Begun, State, StepRecord, masked, record_name
+from protodask.pipeline.state.step_places import holds, inputs, outputs
+from protodask.pipeline.steps import GateStep, Step
+from protodask.pipeline.telling.events import StepIdentity
+from protodask.places import mask
+
+OVERWRITE = "overwrite"
+"""The setting of steps that refuse to replace what is there."""
+
+NOT_IN_KEY = (OVERWRITE, "settle", "accept")
+"""Settings that change how a step is done, and not what comes of it: a no that was accepted once stays so."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A step of a pipeline, before anything is looked at."""
+
+    number: int
+    name: str
+    step: Step
+    record: str
+    """Name of its record."""
+    reads: tuple[str, ...]
+    """Places that count for its key."""
+    writes: tuple[str, ...]
+    shared: frozenset[str]
+    """Of what it writes, what other steps of the pipeline write, too."""
+    beside: tuple[str, ...] = ()
+    """Names of the records of those steps that add to it."""
+
+    @property
+    def kind(self) -> str:
+        return self.step.command
+
+    @property
+    def identity(self) -> StepIdentity:
+        """Which step it is, for those who hear of it."""
+        return StepIdentity(self.number, self.name, self.kind)
+
+    @property
+    def grows(self) -> bool:
+        """Whether it adds to what it writes; that others do so, too, does not make it stale."""
+        return self.step.grows()
+
+    @property
+    def stops(self) -> bool:
+        """Whether it is a gate whose no ends a run without a failure."""
+        return isinstance(self.step, GateStep) and self.step.if_no == "stop"
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether it is told to replace what lies at its place."""
+        return bool(getattr(self.step, "overwrite", False))
+
+    def overwriting(self) -> Step:
+        """The step told to replace what lies at its place, if that is what it does and not add to it."""
+        may_be = not self.grows and hasattr(self.step, OVERWRITE)
+        return replace(self.step, **{OVERWRITE: True}) if may_be else self.step
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found about a step."""
+
+    why: str | None
+    """Why it is stale; None if it is fresh."""
+    key: str
+    inputs: Mapping[str, str | None]
+    record: StepRecord | None
+    """What was done last."""
+    begun: Begun | None
+
+    @property
+    def fresh(self) -> bool:
+        return self.why is None
+
+
+def settings_of(step: Step) -> dict[str, Any]:
+    """The settings that count, as plain values."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
+    return {name: value for name, value in plain.items() if name not in NOT_IN_KEY}
+
+
+def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
+    """The steps with what they read and write."""
+    written = [outputs(step) for step in pipeline.steps]
+    records = _record_names(pipeline.steps, written)
+    found = []
+    for position, step in enumerate(pipeline.steps):
+        own = written[position]
+        later = [place for places in written[position:] for place in places]
+        reads = tuple(place for place in inputs(step) if not any(holds(place_later, place) for place_later in later))
+        sharing = {
+            other: both
+            for other, places in enumerate(written)
+            if other != position and (both := [place for place in own if any(holds(place, one) for one in places)])
+        }
+        found.append(
+            Planned(
+                position + 1,
+                pipeline.name(position + 1),
+                step,
+                records[position],
+                reads,
+                own,
+                frozenset(place for places in sharing.values() for place in places),
+                tuple(records[other] for other in sharing if pipeline.steps[other].grows()),
+            )
+        )
+    return tuple(found)
+
+
+def _record_names(steps: Sequence[Step], written: Sequence[tuple[str, ...]]) -> list[str]:
+    seen: Counter[str] = Counter()
+    names = []
+    for step, own in zip(steps, written, strict=True):
+        first = record_name(step.command, own, settings_of(step), 0)
+        names.append(record_name(step.command, own, settings_of(step), seen[first]))
+        seen[first] += 1
+    return names
+
+
+def look(plan: Planned, state: State) -> Look:
+    """Find out whether a step has something to do."""
+    record, begun = state.record(plan.record), state.begun(plan.record)
+    settings = settings_of(plan.step)
+    if plan.step.takes_new():  # which it has, its output says, and no record of ours
+        return Look(plan.step.news(), _key(plan.kind, settings, {}), {}, record, begun)
+    found = {place: identity(place) for place in plan.reads}
+    key = _key(plan.kind, settings, found)
+    return Look(_why(plan, key, settings, found, record, begun), key, found, record, begun)
+
+
+def _key(kind: str, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+    text = json.dumps([kind, settings, __version__, found], sort_keys=True)
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _why(
+    plan: Planned,
+    key: str,
+    settings: Mapping[str, Any],
+    found: Mapping[str, str | None],
+    record: StepRecord | None,
+    begun: Begun | None,
+) -> str | None:
+    if begun is not None:
+        return "it had begun, and did not end"
+    if record is None:
+        return "it was never done"
+    if record.key != key:
+        return _what_changed(record, settings, found)
+    if record.refused and isinstance(plan.step, GateStep) and plan.step.accept:
+        return "its no is accepted now"
+    return _what_is_lost(plan, record)
+
+
+def _what_changed(record: StepRecord, settings: Mapping[str, Any], found: Mapping[str, str | None]) -> str:
+    for place, now in found.items():
+        if record.inputs.get(mask(place)) != now:
+            return f"{mask(place)} is gone" if now is None else f"{mask(place)} has changed"
+    shown = masked(settings)
+    changed = sorted(name for name in {*shown, *record.settings} if shown.get(name) != record.settings.get(name))
+    if changed:
+        return f"its setting {changed[0].replace('_', '-')} has changed"
+    if record.version == __version__:
+        return "the secret or the query of a URL has changed"
+    return f"protodask {record.version} did it, and this is {__version__}"
+
+
+def _what_is_lost(plan: Planned, record: StepRecord) -> str | None:
+    for place in plan.writes:
+        now = identity(place)
+        if now is None:
+            return f"{mask(place)} is gone"
+        if place not in plan.shared and not plan.grows and now != record.outputs.get(mask(place)):
+            return f"{mask(place)} was changed by others"
+    return None

@@ -1,0 +1,1 @@
+"""What a run tells: results and events, and the logs, metrics and notifications made of them."""

@@ -1,0 +1,188 @@
+"""A run of a pipeline as a log for machines: one JSON object a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+from protodask.errors import StorageError
+from protodask.pipeline.telling.events import (
+    GateRefused,
+    RunEnded,
+    RunEvent,
+    RunListener,
+    RunStarted,
+    StepDone,
+    StepFailed,
+    StepFresh,
+    StepIdentity,
+    StepStarted,
+)
+from protodask.pipeline.telling.json_file import to_json_line
+from protodask.places import mask, mask_text
+
+Level = Literal["info", "warning", "error"]
+WriteLine = Callable[[str], None]
+
+LONGEST_TEXT = 2000
+"""Characters of a text in a record: a longer line is cut by some collectors of logs, and then is no JSON."""
+
+MOST_REASONS = 20
+
+SHORT_TEXT = 300
+"""Characters of a text of a result that is repeated in the log."""
+
+
+def run_log(write: WriteLine, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> RunListener:
+    """A listener that writes a line for each event; the name of the run is in all of them."""
+    run: dict[str, str] = {}
+
+    def listen(event: RunEvent) -> None:
+        match event:
+            case RunStarted() | RunEnded():
+                run.update(pipeline=mask(event.pipeline), run=event.run)
+                time = event.time
+            case _:
+                time = clock()
+        name, level, values = _describe(event)
+        write(_line(time, level, name, run | values))
+
+    return listen
+
+
+def log_text(write: WriteLine, level: Level, text: str, pipeline: str, run: str, code: str | None = None) -> None:
+    """Write a line for what belongs to no event: how far a step is, a warning, or an error of such a code."""
+    values = {"pipeline": mask(pipeline), "run": run, "message": text}
+    write(_line(datetime.now(UTC), level, "message", values if code is None else values | {"code": code}))
+
+
+def _line(time: datetime, level: Level, event: str, values: Mapping[str, Any]) -> str:
+    # The standard's own form, with which times of different machines sort as text.
+    moment = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return to_json_line({"time": moment, "level": level, "event": event, **shortened(values)})
+
+
+def _describe(event: RunEvent) -> tuple[str, Level, dict[str, Any]]:
+    match event:
+        case RunStarted():
+            return "run-started", "info", {"steps": event.steps}
+        case StepFresh():
+            return "step-fresh", "info", _step(event.step)
+        case StepStarted():
+            return "step-started", "info", {**_step(event.step), "message": event.what, "why": event.why}
+        case StepDone():
+            result = compact(event.result.describe())
+            return "step-done", "info", {**_step(event.step), **_seconds(event.seconds), "result": result}
+        case StepFailed():
+            said = {"message": str(event.error), "error": type(event.error).__name__, "code": event.error.code}
+            result = {} if event.result is None else {"result": compact(event.result.describe())}
+            return "step-failed", "error", {**_step(event.step), **_seconds(event.seconds), **said, **result}
+        case GateRefused():
+            answer = {
+                "message": " ".join(event.reasons),
+                "reasons": list(event.reasons[:MOST_REASONS]),
+                "stops": event.stops,
+                "repeated": event.repeated,
+            }
+            return "gate-refused", "info" if event.stops else "warning", {**_step(event.step), **answer}
+        case RunEnded():
+            code = {} if event.code is None else {"code": event.code}
+            end = {"status": event.status, **_seconds(event.seconds), "message": event.message, **code}
+            return "run-ended", _level_of_end(event), end
+
+
+def _level_of_end(event: RunEnded) -> Level:
+    match event.status:
+        case "failed" | "interrupted":
+            return "error"
+        case "refused":
+            return "warning"
+        case "done" | "fresh" | "stopped" | "left":
+            return "info"
+
+
+def _step(step: StepIdentity) -> dict[str, Any]:
+    return {"step": step.number, "name": step.name, "kind": step.kind}
+
+
+def _seconds(seconds: float) -> dict[str, float]:
+    return {"seconds": round(seconds, 3)}
+
+
+def compact(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The single values of a result's description, such as its path and its rows, without lists and tables."""
+    return {
+        name: value
+        for name, value in description.items()
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= SHORT_TEXT)
+    }
+
+
+def shortened(value: Any) -> Any:
+    """The value with the secrets of URLs masked and long texts cut short."""
+    match value:
+        case str():
+            # Looking for URLs takes time that grows with the square of the longest word, and one that is cut may show
+            # what the whole would not: hence first cut far behind the end.
+            text = mask_text(value[: 2 * LONGEST_TEXT])
+            return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
+        case Mapping():
+            return {name: shortened(item) for name, item in value.items()}
+        case list():
+            return [shortened(item) for item in value]
+        case _:
+            return value
+
+
+def lines_to_stream(stream: TextIO) -> WriteLine:
+    """Write lines to a stream, each at once. A reader that went away does not end the run."""
+
+    def write(line: str) -> None:
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            return
+
+    return write
+
+
+def lines_to_file(path: str) -> WriteLine:
+    """Append lines to a file, each with one call of the system, so that those of two processes do not mix.
+
+    The file is opened anew for each line: it may be moved away meanwhile, as programs do that rotate logs. That it can
+    be written to is found out now; where it cannot be later, there is one warning, and the run goes on.
+    """
+    _append(path, b"")
+    complained = False
+
+    def write(line: str) -> None:
+        nonlocal complained
+        try:
+            _append(path, line.encode() + b"\n")
+        except StorageError as error:
+            if not complained:
+                complained = True
+                print(f"Warning: {error}", file=sys.stderr)
+
+    return write
+
+
+def _append(path: str, content: bytes) -> None:
+    try:
+        # Without waiting where it is a pipe that nobody reads.
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o666)
+        try:
+            if content:
+                os.write(handle, content)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise StorageError(
+            "unwritable",
+            f"The log {path} cannot be written ({error.strerror}).",
+            "Check the path, its permissions and the disk.",
+        ) from error

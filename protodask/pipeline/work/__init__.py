@@ -1,0 +1,1 @@
+"""The work of the larger steps, and what they leave behind."""

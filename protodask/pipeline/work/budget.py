@@ -1,0 +1,241 @@
+"""Carrying out the step `budget`: an index of what features are worth computing, and the models it chooses among."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from protodask.budget import BudgetIndex
+from protodask.budget.column_folder import BUDGET, holds_budget, save_column_budget
+from protodask.budget.column_index import BudgetEvent, BudgetRun, BudgetSettings, budgeted
+from protodask.budget.costs import CostCurves
+from protodask.budget.feature_columns import feature_columns
+from protodask.budget.greedy import TradeOff, make_greedy
+from protodask.budget.greedy_index import GreedyIndex
+from protodask.budget.polynomials import evaluate
+from protodask.budget.sealed_file import local_place
+from protodask.data import Dataset
+from protodask.data.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
+from protodask.engine import Engine
+from protodask.errors import InputError, OutputExistsError
+from protodask.pipeline.steps import BudgetStep
+from protodask.pipeline.work.budget_costs import read_costs
+from protodask.pipeline.work.budget_results import BudgetBuilt, shown_sizes
+from protodask.pipeline.work.published import run_has_ended
+from protodask.pipeline.work.settings import chosen_config, run_directory
+from protodask.places import mask
+from protodask.prototypes.folds import MAX_FOLDS
+
+PLOT_FORMATS = (".png", ".svg", ".pdf")
+
+DATES = {"svg": "Date", "pdf": "CreationDate"}
+"""What the formats call the time of writing."""
+
+GREEDY: dict[str, tuple[TradeOff, ...] | None] = {
+    "greedy": None,
+    "greedy, accuracy only": ("accuracy",),
+    "greedy, cost only": ("cost",),
+}
+"""Methods to compare with, and the trade-offs they look at; None for those that suit the data."""
+
+
+@dataclass(frozen=True)
+class BudgetStarted:
+    """What the building of a budget is about to do."""
+
+    n_features: int
+    n_folds: int
+    most_fits: int | None
+    group: str | None
+    """Column whose rows of one value stay in one fold."""
+
+
+@dataclass(frozen=True)
+class ComparisonStarted:
+    """Another method is about to be carried out, on the same sets as far as they are known."""
+
+    name: str
+
+
+BudgetNews = BudgetStarted | ComparisonStarted | BudgetEvent
+BudgetListener = Callable[[BudgetNews], None]
+
+
+def check_budget(step: BudgetStep) -> None:
+    """Refuse settings that cannot work whatever the data; the files of costs and settings are read."""
+    config = chosen_config(step, step.config)
+    if config.n_batches < 1:
+        raise InputError("bad-setting", "The models would have no batches.", "Train them with one batch or more.")
+    if not 2 <= step.folds <= MAX_FOLDS:
+        raise InputError("bad-setting", f"There would be {step.folds} folds.", f"Give a number from 2 to {MAX_FOLDS}.")
+    for name, value in (("alpha", step.alpha), ("monotone-error", step.monotone_error)):
+        if not 0 <= value < math.inf:
+            raise InputError(
+                "bad-setting", f"{name} is {value}.", "Give a difference of accuracies, a number from 0 up."
+            )
+    if step.most_fits is not None and step.most_fits < 1:
+        raise InputError(
+            "bad-setting", f"most-fits is {step.most_fits}.", "Give the number of sets there is time for, at least 1."
+        )
+    local_place(step.out, "budgets")
+    run_directory(step.out, step.run_dir)
+    if step.plot is not None:
+        _plot_format(step.plot)
+    read_costs(step.costs)
+
+
+def build_budget(step: BudgetStep, engine: Engine, listen: BudgetListener) -> BudgetBuilt:
+    """Explore the sets of features, fit models, and write what the step asks for."""
+    config, costs = chosen_config(step, step.config), read_costs(step.costs)
+    where = local_place(step.out, "budgets")
+    check_outside(where, step.data)
+    run_dir = locate(run_directory(where, step.run_dir))
+    there = _is_there(where, run_dir, step.overwrite)
+    if step.plot is not None:
+        for place in (where, step.data, run_dir):
+            if _lies_inside(step.plot, place):
+                raise InputError(
+                    "places-overlap",
+                    f"The plot {step.plot} lies inside of {mask(place)}.",
+                    "Choose a place outside of it.",
+                )
+        _check_plot(step.plot, step.overwrite, run_dir)
+    data = Dataset.open(step.data)
+    features = feature_columns(data.columns, costs.features, costs.sizes, costs.without)
+    settings = BudgetSettings(step.alpha, step.monotone_error, step.folds, step.most_fits, step.diminishing_returns)
+    listen(BudgetStarted(features.n_features, step.folds, step.most_fits, data.metadata.group_name))
+    with budgeted(data, features, config, settings, run_dir, engine, listen, keep=step.run_dir is not None) as run:
+        compared = _compare(run, step.most_fits, listen) if step.compare else {}
+        # The plot first: the folder says that all is there.
+        if step.plot is not None:
+            _write_plot(step.plot, _draw(run.budget.index, compared, _plot_format(step.plot)), step.overwrite)
+        if not (there and holds_budget(where, run.budget)):
+            save_column_budget(run.budget, where, step.overwrite)
+    return BudgetBuilt(where, run.budget, compared, step.plot, tuple(_notes(run)))
+
+
+def _is_there(where: str, run_dir: str, overwrite: bool) -> bool:
+    """Refuse a place that is taken, unless the run has ended and a budget is there: that of the same command perhaps,
+    killed when it had written it and not yet come to its end.
+    """
+    sweep(run_dir)
+    try:
+        check_free(where, overwrite, BUDGET)
+    except OutputExistsError:
+        if not run_has_ended(run_dir) or not BUDGET.owns(where):
+            raise
+        return True
+    return False
+
+
+def _check_plot(path: str, overwrite: bool, run_dir: str) -> None:
+    from protodask.explain.plot_figures import new_figure
+
+    new_figure(1.0)  # whether there is anything to draw with is asked before the work is done
+    try:
+        check_file_free(path, overwrite)
+    except OutputExistsError:
+        # A run that had come to its end may have written it: it is compared when there is something to compare.
+        if os.path.isdir(path) or not run_has_ended(run_dir):
+            raise
+
+
+def _lies_inside(path: str, folder: str) -> bool:
+    """Whether a path is a folder or inside of it."""
+    own, other = os.path.realpath(path), os.path.realpath(folder)
+    return own == other or own.startswith(other.rstrip(os.sep) + os.sep)
+
+
+def _plot_format(path: str) -> str:
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in PLOT_FORMATS:
+        raise InputError(
+            "bad-setting",
+            f"The plot {path} ends in none of {', '.join(PLOT_FORMATS)}.",
+            "Give it one of these endings.",
+        )
+    return suffix[1:]
+
+
+def _compare(run: BudgetRun, most_fits: int | None, listen: BudgetListener) -> dict[str, GreedyIndex]:
+    curves = run.budget.features.curves
+    found = {}
+    for name, trade_offs in GREEDY.items():
+        listen(ComparisonStarted(name))
+        found[name] = make_greedy(
+            curves,
+            run.expand,
+            trade_offs,
+            size=middle_size(curves),
+            most_fits=most_fits,
+            feature_names=run.budget.features.names,
+        )
+    return found
+
+
+def middle_size(curves: CostCurves) -> float:
+    """What greedy sequences take for the size of most items, of which nothing is known."""
+    sizes = shown_sizes(curves)
+    return sizes[len(sizes) // 2]
+
+
+def _draw(index: BudgetIndex, compared: Mapping[str, GreedyIndex], form: str) -> bytes:
+    import matplotlib
+
+    from protodask.explain.plots import budget_plot
+
+    sizes = shown_sizes(index.curves)
+    whole = index.curves.of_set(frozenset(range(index.curves.n_features)))
+    costs = np.concatenate([evaluate(index.costs[:, None, :], sizes).reshape(-1), evaluate(whole, sizes)])
+    positive = costs[costs > 0]
+    budgets = (float(positive.min()) / 2, float(positive.max()) * 1.5) if len(positive) else (0.5, 2.0)
+    figure = budget_plot({"index": index, **compared}, sizes, budgets)
+    out = io.BytesIO()
+    # Nothing in it depends on the time or on chance: a repeated build has to know its own plot again.
+    with matplotlib.rc_context({"svg.hashsalt": "budget"}):
+        figure.savefig(out, format=form, dpi=200, metadata={DATES[form]: None} if form in DATES else None)
+    return out.getvalue()
+
+
+def _write_plot(path: str, content: bytes, overwrite: bool) -> None:
+    try:
+        check_file_free(path, overwrite)
+    except OutputExistsError:
+        if not _holds(path, content):
+            raise
+    else:
+        replace_file(path, [content])
+
+
+def _holds(path: str, content: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(content) + 1) == content
+    except OSError:
+        return False
+
+
+def _notes(run: BudgetRun) -> Iterator[str]:
+    """What speaks for other settings."""
+    exploration, index = run.exploration, run.budget.index
+    if not index.guaranteed:
+        enough = math.ceil(exploration.observed_error * 1e4 * (1 - 1e-9)) / 1e4
+        yield (
+            f"Adding features made a model less accurate by up to {exploration.observed_error:.4g}, more than the "
+            f"{exploration.monotone_error:.4g} that was assumed, so that nothing is guaranteed. Repeat with "
+            f"--monotone-error {enough:g}; with the same --run-dir, only what is missing is fitted."
+        )
+    elif math.isinf(index.guarantee):
+        yield "So few sets were expanded that nothing is known of the others; allow more with --most-fits."
+    elif index.guarantee > index.alpha:
+        yield (
+            f"With this many fits, accuracies may be up to {index.guarantee:.4g} below the best instead of "
+            f"{index.alpha:.4g}; allow more with --most-fits."
+        )
+    if index.sets == (frozenset(),) and any(one.features for one in index.expansions):
+        yield "No set of features is more accurate than the shares of the classes alone."

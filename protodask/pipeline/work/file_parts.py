@@ -1,0 +1,324 @@
+"""From a file of raw tables to its part: a Parquet file of predictions, written aside and durable."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from protodask._version import __version__
+from protodask.data.encoding import BadRows, Unseen
+from protodask.data.local_files import flush
+from protodask.data.scored_ledger import Scored, blocks_name, part_name
+from protodask.data.small_files import NotSmallError, encode_file, is_small
+from protodask.data.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
+from protodask.data.storage import storage_errors
+from protodask.engine import Arrays, Block, Engine, Source
+from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.prediction import prediction_columns
+from protodask.prototypes.rows_to_score import dropped_columns, rows_to_predict
+from protodask.prototypes.scoring import predict_block
+
+SOURCE = "source"
+"""The column of a part that holds the name of the file its rows are from."""
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to be scored."""
+
+    file: SourceFile
+    digest: str
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A file that changed, or went away, before its rows were scored."""
+
+    file: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A file that cannot be scored, and why."""
+
+    file: str
+    digest: str
+    code: Code
+    seen: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Large:
+    """A file that has more in it than its size says, to be scored block by block."""
+
+    new: NewFile
+
+
+Outcome = Scored | Changed | Failed | Large
+
+
+class PartError(StorageError):
+    """A part cannot be written, which is not the fault of the file it is of."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How files are scored, all but the model itself."""
+
+    folder: str
+    """Where the parts go."""
+    run: str
+    fingerprint: str
+    """Of the model."""
+    n_batches: int
+    calibrated: bool
+    unseen: Unseen
+    bad_rows: BadRows
+    drop: tuple[str, ...]
+    keep: tuple[str, ...]
+    schema: bytes | None = None
+    """The columns of the parts, as an Arrow schema; None as long as nobody knows them."""
+
+    def aside(self, entry: Scored) -> str:
+        """Where the part of a file is written."""
+        return os.path.join(self.folder, entry.aside)
+
+    def entry(self, new: NewFile, rows: int) -> Scored:
+        """What the ledger is to say of a file."""
+        return Scored(
+            file=new.file.name,
+            digest=new.digest,
+            size=new.file.size,
+            rows=rows,
+            part=part_name(new.file.name, new.digest),
+            run=self.run,
+            model=self.fingerprint,
+            batches=self.n_batches,
+            calibrated=self.calibrated,
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=__version__,
+        )
+
+
+def score_small_files(block: Block, files: Sequence[NewFile], scoring: Scoring, model: PrototypeSet) -> list[Outcome]:
+    """Score the file of a block's number."""
+    new = files[block.number]
+    try:
+        content = _content(new)
+        if content is None:
+            return [Changed(new.file.name)]
+        table = _small_table(new, content, scoring, model)
+        entry = scoring.entry(new, table.num_rows)
+        _write(_fitted(table, scoring.schema), scoring.aside(entry))
+    except NotSmallError:
+        return [Large(new)]
+    except Exception as error:
+        return [failure(new, error)]
+    return [entry if is_unchanged(new.file) else Changed(new.file.name)]
+
+
+def score_large_file(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Outcome:
+    """Score a file block by block, and put the blocks together to a part."""
+    try:
+        source = _rows(new, scoring, model, engine)
+        entry = scoring.entry(new, source.layout.n_rows)
+        blocks = os.path.join(scoring.folder, blocks_name(entry.part, scoring.run))
+        with _writing(blocks):
+            os.makedirs(blocks)
+        try:
+            sink = _BlockFiles(blocks, model.classes, _file_name(new), scoring.schema)
+            model_there = engine.share(model)
+            label = f"predict {new.file.name}"
+            engine.map(
+                source, predict_block, model_there, scoring.n_batches, scoring.calibrated, sink=sink, label=label
+            )
+            engine.forget(source)
+            _join(sink, source.layout.n_blocks, scoring.aside(entry))
+        finally:
+            shutil.rmtree(blocks, ignore_errors=True)
+    except Exception as error:
+        return failure(new, error)
+    # A store says by itself whether it has another object by now; that need not be read once more.
+    same = is_unchanged(new.file) if "://" in new.file.path else digest_of(new.file) == new.digest
+    return entry if same else Changed(new.file.name)
+
+
+def _rows(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> Source:
+    """The rows of a large file."""
+    return rows_to_predict(
+        model,
+        new.file.path,
+        engine=engine,
+        unseen=scoring.unseen,
+        bad_rows=scoring.bad_rows,
+        drop=scoring.drop,
+        keep=scoring.keep,
+    )
+
+
+def columns_of(new: NewFile, scoring: Scoring, model: PrototypeSet, engine: Engine) -> bytes | Changed | Failed:
+    """The schema that a part of a file would have."""
+    try:
+        table = None
+        if is_small(new.file.path, new.file.size):
+            content = _content(new)
+            if content is None:
+                return Changed(new.file.name)
+            with suppress(NotSmallError):
+                table = _small_table(new, content, scoring, model)
+        if table is None:
+            source = _rows(new, scoring, model, engine)
+            found = predict_block(source.read(0), model, scoring.n_batches, scoring.calibrated)
+            table = _table(_file_name(new), model.classes, 0, found)
+    except Exception as error:
+        return failure(new, error)
+    return bytes(table.schema.remove_metadata().serialize())
+
+
+def _content(new: NewFile) -> bytes | None:
+    """What is in a file, or None if that is not what was found there."""
+    try:
+        with storage_errors(new.file.path, "reading"), open_file(new.file.path) as file:
+            content: bytes = file.read()
+    except StorageError:
+        if is_unchanged(new.file):
+            raise
+        return None
+    return content if bytes_digest(content) == new.digest and is_unchanged(new.file) else None
+
+
+def _small_table(new: NewFile, content: bytes, scoring: Scoring, model: PrototypeSet) -> Any:
+    arrays = encode_file(
+        content,
+        new.file.path,
+        model.columns,
+        target_name=model.target_name,
+        keep=scoring.keep,
+        dropped=dropped_columns(model, scoring.drop, (model.target_name,)),
+        unseen=scoring.unseen,
+        bad_rows=scoring.bad_rows,
+        dtype=model.precision,
+    )
+    found = predict_block(Block(0, 0, arrays), model, scoring.n_batches, scoring.calibrated)
+    return _table(_file_name(new), model.classes, 0, found)
+
+
+def _file_name(new: NewFile) -> str:
+    # Names of files need be no text in any encoding; columns of text are.
+    return new.file.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _table(name: str, classes: Any, start: int, arrays: Arrays) -> Any:
+    import pyarrow
+
+    columns = prediction_columns(classes, start, arrays)
+    rows = len(next(iter(columns.values())))
+    return pyarrow.table({SOURCE: pyarrow.repeat(name, rows), **columns})
+
+
+def _fitted(table: Any, schema: bytes | None) -> Any:
+    """The table with the types that the parts have."""
+    import pyarrow
+
+    if schema is None:
+        return table
+    wanted = pyarrow.ipc.read_schema(pyarrow.py_buffer(schema))
+    columns = []
+    for field in wanted:
+        column = table[field.name]
+        try:
+            columns.append(column.cast(field.type))
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+            raise InputError(
+                "columns-differ",
+                f"Column {field.name!r} holds values of type {column.type}, and in the files scored before of type "
+                f"{field.type}.",
+                "Give files whose columns are of the same types, or score such ones into another folder.",
+            ) from error
+    return pyarrow.table(columns, schema=wanted)
+
+
+@dataclass(frozen=True)
+class _BlockFiles:
+    """Writes each block as a file of its own, under no name that a reader of Parquet looks at."""
+
+    folder: str
+    classes: Any
+    name: str
+    schema: bytes | None
+
+    def path(self, number: int) -> str:
+        return os.path.join(self.folder, f"{number:08d}")
+
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        table = _fitted(_table(self.name, self.classes, start, arrays), self.schema)
+        _write(table, self.path(number), durable=False)
+
+
+def _write(table: Any, path: str, durable: bool = True) -> None:
+    import pyarrow.parquet
+
+    with _writing(path):
+        pyarrow.parquet.write_table(table, path, write_page_checksum=True)
+        if durable:
+            flush(path)
+
+
+def _join(sink: _BlockFiles, n_blocks: int, path: str) -> None:
+    """Blocks in their order as one file, one at a time in memory."""
+    import pyarrow.parquet
+
+    with _writing(path):
+        first = pyarrow.parquet.read_schema(sink.path(0))
+        with pyarrow.parquet.ParquetWriter(path, first, write_page_checksum=True) as writer:
+            for number in range(n_blocks):
+                with open(sink.path(number), "rb") as file:
+                    writer.write_table(pyarrow.parquet.read_table(file))
+                os.unlink(sink.path(number))
+        flush(path)
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        with storage_errors(path, "writing"):
+            yield
+    except StorageError as error:
+        raise PartError(error.code, error.seen, error.remedy) from error
+
+
+def failure(new: NewFile, error: Exception) -> Changed | Failed:
+    """What an error says of a file; one that is not the file's ends the run.
+
+    Workers that die one after the other with a file do so for its sake: mostly it needs more memory than they have.
+    """
+    if isinstance(error, (PartError, ClusterError)) and not isinstance(error, LostTaskError):
+        raise error
+    if not is_unchanged(new.file):
+        return Changed(new.file.name)
+    if isinstance(error, MemoryError):
+        remedy = "Divide it into smaller files, or give the run more memory."
+        error = InputError("over-limit", "It needs more memory than there is.", remedy)
+    # Parsers of damaged files raise whatever comes to them, and one such file must not hold up the others.
+    if not isinstance(error, ProtodaskError):
+        error = InputError("unreadable", f"It cannot be read ({type(error).__name__}: {error}).", "Check the file.")
+    return Failed(new.file.name, new.digest, error.code, " ".join(error.seen.split()), error.remedy)
+
+
+def empty_columns(model: PrototypeSet) -> tuple[str, ...]:
+    """The columns that parts have, besides those that are kept."""
+    arrays: Arrays = {
+        "probability": np.empty((0, model.n_classes)),
+        "familiarity": np.empty(0),
+        "predicted": np.empty(0, dtype=np.int32),
+    }
+    return (SOURCE, *prediction_columns(model.classes, 0, arrays))

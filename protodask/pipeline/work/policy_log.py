@@ -1,0 +1,203 @@
+"""The rows of a log of actions: a dataset, or raw tables, and which columns say what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data import Dataset, Label, table_source
+from protodask.data.encoding import Unseen, encode_group
+from protodask.data.ingest_sources import open_table
+from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
+from protodask.engine import Block, Engine, Source
+from protodask.engine.sources import ViewedSource
+from protodask.errors import InputError, some
+from protodask.evaluation.policy import MATCH, PROPENSITY, REWARD
+from protodask.pipeline.state.checks import check_present
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.rows_to_score import check_orders, is_dataset
+
+Codes = NDArray[np.int64]
+
+ACTION = "action"
+"""Name of the array (N,) of logged actions, as the model's classes; -1 where the model does not know the action."""
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """The columns of a log by what they say. A log without a model says with `match` what the policy does."""
+
+    reward: str = REWARD
+    propensity: str = PROPENSITY
+    action: str | None = None
+    inclusion: str | None = None
+    match: str | None = None
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The columns that blocks hold as arrays of these names."""
+        found = {REWARD: self.reward, PROPENSITY: self.propensity}
+        return found if self.match is None else {MATCH: self.match, **found}
+
+
+@dataclass(frozen=True)
+class _DatasetView:
+    """A block of a dataset as rows of a log."""
+
+    features: NDArray[np.intp] | None
+    """Where the model's features are among the dataset's; None without a model."""
+    numbers: Mapping[str, int]
+    """Features that are no features to the model, by what they say."""
+    codes: Codes
+    """The model's class of each class of the dataset, -1 where it has none."""
+
+    def __call__(self, block: Block) -> Block:
+        values = block[FEATURES.name]
+        arrays = {name: values[:, index].astype(np.float64) for name, index in self.numbers.items()}
+        if INCLUSION.name in block:
+            arrays[INCLUSION.name] = block[INCLUSION.name]
+        if self.features is not None:
+            arrays[FEATURES.name] = np.ascontiguousarray(values[:, self.features])
+            arrays[ACTION] = self.codes[block[TARGET.name]]
+        return Block(block.number, block.start, arrays)
+
+
+@dataclass(frozen=True)
+class _TableView:
+    """A block of a table, with the actions as codes of their text, as rows of a log."""
+
+    codes: Codes
+    """Of the model's classes, ascending."""
+    classes: Codes
+    """The class that each of these codes means."""
+
+    def __call__(self, block: Block) -> Block:
+        found = block[GROUP.name]
+        place = np.minimum(np.searchsorted(self.codes, found), len(self.codes) - 1)
+        action = np.where(self.codes[place] == found, self.classes[place], -1)
+        rest = {name: values for name, values in block.arrays.items() if name != GROUP.name}
+        return Block(block.number, block.start, {**rest, ACTION: action})
+
+
+def policy_log(
+    model: PrototypeSet | None,
+    path: str,
+    columns: LogColumns,
+    *,
+    engine: Engine,
+    unseen: Unseen = "error",
+    drop: Sequence[str] = (),
+) -> Source:
+    """The rows of a log: "reward", "propensity", maybe "inclusion", and features and "action", or "match"."""
+    if model is not None and columns.reward in {column.name for column in model.columns}:
+        raise InputError(
+            "settings-conflict",
+            f"The model has the reward {columns.reward!r} among its features, and would choose by what is to come.",
+            "Train it without that column (`protodask ingest --drop`).",
+        )
+    if is_dataset(path):
+        return _dataset_log(model, path, columns)
+    return _table_log(model, path, columns, engine, unseen, drop)
+
+
+def _dataset_log(model: PrototypeSet | None, path: str, columns: LogColumns) -> Source:
+    dataset = Dataset.open(path)
+    if columns.inclusion is not None or columns.action not in (None, dataset.target_name):
+        raise InputError(
+            "settings-conflict",
+            f"{path} is a dataset, which knows its inclusion probabilities, and whose target is the logged action.",
+            "Leave out --action and --inclusion: they are for raw tables.",
+        )
+    if dataset.has_weight:
+        raise InputError(
+            "unsupported",
+            f"The dataset {path} has weights, and a policy's value has no use for them.",
+            "Ingest the log without --weight; for rows that were kept by chance, use --inclusion.",
+        )
+    place = {name: position for position, name in enumerate(dataset.feature_names)}
+    numeric = {column.name for column in dataset.columns if column.kind == "numeric"}
+    for name, column in columns.numbers.items():
+        if column not in numeric:
+            raise InputError(
+                "column-missing",
+                f"The dataset {path} has no column {column!r} of numbers for the {name}.",
+                f"Ingest the log with that column among its features, or name another one with --{name}.",
+            )
+    features: NDArray[np.intp] | None = None
+    codes: Codes = np.empty(0, dtype=np.int64)
+    if model is not None:
+        if lacking := [name for name in model.feature_names if name not in place]:
+            raise InputError(
+                "columns-differ",
+                f"The dataset {path} has other features than the model: it lacks {some(lacking)}.",
+                "Give a dataset ingested like the training data, or the raw tables themselves.",
+            )
+        check_orders(model, dataset, path)
+        features = np.array([place[name] for name in model.feature_names], dtype=np.intp)
+        codes = _codes(model.classes, dataset.classes)
+        if (codes < 0).all():
+            raise InputError(
+                "columns-differ",
+                f"None of the actions in {path} is one of the model's: {some(list(map(repr, dataset.classes)))}.",
+                f"Those are {some(list(map(repr, model.classes)))}: ingest the log with its actions written like that.",
+            )
+    view = _DatasetView(features, {name: place[column] for name, column in columns.numbers.items()}, codes)
+    return ViewedSource(dataset, view, "policy-log")
+
+
+def _codes(classes: Sequence[Label], logged: Sequence[Label]) -> Codes:
+    # True must not pass for 1.
+    position = {(type(label), label): code for code, label in enumerate(classes)}
+    return np.array([position.get((type(label), label), -1) for label in logged], dtype=np.int64)
+
+
+def _table_log(
+    model: PrototypeSet | None,
+    path: str,
+    columns: LogColumns,
+    engine: Engine,
+    unseen: Unseen,
+    drop: Sequence[str],
+) -> Source:
+    check_present(path)
+    own: tuple[Column, ...] = () if model is None else model.columns if unseen == "error" else model.forgiving_columns
+    roles = dict(columns.numbers)
+    if columns.inclusion is not None:
+        roles[INCLUSION.name] = columns.inclusion
+    if model is not None:
+        roles[ACTION] = columns.action or model.target_name
+    if len(set(roles.values())) < len(roles):
+        raise InputError(
+            "named-twice",
+            f"One column has two of the roles {', '.join(roles)}.",
+            "Name a column of its own for each of them.",
+        )
+    features = [column.name for column in own] or None
+    present = open_table(path, (), drop, None, features, roles.get(ACTION), columns.numbers.values()).names
+    for role, column in roles.items():
+        if column not in present:
+            raise InputError(
+                "column-missing",
+                f"The table {path} has no column {column!r} for the {role}.",
+                f"Name one with --{role}; the columns are {some(present)}.",
+            )
+    wanted = {*roles.values(), *(column.name for column in own)}
+    source = table_source(
+        path,
+        own,
+        inclusion_name=columns.inclusion,
+        group_name=roles.get(ACTION),
+        numbers=columns.numbers,
+        dropped=[*drop, *(name for name in present if name not in wanted)],
+        unseen=unseen,
+        dtype="float32" if model is None else model.precision,
+        engine=engine,
+    )
+    if model is None:
+        return source
+    codes, _ = encode_group(np.array(model.classes, dtype=object), ACTION)
+    order = np.argsort(codes)
+    return ViewedSource(source, _TableView(codes[order], order.astype(np.int64)), "policy-log")

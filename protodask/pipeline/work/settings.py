@@ -1,0 +1,147 @@
+"""The settings of a fit or a search: from a file, from what was said besides, and from the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from protodask.data.storage import is_url, locate
+from protodask.errors import InputError
+from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
+from protodask.pipeline.file.yaml_file import read_mapping
+from protodask.pipeline.steps import CONFIG_NAMES, FitSettings, FitStep, TuneStep
+from protodask.places import mask
+from protodask.prototypes.config import FitConfig
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.prototypes.planning import Plan
+    from protodask.selection.config import SearchConfig
+
+SETTINGS = tuple(field.name for field in ordered_fields(FitSettings))
+
+
+def read_settings(path: str) -> FitSettings:
+    """The settings in a YAML file. The names of `FitConfig` are understood, too."""
+    short = {long: name for name, long in CONFIG_NAMES.items()}
+    content = read_mapping(path)
+    named = [(short.get(key.replace("-", "_"), key), value) for key, value in content.items()]
+    if len({key for key, _ in named}) < len(named):
+        raise InputError(
+            "named-twice", f"The file {path} has a setting twice.", f"Give each of {_allowed()} once at most."
+        )
+    return parse_record(FitSettings, dict(named), f"The file {path}")
+
+
+def _allowed() -> str:
+    return ", ".join(map(key_of, SETTINGS))
+
+
+def fit_config(step: FitStep) -> FitConfig:
+    """The checked settings of a fit: the step's own before those of its file before the defaults."""
+    return chosen_config(step, step.config)
+
+
+def chosen_config(said: object, path: str | None) -> FitConfig:
+    """The checked settings: the fields of `said` before those of the file at `path` before the defaults.
+
+    `said` is anything with the fields of `FitSettings`, such as a step or the options of a command.
+    """
+    return _merged({name: getattr(said, name) for name in SETTINGS}, _filed(path))
+
+
+def _filed(path: str | None) -> FitSettings:
+    return FitSettings() if path is None else read_settings(path)
+
+
+def _merged(said: Mapping[str, Any], filed: FitSettings) -> FitConfig:
+    chosen = {}
+    for name in SETTINGS:
+        own = said[name]
+        value = getattr(filed, name) if own is None else own
+        if value is not None:
+            chosen[CONFIG_NAMES.get(name, name)] = value
+    return FitConfig.of(chosen.pop("recipe", "averaged"), **chosen)
+
+
+SEARCH_NAMES = {
+    "trials": "n_trials",
+    "lambda_v_range": "lambda_v",
+    "lambda_w_range": "lambda_w",
+    "folds": "n_folds",
+    "search_tolerance": "tolerance",
+    "draws": "n_draws",
+}
+"""Settings of a search with another name outside than in `SearchConfig`."""
+
+SEARCH_SETTINGS = (
+    *("strategy", "method", "trials", "lambda_v_range", "lambda_w_range", "max_batches", "patience", "least_gain"),
+    *("folds", "rule", "search_tolerance", "draws"),
+)
+
+
+def search_config(step: TuneStep) -> SearchConfig:
+    """The checked settings of a search."""
+    from protodask.selection.config import SearchConfig
+
+    said = {SEARCH_NAMES.get(name, name): getattr(step, name) for name in SEARCH_SETTINGS}
+    if step.rule is not None:
+        said["rule"] = step.rule.replace("-", " ")  # outside rules have no spaces
+    return SearchConfig(**{name: value for name, value in said.items() if value is not None})
+
+
+def tuned_config(step: TuneStep, search: SearchConfig) -> FitConfig:
+    """The checked settings of the fits of a search; refused are those that the search chooses."""
+    joint = search.strategy == "joint"
+    if joint and step.lambda_w_range is not None:
+        raise InputError(
+            "settings-conflict",
+            "A range of lambda_w is given for the joint strategy, which keeps to one value.",
+            "Give lambda-w instead, or choose the strategy two-stage.",
+        )
+    searched = ("lambda_v", "batches") if joint else ("lambda_v", "lambda_w", "batches")
+    if not joint and step.lambda_w is not None:
+        raise InputError(
+            "settings-conflict",
+            "A value of lambda_w is given, and two stages search for one.",
+            "Give lambda-w-range instead.",
+        )
+    filed = _filed(step.config)
+    if fixed := [name for name in searched if getattr(filed, name) is not None]:
+        raise InputError(
+            "settings-conflict",
+            f"The file {step.config} sets {key_of(fixed[0])}, which the search chooses.",
+            "Leave it out there; the ranges to try are options of the search.",
+        )
+    return _merged({name: None if name in searched else getattr(step, name, None) for name in SETTINGS}, filed)
+
+
+def check_tuning(step: TuneStep) -> None:
+    """Refuse settings that cannot work whatever the data."""
+    search = search_config(step)
+    config = tuned_config(step, search)
+    search.settings(config.lambda_w, config.seed)
+    run_directory(step.out, step.run_dir)
+
+
+def run_directory(out: str, run_dir: str | None) -> str:
+    """Where the record goes from which a fit goes on. Refused: none is named, and there is no place beside `out`."""
+    if run_dir is not None:
+        return run_dir
+    if is_url(locate(out)):
+        raise InputError(
+            "not-local",
+            f"The model goes to the URL {mask(out)}, and the record from which a fit goes on needs a local folder.",
+            "Name one with --run-dir, or `run-dir` in a pipeline file.",
+        )
+    return f"{out.rstrip('/')}.run"
+
+
+def plan_step(step: FitStep, engine: Engine) -> Plan:
+    """What a step's fit will cost, by the shape of its data and a measurement of this machine."""
+    from protodask.data.dataset import Dataset
+    from protodask.prototypes.persistence import load_model
+    from protodask.prototypes.planning import plan
+
+    start = None if step.start is None else load_model(step.start)
+    return plan(Dataset.open(step.data), fit_config(step), engine, start=start)

@@ -1,0 +1,245 @@
+"""The rows a model is to score: a dataset, or raw tables encoded as the model's training data were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data import Dataset, Label, table_source
+from protodask.data.encoding import BadRows, Unseen
+from protodask.data.storage import DATASET, is_url, locate, read_attributes
+from protodask.data.tables import TableSource
+from protodask.engine import Engine, Source
+from protodask.errors import InputError, StorageError, some
+from protodask.pipeline.state.checks import check_present
+from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.table_model import TableModel
+
+Codes = NDArray[np.int64]
+
+
+def is_dataset(path: str) -> bool:
+    """Whether a dataset lies at a path, in whatever condition; files, globs and other stores are none."""
+    where = locate(path)
+    if not is_url(where) and not os.path.isdir(where):
+        return False
+    try:
+        attributes = read_attributes(where)
+    except StorageError:
+        return False
+    return isinstance(attributes, dict) and attributes.get("format") == DATASET.format
+
+
+def rows_to_predict(
+    model: TableModel,
+    *paths: str,
+    engine: Engine,
+    unseen: Unseen = "error",
+    bad_rows: BadRows = "error",
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+) -> Source:
+    """The features in a dataset or in raw tables, one after the other; a target may be there or not.
+
+    Columns of raw tables to `keep` are handed on with the rows, of which bad ones may be marked.
+    """
+    if path := next(filter(is_dataset, paths), None):
+        if len(paths) > 1:
+            raise InputError(
+                "wrong-kind",
+                f"{path} is a dataset, and {len(paths) - 1} more are to be predicted.",
+                "Give one dataset, or raw tables alone.",
+            )
+        if keep:
+            raise InputError(
+                "column-missing",
+                f"{path} is a dataset, which has features, and none of the columns {some(list(map(repr, keep)))}.",
+                "Keep columns of raw tables, or keep none: the predictions are in the order of the dataset's rows.",
+            )
+        return _matching_dataset(model, path)
+    return _table(
+        model,
+        paths,
+        engine,
+        unseen=unseen,
+        bad_rows=bad_rows,
+        drop=drop,
+        target=model.target_name,
+        classes=(),
+        keep=keep,
+    )
+
+
+def rows_to_evaluate(
+    model: TableModel,
+    path: str,
+    *,
+    engine: Engine,
+    unseen: Unseen = "error",
+    drop: Sequence[str] = (),
+    target: str | None = None,
+    weight: str | None = None,
+    inclusion: str | None = None,
+) -> tuple[Source, Codes]:
+    """Features, targets and weights in a dataset or in raw tables, and the model's class of each target code."""
+    if is_dataset(path):
+        _refuse_columns(path, target, weight, inclusion)
+        dataset = _matching_dataset(model, path)
+        return dataset, _codes_in_model(model, dataset.classes, path)
+    name = target or model.target_name
+    source = _table(
+        model, [path], engine, unseen=unseen, drop=drop, target=name, classes=model.classes, roles=(weight, inclusion)
+    )
+    _require_target(source, name, path)
+    _require_columns(source, weight, inclusion, path)
+    return source, np.arange(model.n_classes)
+
+
+def rows_of_any_class(
+    model: TableModel,
+    path: str,
+    *,
+    classes: Sequence[Label],
+    engine: Engine,
+    unseen: Unseen = "error",
+    drop: Sequence[str] = (),
+    target: str | None = None,
+    weight: str | None = None,
+    inclusion: str | None = None,
+) -> tuple[Source, tuple[Label, ...] | None]:
+    """Features, weights and targets, and the class of each target code, whether the model knows it or not.
+
+    Those of a dataset are its own, raw tables may have `classes`; None where a table has no targets.
+    """
+    if is_dataset(path):
+        _refuse_columns(path, target, weight, inclusion)
+        dataset = _matching_dataset(model, path)
+        return dataset, dataset.classes
+    name = target or model.target_name
+    source = _table(
+        model, [path], engine, unseen=unseen, drop=drop, target=name, classes=classes, roles=(weight, inclusion)
+    )
+    if target is not None:
+        _require_target(source, name, path)
+    _require_columns(source, weight, inclusion, path)
+    return source, None if source.encoder.target_name is None else tuple(classes)
+
+
+def _refuse_columns(path: str, *names: str | None) -> None:
+    if any(names):
+        raise InputError(
+            "settings-conflict",
+            f"{path} is a dataset, which knows its target and weights.",
+            "Leave out --target, --weight and --inclusion: they are for raw tables.",
+        )
+
+
+def _require_target(source: TableSource, name: str, path: str) -> None:
+    if source.encoder.target_name is None:
+        raise InputError(
+            "column-missing",
+            f"The table {path} has no column {name!r} with the true classes.",
+            "Name that column with --target, or use `protodask predict`, which needs none.",
+        )
+
+
+def _require_columns(source: TableSource, weight: str | None, inclusion: str | None, path: str) -> None:
+    for what, column, found in (
+        ("weight", weight, source.encoder.weight_name),
+        ("inclusion", inclusion, source.encoder.inclusion_name),
+    ):
+        if column is not None and found is None:
+            raise InputError(
+                "column-missing",
+                f"The table {path} has no column {column!r} for the {what}.",
+                f"Check the name given with --{what}.",
+            )
+
+
+def _matching_dataset(model: TableModel, path: str) -> Dataset:
+    dataset = Dataset.open(path)
+    if dataset.feature_names != model.feature_names:
+        raise InputError(
+            "columns-differ",
+            f"The dataset {path} has other features than the model: {_difference(model, dataset)}.",
+            "Give a dataset ingested like the training data, or the raw tables themselves.",
+        )
+    check_orders(model, dataset, path)
+    return dataset
+
+
+def check_orders(model: TableModel, dataset: Dataset, path: str) -> None:
+    """Refuse a dataset with a column in another order than the model was trained on."""
+    orders = {column.name: column.categories for column in model.columns if column.kind == "ordinal"}
+    for column in dataset.columns:
+        if column.kind == "ordinal" and orders.get(column.name, column.categories) != column.categories:
+            raise InputError(
+                "columns-differ",
+                f"The dataset {path} has {column.name!r} in another order than the model was trained on.",
+                "Give a dataset ingested with the same order, or the raw tables themselves.",
+            )
+
+
+def _difference(model: TableModel, dataset: Dataset) -> str:
+    lacking = [name for name in model.feature_names if name not in set(dataset.feature_names)]
+    besides = [name for name in dataset.feature_names if name not in set(model.feature_names)]
+    said = [f"it lacks {some(lacking)}"] if lacking else []
+    said += [f"it has {some(besides)} besides"] if besides else []
+    return " and ".join(said) or "they are in another order"
+
+
+def _codes_in_model(model: TableModel, classes: Sequence[Label], path: str) -> Codes:
+    # A held-out dataset need not have every class, and True must not pass for 1.
+    position = {(type(label), label): code for code, label in enumerate(model.classes)}
+    unknown = [label for label in classes if (type(label), label) not in position]
+    if unknown:
+        raise InputError(
+            "columns-differ",
+            f"The dataset {path} has classes the model does not know: {some([repr(label) for label in unknown])}.",
+            "Evaluate on rows of the classes the model was trained on.",
+        )
+    return np.array([position[type(label), label] for label in classes], dtype=np.int64)
+
+
+def _table(
+    model: TableModel,
+    paths: Sequence[str],
+    engine: Engine,
+    *,
+    unseen: Unseen,
+    drop: Sequence[str],
+    target: str,
+    classes: Sequence[Label],
+    keep: Sequence[str] = (),
+    bad_rows: BadRows = "error",
+    roles: tuple[str | None, str | None] = (None, None),
+) -> TableSource:
+    for path in paths:
+        check_present(path)
+    weight, inclusion = roles
+    columns = model.columns
+    if unseen == "zero" and isinstance(model, PrototypeSet):
+        columns = model.forgiving_columns
+    return table_source(
+        list(paths),
+        columns,
+        classes=classes,
+        target_name=target,
+        weight_name=weight,
+        inclusion_name=inclusion,
+        keep=keep,
+        dropped=dropped_columns(model, drop, (target, weight, inclusion)),
+        unseen=unseen,
+        bad_rows=bad_rows,
+        dtype=model.precision,
+        engine=engine,
+    )
+
+
+def dropped_columns(model: TableModel, drop: Sequence[str], others: Sequence[str | None]) -> list[str]:
+    """Columns that tables may have and nobody reads, where `others` than features are read."""
+    wanted = {*(column.name for column in model.columns), *others}
+    return [*drop, *(name for name in model.other_names if name not in wanted)]
