@@ -30,24 +30,44 @@ Detach = Annotated[
 
 def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
     """Submit the `fit` or `tune` of this command line."""
-    from protodask.pipeline.work.detached import fit_work, without_detach
+    from protodask.pipeline.work.detached import fit_work
 
     with wrong_use():
         computing.check()
         step.check()
-        work = fit_work(step, without_detach(sys.argv[1:]), platform)
+        work = fit_work(step, arguments_of_job(computing), platform)
     _submit(platform, work, as_json)
 
 
 def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing, as_json: bool) -> None:
     """Submit the `run` of this command line."""
     from protodask.pipeline.state.runner import check_pipeline
-    from protodask.pipeline.work.detached import pipeline_work, without_detach
+    from protodask.pipeline.work.detached import pipeline_work
 
     with wrong_use():
         computing.check()
         check_pipeline(pipeline)
-    _submit(platform, pipeline_work(pipeline.path, without_detach(sys.argv[1:])), as_json)
+    _submit(platform, pipeline_work(pipeline.path, arguments_of_job(computing)), as_json)
+
+
+def arguments_of_job(computing: Computing) -> tuple[str, ...]:
+    """The command line of the job: that of this one, with what its options have from the environment."""
+    from protodask.pipeline.work.detached import with_options, without_detach
+
+    connection = computing.connection
+    options = {
+        "--scheduler": computing.scheduler,
+        "--tls-ca": connection.tls_ca,
+        "--tls-cert": connection.tls_cert,
+        "--tls-key": connection.tls_key,
+        "--insecure": connection.insecure or None,
+    }
+    arguments = without_detach(sys.argv[1:])
+    added: list[str] = []
+    for option, value in options.items():
+        if value is not None and not any(one == option or one.startswith(f"{option}=") for one in arguments):
+            added += [option] if value is True else [option, str(value)]
+    return with_options(arguments, added)
 
 
 def _submit(platform: Platform, work: Work, as_json: bool) -> None:

@@ -42,7 +42,6 @@ MemoryLimit = Annotated[
         "--memory-limit",
         parser=parse_bytes,
         metavar="BYTES",
-        envvar="PROTODASK_MEMORY_LIMIT",
         help="Memory of each process that computes, such as 1GiB or 800MB; by default, what there is.",
         rich_help_panel=COMPUTING,
     ),

@@ -8,6 +8,7 @@ from support.errors import refused
 from typer.testing import Result
 
 from protodask.cli.computing import Computing
+from protodask.cli.detach import arguments_of_job
 from protodask.cli.errors import WrongUseError
 from protodask.cli.options import Connection
 
@@ -56,10 +57,14 @@ def test_computing__is_said_by_the_environment(
     check_failed(done, 2, "setting-missing", "--tls-cert", "--tls-key")
     monkeypatch.delenv("PROTODASK_TLS_CA")
     done = call("fit", example.data, "--out", tmp_path / "m.zarr", "--workers", "2")
-    check_failed(done, 2, "settings-conflict", "--scheduler", "--workers")
-    monkeypatch.delenv("PROTODASK_SCHEDULER")
-    monkeypatch.setenv("PROTODASK_MEMORY_LIMIT", "1MiB")
-    check_failed(call("fit", example.data, "--out", tmp_path / "m.zarr"), 2, "bad-setting", "memory limit is 1 MiB")
+    check_failed(done, 2, "settings-conflict", "--scheduler", "--workers", "PROTODASK_SCHEDULER")
+
+
+def test_detach__hands_on_what_the_environment_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["protodask", "fit", "d", "--tls-ca=mine.pem", "--detach", "slurm", "--", "-m"])
+    computing = Computing(scheduler="tls://a:1", connection=Connection("mine.pem", "cert.pem", "key.pem", True))
+    added = ("--scheduler", "tls://a:1", "--tls-cert", "cert.pem", "--tls-key", "key.pem", "--insecure")
+    assert arguments_of_job(computing) == ("fit", "d", "--tls-ca=mine.pem", *added, "--", "-m")
 
 
 def test_quiet__leaves_the_result_alone(call: Call, example: Any, tmp_path: Path) -> None:

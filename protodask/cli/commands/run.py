@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -50,6 +50,14 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", metavar="", help="Say what would be done, why, and what it costs; do nothing.")
     ] = False,
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            "--graph",
+            metavar="FILE.svg",
+            help="Draw the steps and what goes from one to another, and do nothing; - prints it as text.",
+        ),
+    ] = None,
     first: Annotated[
         str | None,
         typer.Option("--from", metavar="STEP", help="Do this step and all after it anew, and look at none before."),
@@ -93,7 +101,7 @@ def run(
     A step is done again when what it reads, its settings or the version of protodask have changed, or what it wrote is
     no longer there. Exit code 3: a gate said no.
     """
-    only_looks = dry_run or detach is not None
+    only_looks = dry_run or graph is not None or detach is not None
     told = Told(pipeline, telling.log == "json" and not only_looks)
     with reported(debug, told.complain, told.line):
         from protodask.pipeline.file.definition import parse_settings, read_pipeline
@@ -106,6 +114,9 @@ def run(
                 definition = replace(definition, overlap=overlap)
             part = _part(definition, first, last, only)
             computing.check()
+        if graph is not None:
+            _draw(definition, graph, as_json)
+            return
         if dry_run:
             _dry_run(definition, part, computing, as_json)
             return
@@ -184,6 +195,23 @@ class _Work:
             told.show_on(self._opened[1])
         engine, reporter = self._opened
         return step.perform(engine, listeners(reporter))
+
+
+def _draw(definition: Pipeline, place: str, as_json: bool) -> None:
+    from protodask.cli.showing.console import say, show_json
+    from protodask.data.whole_files import replace_file
+    from protodask.pipeline.state.graph import graph_of, graph_svg, graph_text
+
+    nodes = graph_of(definition)
+    if as_json:
+        show_json([asdict(node) for node in nodes])
+    elif place == "-":
+        say(graph_text(nodes))
+    elif place.lower().endswith(".svg"):
+        replace_file(place, graph_svg(nodes))
+        say(f"The graph {place} shows the {len(nodes)} steps of {definition.path}.")
+    else:
+        raise WrongUseError("bad-setting", f"{place} does not end in .svg.", "Name such a file, or - for text.")
 
 
 def _dry_run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:

@@ -99,7 +99,7 @@ def fit_work(step: FitStep | TuneStep, arguments: Sequence[str], platform: Platf
     added = [] if step.run_dir is not None else ["--run-dir", run_dir]
     if here:
         run_dir = locate(run_dir)
-    return Work(_with_options(arguments, added), run_dir, os.path.join(run_dir, DRIVER_LOG))
+    return Work(with_options(arguments, added), run_dir, os.path.join(run_dir, DRIVER_LOG))
 
 
 def pipeline_work(pipeline: str, arguments: Sequence[str]) -> Work:
@@ -107,7 +107,8 @@ def pipeline_work(pipeline: str, arguments: Sequence[str]) -> Work:
     return Work(tuple(arguments), None, f"{locate(pipeline)}.log")
 
 
-def _with_options(arguments: Sequence[str], added: Sequence[str]) -> tuple[str, ...]:
+def with_options(arguments: Sequence[str], added: Sequence[str]) -> tuple[str, ...]:
+    """A command line with further options."""
     place = arguments.index("--") if "--" in arguments else len(arguments)
     return (*arguments[:place], *added, *arguments[place:])
 
