@@ -18,10 +18,10 @@ from protodask.data import Label
 from protodask.data.encoding import encode_number
 from protodask.data.ingest_sources import open_table
 from protodask.data.parquet_folder import check_parquet
+from protodask.data.source_files import check_present
 from protodask.data.storage import check_file_free, replace_file
 from protodask.data.tables import Partitions
 from protodask.errors import InputError
-from protodask.pipeline.state.checks import check_present
 from protodask.places import mask
 
 SIZE, BUDGET = "size", "budget"

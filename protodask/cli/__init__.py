@@ -1,4 +1,4 @@
-"""The command line: one file a command. Commands parse, call and print.
+"""The command line: commands are those of the steps, and a file for each that is none. They parse, call and print.
 
 Whatever is slow to import is imported by the command that needs it, so that `--help` answers at once.
 """
@@ -17,14 +17,15 @@ from protodask.cli.commands.export import export
 from protodask.cli.commands.info import info
 from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
-from protodask.cli.commands.robust import app as robust
 from protodask.cli.commands.run import run
 from protodask.cli.commands.steps import ingest, step_command
 from protodask.cli.ending import end_on_signals
 from protodask.pipeline.steps import STEPS, IngestStep
 from protodask.pipeline.steps.base import Panel
 
-GROUPS = {"budget": budget, "robust": robust}
+ROBUST = "Train and apply classifiers where features are known only roughly: by bounds, means and spreads."
+
+GROUPS = {"budget": budget, "robust": typer.Typer(name="robust", help=ROBUST, no_args_is_help=True)}
 """Of commands of several words."""
 
 app = typer.Typer(
@@ -54,7 +55,7 @@ def protodask(
 
 for step in STEPS.values():
     words = step.words or (step.command,)
-    commands = app if len(words) == 1 else GROUPS[words[0]]
+    commands = app if len(words) == 1 else GROUPS.setdefault(words[0], typer.Typer(name=words[0], no_args_is_help=True))
     panel = step.panel.value if len(words) == 1 else None
     commands.command(words[-1], rich_help_panel=panel)(ingest if step is IngestStep else step_command(step))
 app.command("info", rich_help_panel=Panel.DATA.value)(info)
@@ -64,8 +65,8 @@ app.command("export", rich_help_panel=Panel.USE.value)(export)
 app.command("run", rich_help_panel=Panel.PIPELINES.value)(run)
 app.command("example", rich_help_panel=Panel.PIPELINES.value)(example)
 app.add_typer(registry, rich_help_panel=Panel.WATCH.value)
-app.add_typer(budget, rich_help_panel=Panel.COMPANIONS.value)
-app.add_typer(robust, rich_help_panel=Panel.COMPANIONS.value)
+for group in GROUPS.values():
+    app.add_typer(group, rich_help_panel=Panel.COMPANIONS.value)
 app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 
 

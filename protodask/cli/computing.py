@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from protodask.pipeline.telling.result import Result
 
 
-FROM_ENVIRONMENT = " The scheduler may be that of PROTODASK_SCHEDULER."
-
-
 @dataclass(frozen=True)
 class Computing:
     """The options on where to compute."""
@@ -40,14 +37,13 @@ class Computing:
             raise WrongUseError(
                 "settings-conflict",
                 "Both --scheduler and --workers are given.",
-                f"Choose a running cluster or new worker processes.{FROM_ENVIRONMENT}",
+                "Choose a running cluster or new worker processes.",
             )
         if self.threads is not None and (self.scheduler is not None or self.workers is not None):
             raise WrongUseError(
                 "settings-conflict",
                 "--threads is given together with --scheduler or --workers.",
-                "Leave it out: it is for computing in this process, and workers have threads of their own."
-                f"{FROM_ENVIRONMENT}",
+                "Leave it out: it is for computing in this process, and workers have threads of their own.",
             )
         if self.memory_limit is not None and self.scheduler is not None:
             raise WrongUseError(

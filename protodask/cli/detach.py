@@ -35,7 +35,7 @@ def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computin
     with wrong_use():
         computing.check()
         step.check()
-        work = fit_work(step, arguments_of_job(computing), platform)
+        work = fit_work(step, arguments_of_job(computing, platform), platform)
     _submit(platform, work, as_json)
 
 
@@ -47,11 +47,14 @@ def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing
     with wrong_use():
         computing.check()
         check_pipeline(pipeline)
-    _submit(platform, pipeline_work(pipeline.path, arguments_of_job(computing)), as_json)
+    _submit(platform, pipeline_work(pipeline.path, arguments_of_job(computing, platform)), as_json)
 
 
-def arguments_of_job(computing: Computing) -> tuple[str, ...]:
-    """The command line of the job: that of this one, with what its options have from the environment."""
+def arguments_of_job(computing: Computing, platform: Platform) -> tuple[str, ...]:
+    """The command line of the job: that of this one, with what its options have from the environment.
+
+    Files of this machine are not those of a container.
+    """
     from protodask.pipeline.work.detached import with_options, without_detach
 
     connection = computing.connection
@@ -62,6 +65,8 @@ def arguments_of_job(computing: Computing) -> tuple[str, ...]:
         "--tls-key": connection.tls_key,
         "--insecure": connection.insecure or None,
     }
+    if platform == "kubernetes":
+        options = {"--scheduler": computing.scheduler}
     arguments = without_detach(sys.argv[1:])
     added: list[str] = []
     for option, value in options.items():

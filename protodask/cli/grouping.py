@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from protodask.cli.errors import reported, wrong_use
+from protodask.cli.options import without_contradicted
 from protodask.pipeline.file.values import key_of, ordered_fields
 from protodask.pipeline.steps import Argument, Option, Step
 from protodask.pipeline.steps.base import option_of, plain_hint
@@ -38,16 +39,22 @@ def grouped(command: Command, **steps: type[Step]) -> Command:
             parameters += _parameters(group)
 
     @wraps(command)
-    def with_options(**given: Any) -> None:
+    def with_options(context: typer.Context, **given: Any) -> None:
         with reported(bool(given.get("debug"))), wrong_use():
+            given = without_contradicted(given, {name for name in given if _is_from_environment(context, name)})
             taken = {name: _take(group, given) for name, group in groups.items()}
             rest = {name: _read(hints[name], value) for name, value in given.items()}
         command(**taken, **rest)
 
-    signature = inspect.Signature(parameters)
+    signature = inspect.Signature([inspect.Parameter("context", BY_NAME, annotation=typer.Context), *parameters])
     with_options.__signature__ = signature  # type: ignore[attr-defined]
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    with_options.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return with_options
+
+
+def _is_from_environment(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "ENVIRONMENT"
 
 
 def _parameters(group: Any) -> Iterator[inspect.Parameter]:
@@ -77,6 +84,8 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     if said is not None:
         plain = plain_hint(hint)
         of_bool = plain is bool or bool in get_args(plain)
+        if get_origin(plain) is Mapping and said.read is None:
+            raise TypeError(f"{name} is a mapping, and its option says not how it is to be read.")
         hint = Annotated[_taken_as(plain, default), _framework_words(name, said, of_bool)]
         default = None if default == () else default
     return inspect.Parameter(name, BY_NAME, default=default, annotation=hint)
@@ -84,9 +93,11 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
 
 def _taken_as(hint: Any, default: Any) -> Any:
     """What the framework is to make of the words of an option: a list where it can be repeated."""
-    many = get_origin(hint) is Mapping or (get_origin(hint) is tuple and get_args(hint)[-1] is ...)
-    if many:
-        return list[str] if default is inspect.Parameter.empty else list[str] | None
+    item: Any = str if get_origin(hint) is Mapping else None
+    if get_origin(hint) is tuple and get_args(hint)[-1] is ...:
+        item = get_args(hint)[0]
+    if item is not None:
+        return list[item] if default is inspect.Parameter.empty else list[item] | None
     return hint | None if default is None and type(None) not in get_args(hint) else hint
 
 

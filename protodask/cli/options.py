@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -130,3 +131,21 @@ class Connection:
 
 
 NOTHING_SAID = Connection()
+
+
+def without_contradicted(given: dict[str, Any], from_environment: Set[str]) -> dict[str, Any]:
+    """What is given, but for what the environment says and options contradict, or have no use for."""
+    found = dict(given)
+
+    def drop(*names: str) -> None:
+        for name in from_environment & {*names}:
+            found[name] = False if name == "insecure" else None
+
+    if any(found.get(name) is not None for name in ("workers", "threads", "memory_limit")):
+        drop("scheduler")
+    scheduler = found.get("scheduler", "tls://")  # a command without that option has an argument for it
+    if scheduler is None:
+        drop("insecure")
+    if scheduler is None or not scheduler.startswith("tls://"):
+        drop("tls_ca", "tls_cert", "tls_key")
+    return found

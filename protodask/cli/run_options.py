@@ -76,9 +76,10 @@ TELL_NOBODY = Telling()
 class Told:
     """Passes on what happens: to the terminal, and to those that the options and the pipeline file name."""
 
-    def __init__(self, pipeline: str, json_only: bool) -> None:
+    def __init__(self, pipeline: str, json_only: bool, quiet: bool = False) -> None:
         self._pipeline = pipeline
         self._json_only = json_only
+        self._quiet = quiet
         self._sinks: list[WriteLine] = []
         self._listeners: list[RunListener] = []
         self._urls: set[str] = set()
@@ -146,16 +147,20 @@ class Told:
         """A line on how far things are."""
         if self._json_only:
             self._write("info", text)
-        elif self._reporter is not None:
-            self._reporter.line(text)
-        else:
-            typer.echo(plain(text), err=True)
+        elif not self._quiet:
+            self._show(text)
 
     def warn(self, text: str) -> None:
         """A warning: to all that get lines."""
         self._write("warning", text)
         if not self._json_only:
-            self.line(f"Warning: {text}")
+            self._show(f"Warning: {text}")
+
+    def _show(self, text: str) -> None:
+        if self._reporter is not None and not self._quiet:
+            self._reporter.line(text)
+        else:
+            typer.echo(plain(text), err=True)
 
     def complain(self, seen: str, remedy: str, code: str) -> None:
         """What went wrong. To those who wait for the end of a run it is that, if there was none."""

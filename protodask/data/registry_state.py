@@ -132,7 +132,7 @@ class RegistryState:
             if number in range(1, self.last + 1):
                 raise InputError(
                     "unknown-name",
-                    f"Version {text} of the registry {mask(where)} was removed: it was not among those to keep.",
+                    f"Version {text} of the registry {mask(where)} was removed.",
                     f"The versions there are {_those(list(self.entries))}.",
                 )
             raise InputError(

@@ -187,6 +187,15 @@ def globbed(pattern: str) -> list[str]:
     return glob.glob(glob.escape(base) + rest, recursive=True)
 
 
+def check_present(path: str) -> None:
+    """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
+    from protodask.data.locations import is_url, locate
+
+    where = locate(path)
+    if not is_url(where) and not os.path.exists(where) and not globbed(where):
+        raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
+
+
 def _fixed_part(pattern: str) -> tuple[str, str]:
     """The folder in front of a glob, and the rest; a folder that is there may have wildcards in its name."""
     parts = pattern.replace(os.sep, "/").split("/")

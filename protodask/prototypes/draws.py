@@ -1,11 +1,14 @@
 """Independent draws of candidates, each trained by itself, averaged into one model.
 
 `B` draws of `S_b(x)` each: `q = p0 + 1/B sum_b S_b(x)`, an ordinary model whose prototypes weigh a `B`-th. Where rows
-are held out, each draw holds out another fold, so that all rows are trained on.
+are held out, each draw holds out another fold, so that all rows are trained on; and a draw that loses clearly more than
+the best one on the rows that it held out is not averaged. That of one way to weigh features may be much worse than that
+of the other: where a class is wide and another narrow, 0.23 against 0.07.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -88,7 +91,15 @@ class Fitting:
             jobs = [partial(train, draw, callbacks=told) for draw in range(len(parts))]
             run_together(self.engine, jobs, _nothing_more, company=company, most=min(most, len(jobs)), spread=True)
         models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
-        return averaged(first, models), [record for history in histories for record in history]
+        kept = worth_averaging(
+            [history[-1].held_out for history in histories], [data.summary.rows - part.summary.rows for part in parts]
+        )
+        model = averaged(first, [one for one, worth in zip(models, kept, strict=True) if worth])
+        return model, [
+            record if worth else replace(record, kept=False)
+            for history, worth in zip(histories, kept, strict=True)
+            for record in history
+        ]
 
     def _training(self, data: TrainingData, draw: int, engine: Engine, callbacks: Sequence[Callback]) -> Training:
         return Training(data, self.config, engine, self.scores(draw), self.log, callbacks, draw)
@@ -96,6 +107,37 @@ class Fitting:
 
 def _nothing_more(draw: int) -> Iterable[Job[int]]:
     return ()
+
+
+LOSS_OF_A_ROW = 4.0
+"""Log-loss of a row that a good model has wrong: such rows make up most of its loss."""
+
+CLEARLY = 2.0
+"""Standard errors by which a draw has to lose more, and"""
+
+AT_LEAST = 1.25
+"""how many times as much."""
+
+
+def worth_averaging(losses: Sequence[float | None], rows: Sequence[int]) -> list[bool]:
+    """Which draws belong into the mean, by their mean log-losses `L_b` on `m_b` rows held out, other ones for each.
+
+    All but those with `L_b > 1.25 L_best` and `L_b - L_best > 2 sqrt(4 L_b / m_b + 4 L_best / m_best)`: if most of the
+    loss is of rows that lose about 4 each, that is two standard errors of the difference.
+    """
+    known = [math.inf if loss is None else loss for loss in losses]
+    best = min(range(len(known)), key=known.__getitem__)
+    if not math.isfinite(known[best]):
+        return [True] * len(known)
+
+    def variance(draw: int) -> float:
+        return LOSS_OF_A_ROW * known[draw] / max(rows[draw], 1)
+
+    return [
+        known[draw] <= AT_LEAST * known[best]
+        or known[draw] - known[best] <= CLEARLY * math.sqrt(variance(draw) + variance(best))
+        for draw in range(len(known))
+    ]
 
 
 def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSet:

@@ -189,6 +189,8 @@ def batch_summary(record: BatchRecord) -> dict[str, Any]:
     summary["values"] = thinned(record.values)
     if record.held_out is None:
         del summary["held_out"]
+    if record.kept:
+        del summary["kept"]
     return summary
 
 

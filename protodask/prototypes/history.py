@@ -44,6 +44,8 @@ class BatchRecord:
     """Mean log-loss at the end of the rows that were held out; None where none were."""
     stages: tuple[StageRecord, ...] = ()
     """On parts of the rows, before all of them, of which all else here is said."""
+    kept: bool = True
+    """Whether the model has it: not if its draw loses clearly more than another on the rows that were held out."""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
 from protodask.data.encoding import BadRows, Unseen
+from protodask.data.source_files import check_present
 from protodask.data.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
-from protodask.pipeline.state.checks import check_present
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.table_model import TableModel
 

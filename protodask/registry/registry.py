@@ -178,7 +178,13 @@ class Registry:
 
         def changed(state: RegistryState) -> RegistryState:
             before = state.named.get(PREVIOUS)
-            if before is None or CHAMPION not in state.named:
+            if CHAMPION not in state.named:
+                raise InputError(
+                    "nothing-yet",
+                    f"The registry {mask(self.path)} has no {CHAMPION}.",
+                    "Let it be a version with `protodask registry promote`.",
+                )
+            if before is None:
                 raise InputError(
                     "nothing-yet",
                     f"The registry {mask(self.path)} has no {PREVIOUS} champion to go back to.",

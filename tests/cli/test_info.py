@@ -118,3 +118,18 @@ def test_info__watches_a_run_until_it_has_finished(
     ]
     call("info", example.model, "--watch", "1")
     assert waited == [2.5]
+
+
+def test_info__watches_a_run_until_its_directory_is_gone(
+    call: Call, example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    call("fit", example.data, "--out", tmp_path / "m.zarr", "--run-dir", run, "--candidates", 10, "--max-iterations", 2)
+    (run / "history.json").unlink()
+    monkeypatch.setattr("time.sleep", lambda seconds: shutil.rmtree(run, ignore_errors=True))
+    done = call("info", run, "--watch", "1", "--json")
+    assert done.exit_code == 0, done.output
+    assert "has ended" in done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["finished"] is False
+    check_failed(call("info", run, "--watch", "1"), 1, "not-found", run)

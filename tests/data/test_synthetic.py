@@ -147,7 +147,7 @@ def test_sample_data__needs_no_memory_for_rows(engine: Engine, tmp_path: Path) -
         tracemalloc.stop()
         return found
 
-    # What other threads of this process hold, such as those of a cluster that ended, counts as well: the least of three.
+    # What other threads of this process hold, such as those of a cluster that ended, counts, too: the least of three.
     size = 2**19 * (2 * 4 + 4)
     assert min(peak(2**19) for _ in range(3)) - peak(2**16) < size / 3
 

@@ -8,7 +8,7 @@ import pytest
 from support.commands import check_failed, run_command
 
 from protodask.pipeline.file.definition import read_pipeline
-from protodask.pipeline.state.graph import graph_of, graph_svg, graph_text
+from protodask.pipeline.file.graph import graph_of, graph_svg, graph_text
 
 TEXT = """
 steps:
@@ -57,9 +57,11 @@ def test_graph__draws_each_step_below_those_that_it_comes_after(path: Path) -> N
 
 def test_run__draws_and_does_nothing(path: Path, tmp_path: Path) -> None:
     assert run_command("run", path, "--graph", "-").stdout == EXPECTED + "\n"
-    assert len(json.loads(run_command("run", path, "--graph", "-", "--json").stdout)) == 6
+    assert len(json.loads(run_command("run", path, "--graph", "-", "--json").stdout)["steps"]) == 6
     done = run_command("run", path, "--graph", tmp_path / "p.svg")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "p.svg").read_text().startswith("<svg")
+    check_failed(run_command("run", path, "--graph", tmp_path / "p.svg"), 2, "exists", "p.svg")
+    check_failed(run_command("run", path, "--graph", "-", "--dry-run"), 2, "settings-conflict", "--dry-run")
     check_failed(run_command("run", path, "--graph", tmp_path / "p.bmp"), 2, "bad-setting", "p.bmp", ".svg")
     assert {place.name for place in tmp_path.iterdir()} == {"p.yaml", "p.svg"}

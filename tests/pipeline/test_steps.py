@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import typing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,12 @@ import typer
 
 from protodask.cli import app
 from protodask.pipeline import steps
-from protodask.pipeline.file.reference import reference
-from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep
+from protodask.pipeline.file.reference import default_in_files, reference
+from protodask.pipeline.file.values import convert
+from protodask.pipeline.state.step_places import settings_of_places
+from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep, Place, Step
+from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.telling.result import Result
 from protodask.pipeline.work.settings import SETTINGS
 from protodask.prototypes import FitConfig
 
@@ -35,6 +41,30 @@ def test_steps__have_the_options_of_their_commands(name: str) -> None:
     options = {option.name: option for option in command.params}
     assert {field.name for field in fields(STEPS[name])} == options.keys() - NOT_OF_STEPS
     assert all(option.help for option in options.values())
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_steps__may_replace_what_they_write_or_add_to_it(step: type[Step]) -> None:
+    adds = step.grows is not Step.grows
+    assert adds or not settings_of_places(step, Place.WRITTEN) or "overwrite" in {field.name for field in fields(step)}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Step, "news"), (Step, "subject"), (Result, "notes"), (Result, "told")])
+def test_steps_and_results__refuse_fields_that_hide_methods(kind: type, name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        type("Mine", (kind,), {"__annotations__": {name: str}})
+
+
+@pytest.mark.parametrize("record", STEPS.values(), ids=STEPS)
+def test_reference__shows_defaults_that_a_file_may_have(record: type[Step]) -> None:
+    hints = typing.get_type_hints(record, include_extras=True)
+    for field in fields(record):
+        hint = plain_hint(hints[field.name])
+        shown = default_in_files(option_of(hints[field.name]), field, hint)
+        if not shown or re.search("[a-z] ", shown):  # in words, as it depends on the data
+            continue
+        value = shown[1:-1].split(", ") if shown[0] == "[" else shown
+        convert(value, hint, field.name)
 
 
 def test_steps__are_listed_in_their_order() -> None:
@@ -65,7 +95,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from protodask.pipeline.telling.result import Result, Table, Told
-from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Panel, Read, Step, Written
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 
 
 @dataclass(frozen=True)
@@ -94,10 +124,12 @@ class ProfileStep(Step):
 
     sources: Annotated[tuple[Read, ...], Argument("Files.", "FILE...")]
     out: Annotated[Written, Option("JSON file to write.", "FILE")]
-    unit: Annotated[int, Option("Bytes of a unit.", least=1)] = 1
+    units: Annotated[tuple[int, ...], Option("Bytes of a unit. Repeatable.", "N")] = ()
+    overwrite: Overwrite = False
 
     def perform(self, engine: Any, listeners: Listeners = NOBODY) -> ProfileWritten:
-        sizes = {place: len(Path(place).read_bytes()) // self.unit for place in self.sources}
+        unit = sum(self.units, 0) or 1
+        sizes = {place: len(Path(place).read_bytes()) // unit for place in self.sources}
         Path(self.out).write_text(json.dumps(sizes))
         return ProfileWritten(self.out, sizes)
 
@@ -107,7 +139,7 @@ class ProfileStep(Step):
 
 PIPELINE = """
 steps:
-  - profile: {sources: [a.txt, b.txt], unit: 2, out: sizes.json}
+  - profile: {sources: [a.txt, b.txt], units: 2, out: sizes.json}
 """
 
 IN_ONE_PROCESS = """
@@ -146,11 +178,14 @@ def test_new_step__is_one_file(tmp_path: Path) -> None:
         return done.stdout
 
     assert "Say how large files are." in run("profile --help")
-    told = run("profile a.txt --out alone.json", "run p.yaml", "run p.yaml", "run --schema")
+    told = run("profile a.txt --out alone.json --units 1 --units 1", "run p.yaml", "run p.yaml", "run --schema")
+    assert json.loads((tmp_path / "alone.json").read_text()) == {"a.txt": 2}
     assert told.index("The profile alone.json is of 1 files.") < told.index("a.txt")
     assert "The profile sizes.json is of 2 files." in told
     assert "There is nothing to do" in told
     assert json.loads((tmp_path / "sizes.json").read_text()) == {"a.txt": 2, "b.txt": 3}
     schema = json.loads(told[told.index('{\n  "$schema"') :])
-    assert schema["$defs"]["profile"]["properties"]["unit"]["description"] == "Bytes of a unit."
-    assert "## profile" in run("run --reference")
+    assert schema["$defs"]["step-profile"]["properties"]["units"]["description"] == "Bytes of a unit."
+    (tmp_path / "a.txt").write_text("and more")
+    assert "## profile" in run("profile a.txt --out alone.json --overwrite", "run p.yaml", "run --reference")
+    assert json.loads((tmp_path / "sizes.json").read_text()) == {"a.txt": 4, "b.txt": 3}

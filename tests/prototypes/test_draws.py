@@ -17,7 +17,8 @@ from protodask.engine.together import Company
 from protodask.explain.original_rows import training_keys
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes.candidates import HELD_OUT
-from protodask.prototypes.draws import Fitting, averaged
+from protodask.prototypes.draws import Fitting, averaged, worth_averaging
+from protodask.prototypes.fitting import batch_summary
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, BatchStarted, FitEvent
 from protodask.prototypes.run_progress import read_progress
@@ -115,6 +116,43 @@ def test_fitting__whose_listener_fails_ends(engine: Engine, make_rows: MakeRows,
 
     with pytest.raises(RuntimeError, match="no more"):
         run(engine, training_data(make_rows(100, 4)), CONFIG, callbacks=[fails])
+
+
+def test_fit__leaves_out_draws_that_lose_clearly_more() -> None:
+    """A wide class and a narrow one: weights of features that all classes share tell little, those of each much."""
+    random = np.random.default_rng(0)
+
+    def draw(n_rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        target = random.integers(0, 2, n_rows)
+        x = random.standard_normal((n_rows, 20))
+        return np.where(target[:, None] == 0, 2 * x, x + 0.5), target
+
+    fitted = PrototypeSetClassifier().fit(*draw(2200))
+    of_classes, shared = fitted.history_
+    assert (of_classes.kept, shared.kept) == (True, False)
+    assert (shared.held_out or 0) > 2 * (of_classes.held_out or 1)
+    assert {fitted.model_.label_of(batch) for batch in fitted.model_.batches} == {0, 1}
+    assert "kept" not in batch_summary(of_classes)
+    assert batch_summary(shared)["kept"] is False
+    x, target = draw(5000)
+    loss = -np.log(fitted.predict_proba(x)[np.arange(len(x)), target]).mean()
+    assert loss < 0.1, "0.16 with both draws"
+
+
+@pytest.mark.parametrize(
+    ("losses", "rows", "kept"),
+    [
+        ([0.07, 0.23], [1000, 1000], [True, False]),
+        ([0.23, 0.07, 0.21, 0.08], [1000] * 4, [False, True, False, True]),
+        ([0.07, 0.23], [20, 20], [True, True]),  # so few rows may happen to be hard
+        ([0.40, 0.49], [10**6, 10**6], [True, True]),  # surely worse, and not by much
+        ([0.0, 0.5], [1000, 1000], [True, False]),
+        ([0.0, 0.0], [0, 0], [True, True]),
+        ([None, None], [0, 0], [True, True]),
+    ],
+)
+def test_worth_averaging(losses: list[float | None], rows: list[int], kept: list[bool]) -> None:
+    assert worth_averaging(losses, rows) == kept
 
 
 def test_averaged__begins_from_the_start(make_model: MakeModel) -> None:

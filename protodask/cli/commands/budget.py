@@ -1,4 +1,4 @@
-"""`protodask budget`: an index of which features are worth their cost within any budget, and what it answers."""
+"""`protodask budget`: what an index of features answers; `build` is a step."""
 
 from __future__ import annotations
 

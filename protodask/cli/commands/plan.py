@@ -31,13 +31,13 @@ class PlannedFit(FitSettings):
     start: Start = None
 
 
-NOTHING_SAID = PlannedFit()
+DEFAULT_FIT = PlannedFit()
 
 
 @grouped
 def plan(
     data: Data,
-    training: PlannedFit = NOTHING_SAID,
+    training: PlannedFit = DEFAULT_FIT,
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate/--no-calibrate", help="Measure for a second or two, to say how long it takes."),

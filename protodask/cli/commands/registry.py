@@ -123,7 +123,10 @@ def unalias(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove an alias. The version that it names stays."""
+    """Remove an alias. The version that it names stays.
+
+    A gate that compares with an alias that is not there says yes.
+    """
     with reported(debug):
         from protodask.registry.registry import Registry
 
@@ -139,11 +142,11 @@ def remove(place: Place, version: OneVersion, as_json: Json = False, debug: Debu
         from protodask.registry.registry import Registry
 
         opened = Registry.open(place)
-        _show_removed(opened, (opened.remove(version),), as_json)
+        _show_removed(opened, (opened.remove(version),), as_json, "remove")
 
 
-def _show_removed(opened: Registry, removed: Sequence[int], as_json: bool) -> None:
+def _show_removed(opened: Registry, removed: Sequence[int], as_json: bool, kind: str = "prune") -> None:
     if as_json:
-        show_json({"kind": "prune", "removed": list(removed), "kept": list(opened.numbers)})
+        show_json({"kind": kind, "removed": list(removed), "kept": list(opened.numbers)})
     else:
         show_pruned(opened, removed)

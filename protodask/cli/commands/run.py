@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -102,9 +103,10 @@ def run(
     no longer there. Exit code 3: a gate said no.
     """
     only_looks = dry_run or graph is not None or detach is not None
-    told = Told(pipeline, telling.log == "json" and not only_looks)
+    told = Told(pipeline, telling.log == "json" and not only_looks, computing.quiet)
     with reported(debug, told.complain, told.line):
         from protodask.pipeline.file.definition import parse_settings, read_pipeline
+        from protodask.pipeline.state.runner import WHOLE
 
         if not only_looks:
             told.tell(telling, settings or ())
@@ -115,6 +117,12 @@ def run(
             part = _part(definition, first, last, only)
             computing.check()
         if graph is not None:
+            if dry_run or detach is not None or part != WHOLE:
+                raise WrongUseError(
+                    "settings-conflict",
+                    "--graph is given with --dry-run, --detach, --from, --to or --only.",
+                    "Give it alone: it draws all steps and does nothing.",
+                )
             _draw(definition, graph, as_json)
             return
         if dry_run:
@@ -200,18 +208,21 @@ class _Work:
 def _draw(definition: Pipeline, place: str, as_json: bool) -> None:
     from protodask.cli.showing.console import say, show_json
     from protodask.data.whole_files import replace_file
-    from protodask.pipeline.state.graph import graph_of, graph_svg, graph_text
+    from protodask.pipeline.file.graph import graph_of, graph_svg, graph_text
 
+    if place != "-" and not place.lower().endswith(".svg"):
+        raise WrongUseError("bad-setting", f"{place} does not end in .svg.", "Name such a file, or - for text.")
+    if os.path.lexists(place):
+        raise WrongUseError("exists", f"{place} exists already.", "Name another file, or remove it first.")
     nodes = graph_of(definition)
+    if place != "-":
+        replace_file(place, graph_svg(nodes))
     if as_json:
-        show_json([asdict(node) for node in nodes])
+        show_json({"kind": "graph", "steps": [asdict(node) for node in nodes]})
     elif place == "-":
         say(graph_text(nodes))
-    elif place.lower().endswith(".svg"):
-        replace_file(place, graph_svg(nodes))
-        say(f"The graph {place} shows the {len(nodes)} steps of {definition.path}.")
     else:
-        raise WrongUseError("bad-setting", f"{place} does not end in .svg.", "Name such a file, or - for text.")
+        say(f"The graph {place} shows the {len(nodes)} steps of {definition.path}.")
 
 
 def _dry_run(definition: Pipeline, part: Part, computing: Computing, as_json: bool) -> None:

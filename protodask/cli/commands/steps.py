@@ -68,7 +68,7 @@ def _do(step: Step, computing: Computing, as_json: bool) -> None:
         raise
     show_result(result, as_json)
     advice = step.advice()
-    if advice is not None and not as_json:
+    if advice is not None and not as_json and not computing.quiet:
         say(advice)
     if result.refused:
         raise typer.Exit(ANSWER_IS_NO)

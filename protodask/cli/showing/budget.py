@@ -1,4 +1,4 @@
-"""Budgets for people to read: what was found, what an index answers, and how far a build has come."""
+"""What budgets and their builds are, and what they answer, for people to read."""
 
 from __future__ import annotations
 

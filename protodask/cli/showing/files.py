@@ -1,4 +1,4 @@
-"""Files that were scored each, for people to read."""
+"""What folders of scored files are, for people to read."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def show_moved(registry: Registry, alias: str, before: int | None, now: int, as_
 def show_unaliased(registry: Registry, alias: str, number: int, as_json: bool) -> None:
     """That an alias is gone."""
     if as_json:
-        show_json({"kind": "move", "alias": alias, "from": number, "to": None, "aliases": registry.aliases})
+        show_json({"kind": "unalias", "alias": alias, "version": number, "aliases": registry.aliases})
     else:
         say(f"In the registry {shorten(registry.path)}, {alias} names no version now; it was version {number}.")
 

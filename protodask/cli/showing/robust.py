@@ -1,4 +1,4 @@
-"""Robust models for people to read: what was trained, measured or predicted, and how far a fit has come."""
+"""What robust models, predictions and runs are, for people to read."""
 
 from __future__ import annotations
 

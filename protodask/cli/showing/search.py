@@ -1,4 +1,4 @@
-"""Searches for people to read: their trials, what they chose, and how far they have come."""
+"""What runs of searches are, for people to read."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args
 
 from protodask.pipeline.file.definition import NAME, STEP_NAME, Overlap
-from protodask.pipeline.file.reference import in_keys
+from protodask.pipeline.file.reference import default_in_files, in_keys, told_in_files
 from protodask.pipeline.file.values import TRUTH, WRITTEN, is_required, key_of, ordered_fields
 from protodask.pipeline.steps import STEPS
 from protodask.pipeline.steps.base import option_of, plain_hint
@@ -77,13 +77,13 @@ def pipeline_schema() -> dict[str, Any]:
                     "else": {"minProperties": 1, "maxProperties": 1},
                     "properties": {
                         "name": {"type": "string", "pattern": f"^{STEP_NAME.pattern}$"},
-                        **{kind: _named(kind) for kind in STEPS},
+                        **{kind: _named(f"step-{kind}") for kind in STEPS},
                     },
                 },
             },
         },
         "$defs": {
-            **_with_common_settings({kind: _record(record) for kind, record in STEPS.items()}),
+            **_with_common_settings({f"step-{kind}": _record(record) for kind, record in STEPS.items()}),
             "filled": {"type": "string", "pattern": r"\$\{[^{}]+\}"},
             **dict(PLAIN.values()),
             "texts": _one_or_more(str),
@@ -109,7 +109,7 @@ def _with_common_settings(records: Mapping[str, dict[str, Any]]) -> dict[str, An
     for record in records.values():
         for key, value in record["properties"].items():
             if texts[key, json.dumps(value)] > 1:
-                name = f"{key} of several"
+                name = f"several-{key}"
                 if common.setdefault(name, value) == value:
                     record["properties"][key] = _named(name)
     return {**records, **common}
@@ -130,10 +130,11 @@ def _record(record: type[Any]) -> dict[str, Any]:
 
 def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     said = option_of(hint)
-    described = {} if said is None else {"description": in_keys(said.help)}
+    plain = plain_hint(hint)
+    described = {} if said is None else {"description": told_in_files(said, plain)}
     if said is not None and said.shown is not None:
-        described["description"] += f" By default: {said.shown}."
-    schema = _value(plain_hint(hint))
+        described["description"] += f" By default: {default_in_files(said, field, plain)}."
+    schema = _value(plain)
     if not is_required(field):
         reference = schema.get("$ref")
         schema = _or_nothing(schema) if reference is None else {"$ref": f"{reference}{OPTIONAL}"}

@@ -36,4 +36,6 @@ def described(path: Path) -> str:
     """What a file is for: of a pipeline what it says itself, of others the folder they lie in."""
     if path.suffix == ".yaml":
         return str(read_mapping(path).get("description", "")).strip()
+    if path.suffix == ".md":
+        return path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
     return "" if path.parent in FOLDERS else f"for {path.parent.name}"

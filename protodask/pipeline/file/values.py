@@ -79,8 +79,9 @@ def ordered_fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
     """The fields: those that must be given before others, and of these a record's own before inherited ones."""
     classes = [vars(one).get("__annotations__", {}) for one in kind.__mro__]
 
-    def rank(field: dataclasses.Field[Any]) -> tuple[bool, int]:
-        return not is_required(field), next(place for place, own in enumerate(classes) if field.name in own)
+    def rank(field: dataclasses.Field[Any]) -> tuple[bool, int, int]:
+        place = next(place for place, own in enumerate(classes) if field.name in own)
+        return not is_required(field), place, list(classes[place]).index(field.name)
 
     return sorted(dataclasses.fields(kind), key=rank)
 

@@ -10,20 +10,12 @@ import os
 
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
-from protodask.data.source_files import globbed
-from protodask.errors import StorageError
+from protodask.data.source_files import check_present
 from protodask.pipeline.state.step_places import settings_of_places
 from protodask.pipeline.steps import AppendStep, Place, SplitStep, Step, Training
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
-
-
-def check_present(path: str) -> None:
-    """Refuse a path or glob at which there is nothing; of URLs nothing is known yet."""
-    where = locate(path)
-    if not is_url(where) and not os.path.exists(where) and not globbed(where):
-        raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
 
 
 def check_there(step: Step) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -44,19 +43,23 @@ ORDER = (
 """The order in which steps are listed; others come after these."""
 
 
-def _steps() -> Iterator[type[Step]]:
-    """The steps of the files here: those that have a command of their own."""
+def _steps() -> dict[str, type[Step]]:
+    """The steps of the files here by their commands: those that have a command of their own."""
+    steps: dict[str, type[Step]] = {}
     for module in iter_modules(__path__, f"{__name__}."):
         for found in vars(import_module(module.name)).values():
             if isinstance(found, type) and issubclass(found, Step) and "command" in vars(found):
-                yield found
+                other = steps.setdefault(found.command, found)
+                if other is not found:
+                    raise TypeError(f"{other.__module__} and {found.__module__} both have the step {found.command!r}.")
+    return steps
 
 
 def _rank(step: type[Step]) -> tuple[int, str]:
     return ORDER.index(step.command) if step.command in ORDER else len(ORDER), step.command
 
 
-STEPS: dict[str, type[Step]] = {step.command: step for step in sorted(set(_steps()), key=_rank)}
+STEPS: dict[str, type[Step]] = {step.command: step for step in sorted(_steps().values(), key=_rank)}
 """Steps by their names in pipeline files."""
 
 __all__ = [

@@ -17,6 +17,8 @@ from enum import Enum
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin
 
+from protodask.pipeline.telling.result import refuse_hidden
+
 if TYPE_CHECKING:
     from protodask.engine import Engine
     from protodask.pipeline.telling.result import Result
@@ -63,6 +65,8 @@ class Option:
     """The smallest value there is."""
     flag: str | None = None
     """The option, where it is not called like the field."""
+    in_files: str | None = None
+    """The help for those who write a file, where it is another one."""
     read: Callable[[Sequence[str]], Any] | None = None
     """What makes the value of the words of an option that can be repeated, where it is more than these."""
 
@@ -129,6 +133,10 @@ class Step(ABC):
     """Whether its command can be handed over as a job."""
     computes: ClassVar[bool] = True
     """Whether it passes over data, and it has to be said where."""
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        refuse_hidden(cls, Step)
 
     @abstractmethod
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> Result:

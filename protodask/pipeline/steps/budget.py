@@ -68,8 +68,8 @@ class BudgetStep(FitSettings, Training):
     run_dir: Annotated[
         str | None,
         Option(
-            "Keep the record from which the same command goes on in this local folder. Without it, that is INDEX.run, "
-            "and removed at the end.",
+            "Keep the record from which the same command goes on in this local folder. Without it, that is the index's "
+            "place with .run at its end, and removed when all is done.",
             "DIR",
             panel=RUN,
         ),

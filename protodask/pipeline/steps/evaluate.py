@@ -54,7 +54,7 @@ class EvaluateStep(KnownRows, Step):
     policy: Annotated[
         bool,
         _of_policies(
-            "DATA is a log of actions: estimate what those of the model (its classes) would have earned there."
+            "The data are a log of actions: estimate what those of the model (its classes) would have earned there."
         ),
     ] = False
     action: Annotated[
@@ -82,7 +82,7 @@ class EvaluateStep(KnownRows, Step):
         int | None,
         _of_policies("Records of reward zero that were dropped from the log, if they were counted (for ips).", "N"),
     ] = None
-    confidence: Annotated[float, _of_policies("Of the interval.", "P")] = 0.95
+    confidence: Annotated[float, _of_policies("Probability with which the interval is to have the value.", "P")] = 0.95
     out: Annotated[Written | None, Option("Write the scores to a JSON file, too.", "FILE")] = None
     overwrite: Overwrite = False
 

@@ -58,6 +58,7 @@ class GateStep(KnownRows, Step):
             "NAME<=X",
             panel=FIGURES,
             flag="--limit",
+            in_files="What figures of it must keep to, by their names: `drift.largest: {most: 0.25}`.",
             read=_limits,
         ),
     ] = field(default_factory=dict)
@@ -72,11 +73,11 @@ class GateStep(KnownRows, Step):
     confidence: Annotated[float, _of_models("How sure that has to be.", "P")] = 0.95
     draws: Annotated[int, _of_models("Resamples of the bootstrap.", "N")] = 1000
     seed: Annotated[int, _of_models("Of the resamples.")] = 0
-    newest: Annotated[int | None, _of_models("Compare on the last N rows only.", "N")] = None
+    newest: Annotated[int | None, _of_models("Compare on so many rows at the end only.", "N")] = None
     if_no: Annotated[
         Literal["fail", "stop"], Option("In a pipeline: whether a no is a failure of the run, or only its end.")
     ] = "fail"
-    accept: Annotated[bool, Option("Say so, and go on with exit code 0 all the same.")] = False
+    accept: Annotated[bool, Option("Say so, and go on all the same.")] = False
     out: Annotated[Written | None, Option("Write the answer to a JSON file, too.", "FILE")] = None
     overwrite: Overwrite = False
 

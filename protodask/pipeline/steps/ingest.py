@@ -75,7 +75,7 @@ class IngestStep(Step):
     ] = False
     unless_in: Annotated[Read | None, Option("Take only what this other dataset does not have.", "OTHER")] = None
     settle: Annotated[
-        float, Option("Leave files that changed so recently for the next time.", "SECONDS", least=0.0)
+        float, Option("Leave files that changed within so many seconds for the next time.", "SECONDS", least=0.0)
     ] = 0.0
     overwrite: Overwrite = False
 

@@ -45,10 +45,10 @@ class PredictStep(GivenRows, Step):
         tuple[str, ...], Option("Column of raw tables to write beside the predictions, as an id. Repeatable.", "COL")
     ] = ()
     each_file: Annotated[
-        bool, Option("Score each file that is new once, into a part of its own of the folder PRED.")
+        bool, Option("Score each file that is new once, into a part of its own of the folder that is written.")
     ] = False
     settle: Annotated[
-        float, Option("With --each-file: leave files for next time that changed so lately.", "SECONDS")
+        float, Option("With --each-file: leave files for next time that changed within so many seconds.", "SECONDS")
     ] = 0.0
     overwrite: Overwrite = False
 

@@ -38,7 +38,8 @@ class ReportStep(KnownRows, Step):
     drift: Annotated[
         Read | None,
         Option(
-            "Rows whose drift is measured, from TRAIN if it is given, else from DATA. By default, those of DATA.",
+            "Rows whose drift is measured, from those of the training if they are given, else from those of the "
+            "report. By default, the latter.",
             "OTHER",
         ),
     ] = None

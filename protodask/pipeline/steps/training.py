@@ -17,8 +17,8 @@ Config = Annotated[Read | None, Option("YAML file with such settings; those give
 RunDir = Annotated[
     str | None,
     Option(
-        "Keep the record from which the same command goes on in this local folder. Without it, that is MODEL.run, and "
-        "removed at the end; needed if MODEL is a URL.",
+        "Keep the record from which the same command goes on in this local folder. Without it, that is the model's "
+        "place with .run at its end, and removed when all is done; needed if the model goes to a URL.",
         "DIR",
         panel=RUN,
     ),
@@ -81,7 +81,12 @@ class TrainingSettings:
     alpha_v: Annotated[float | None, _said("Share of the l2 part in the penalty on feature weights.", "0.95")] = None
     alpha_w: Annotated[float | None, _said("Share of the l2 part in the penalty on prototype weights.", "0.95")] = None
     standardize: Annotated[
-        bool | None, _said("What the feature weights refer to.", "standardize", "--standardize/--raw-units")
+        bool | None,
+        _said(
+            "Units of the feature weights: standard deviations, or those of the data.",
+            "standardize",
+            "--standardize/--raw-units",
+        ),
     ] = None
     weighted: Annotated[
         bool | None,

@@ -31,9 +31,21 @@ Told = str | Pairs | Table
 """A part of what a person is told: a line, or more."""
 
 
+def refuse_hidden(kind: type, base: type) -> None:
+    """Refuse a field without a default that is called like a method: it would have that for its default."""
+    for name in vars(kind).get("__annotations__", {}):
+        hidden = getattr(base, name, None)
+        if (callable(hidden) or isinstance(hidden, property)) and name not in vars(kind):
+            raise TypeError(f"The field {name!r} of {kind.__name__} hides what {base.__name__} calls so.")
+
+
 @dataclass(frozen=True)
 class Result(ABC):
     """What a step left behind."""
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        refuse_hidden(cls, Result)
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from protodask.data import Dataset, Label, table_source
 from protodask.data.encoding import Unseen, encode_group
 from protodask.data.ingest_sources import open_table
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
+from protodask.data.source_files import check_present
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some
 from protodask.evaluation.policy import MATCH, PROPENSITY, REWARD
-from protodask.pipeline.state.checks import check_present
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.rows_to_score import check_orders, is_dataset
 

@@ -174,6 +174,13 @@ class ModelFitted(Result):
             "history": [batch_summary(record) for record in self.history],
         }
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which draws were trained in vain."""
+        left = sum(not record.kept for record in self.history)
+        said = f"{count(left, 'draw was', 'draws were')} left out: the best one loses clearly less on rows held out."
+        return (said,) if left else ()
+
     def summary(self) -> str:
         model = self.model
         seconds = math.fsum(record.seconds for record in self.history)
