@@ -1,9 +1,9 @@
 """Independent draws of candidates, each trained by itself, averaged into one model.
 
 `B` draws of `S_b(x)` each: `q = p0 + 1/B sum_b S_b(x)`, an ordinary model whose prototypes weigh a `B`-th. Where rows
-are held out, each draw holds out another fold, so that all rows are trained on; and a draw that loses clearly more than
-the best one on the rows that it held out is not averaged. That of one way to weigh features may be much worse than that
-of the other: where a class is wide and another narrow, 0.23 against 0.07.
+are held out, each draw holds out another fold, so that all rows are trained on. Where draws take turns in how they
+weigh features, and one way loses clearly more on the rows held out, its draws are not averaged: where a class is wide
+and another narrow, weights that classes share lose 0.23 where those of each lose 0.07.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class Fitting:
             run_together(self.engine, jobs, _nothing_more, company=company, most=min(most, len(jobs)), spread=True)
         models, histories = zip(*(found[draw] for draw in range(len(parts))), strict=True)
         kept = worth_averaging(
-            [history[-1].held_out for history in histories], [data.summary.rows - part.summary.rows for part in parts]
+            [self.config.feature_weights_of(draw) for draw in range(len(parts))],
+            [history[-1].held_out for history in histories],
+            [data.summary.rows - part.summary.rows for part in parts],
         )
         model = averaged(first, [one for one, worth in zip(models, kept, strict=True) if worth])
         return model, [
@@ -112,32 +114,41 @@ def _nothing_more(draw: int) -> Iterable[Job[int]]:
 LOSS_OF_A_ROW = 4.0
 """Log-loss of a row that a good model has wrong: such rows make up most of its loss."""
 
+LARGEST_VARIANCE = 0.5
+"""Of the log-losses of rows, about, however many of them are wrong."""
+
 CLEARLY = 2.0
-"""Standard errors by which a draw has to lose more, and"""
+"""Standard errors by which one way has to lose more, and"""
 
 AT_LEAST = 1.25
 """how many times as much."""
 
 
-def worth_averaging(losses: Sequence[float | None], rows: Sequence[int]) -> list[bool]:
-    """Which draws belong into the mean, by their mean log-losses `L_b` on `m_b` rows held out, other ones for each.
+def worth_averaging(ways: Sequence[str], losses: Sequence[float | None], rows: Sequence[int]) -> list[bool]:
+    """Which draws belong into the mean: all, or those of the way to weigh features that loses clearly less.
 
-    All but those with `L_b > 1.25 L_best` and `L_b - L_best > 2 sqrt(4 L_b / m_b + 4 L_best / m_best)`: if most of the
-    loss is of rows that lose about 4 each, that is two standard errors of the difference.
+    Draws lose `L_b` in the mean of `m_b` rows held out, others for each, and `L` is the mean of those of a way. The
+    variance of a row's loss is about `min(4 L_b, 0.5)`: most of a small loss is of rows that lose about 4 each. What
+    stands out is a way with `L > 1.25 L'` and `L - L' > 2 s`, where `s^2` is the sum of the variances of both means.
+
+    On 36 problems of 1,000 and 3,000 rows and 17 tables this holds for five of the former, where the log-loss falls by
+    0.4 to 16 per cent, and for none of the latter.
     """
-    known = [math.inf if loss is None else loss for loss in losses]
-    best = min(range(len(known)), key=known.__getitem__)
-    if not math.isfinite(known[best]):
-        return [True] * len(known)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for way, loss, number in zip(ways, losses, rows, strict=True):
+        if loss is None:
+            return [True] * len(ways)
+        variance = min(LOSS_OF_A_ROW * loss, LARGEST_VARIANCE) / max(number, 1)
+        found.setdefault(way, []).append((loss, variance))
+    means = {way: math.fsum(loss for loss, _ in of) / len(of) for way, of in found.items()}
+    variances = {way: math.fsum(variance for _, variance in of) / len(of) ** 2 for way, of in found.items()}
+    best = min(means, key=means.__getitem__)
 
-    def variance(draw: int) -> float:
-        return LOSS_OF_A_ROW * known[draw] / max(rows[draw], 1)
+    def is_worth(way: str) -> bool:
+        error = math.sqrt(variances[way] + variances[best])
+        return means[way] <= AT_LEAST * means[best] or means[way] - means[best] <= CLEARLY * error
 
-    return [
-        known[draw] <= AT_LEAST * known[best]
-        or known[draw] - known[best] <= CLEARLY * math.sqrt(variance(draw) + variance(best))
-        for draw in range(len(known))
-    ]
+    return [is_worth(way) for way in ways]
 
 
 def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSet:

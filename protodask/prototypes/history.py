@@ -45,7 +45,7 @@ class BatchRecord:
     stages: tuple[StageRecord, ...] = ()
     """On parts of the rows, before all of them, of which all else here is said."""
     kept: bool = True
-    """Whether the model has it: not if its draw loses clearly more than another on the rows that were held out."""
+    """Whether the model has it: not if draws that weigh features like its own lose clearly more on rows held out."""
 
 
 @dataclass(frozen=True)

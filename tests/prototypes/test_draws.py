@@ -140,19 +140,25 @@ def test_fit__leaves_out_draws_that_lose_clearly_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "rows", "kept"),
+    ("ways", "losses", "rows", "kept"),
     [
-        ([0.07, 0.23], [1000, 1000], [True, False]),
-        ([0.23, 0.07, 0.21, 0.08], [1000] * 4, [False, True, False, True]),
-        ([0.07, 0.23], [20, 20], [True, True]),  # so few rows may happen to be hard
-        ([0.40, 0.49], [10**6, 10**6], [True, True]),  # surely worse, and not by much
-        ([0.0, 0.5], [1000, 1000], [True, False]),
-        ([0.0, 0.0], [0, 0], [True, True]),
-        ([None, None], [0, 0], [True, True]),
+        ("cs", [0.07, 0.23], 1000, "c"),
+        ("cs", [0.23, 0.07], 1000, "s"),
+        ("cscs", [0.07, 0.23, 0.08, 0.21], 1000, "c"),
+        ("ccc", [0.07, 0.23, 0.08], 1000, "c"),  # of one way all are as good, but for chance
+        ("cscsc", [0.3, 0.35, 0.5, 0.34, 0.3], 200, "cs"),
+        ("cs", [0.07, 0.23], 20, "cs"),  # so few rows may happen to be hard
+        ("cs", [0.40, 0.49], 10**6, "cs"),  # surely worse, and not by much
+        ("cs", [0.70, 0.95], 600, "c"),
+        ("cs", [0.0, 0.5], 1000, "c"),
+        ("cs", [0.0, 0.0], 0, "cs"),
+        ("cs", [None, None], 0, "cs"),
     ],
 )
-def test_worth_averaging(losses: list[float | None], rows: list[int], kept: list[bool]) -> None:
-    assert worth_averaging(losses, rows) == kept
+def test_worth_averaging__keeps_ways_that_do_not_lose_clearly_more(
+    ways: str, losses: list[float | None], rows: int, kept: str
+) -> None:
+    assert worth_averaging(list(ways), losses, [rows] * len(losses)) == [way in kept for way in ways]
 
 
 def test_averaged__begins_from_the_start(make_model: MakeModel) -> None:
