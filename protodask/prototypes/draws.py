@@ -131,24 +131,27 @@ def worth_averaging(ways: Sequence[str], losses: Sequence[float | None], rows: S
     variance of a row's loss is about `min(4 L_b, 0.5)`: most of a small loss is of rows that lose about 4 each. What
     stands out is a way with `L > 1.25 L'` and `L - L' > 2 s`, where `s^2` is the sum of the variances of both means.
 
-    On 36 problems of 1,000 and 3,000 rows and 17 tables this holds for five of the former, where the log-loss falls by
-    0.4 to 16 per cent, and for none of the latter.
+    tests/benchmarks/synthetic.py says where that is so, and what it is worth; on the tables of tables.py it never is.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[tuple[float, int]]] = {}
     for way, loss, number in zip(ways, losses, rows, strict=True):
         if loss is None:
             return [True] * len(ways)
-        variance = min(LOSS_OF_A_ROW * loss, LARGEST_VARIANCE) / max(number, 1)
-        found.setdefault(way, []).append((loss, variance))
-    means = {way: math.fsum(loss for loss, _ in of) / len(of) for way, of in found.items()}
-    variances = {way: math.fsum(variance for _, variance in of) / len(of) ** 2 for way, of in found.items()}
-    best = min(means, key=means.__getitem__)
+        found.setdefault(way, []).append((loss, number))
+    of_ways = {way: loss_of_way(each) for way, each in found.items()}
+    least, error = min(of_ways.values())
 
     def is_worth(way: str) -> bool:
-        error = math.sqrt(variances[way] + variances[best])
-        return means[way] <= AT_LEAST * means[best] or means[way] - means[best] <= CLEARLY * error
+        loss, own = of_ways[way]
+        return loss <= AT_LEAST * least or loss - least <= CLEARLY * math.sqrt(own + error)
 
     return [is_worth(way) for way in ways]
+
+
+def loss_of_way(draws: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """The mean of what draws lose on so many rows each, and about its variance."""
+    variances = [min(LOSS_OF_A_ROW * loss, LARGEST_VARIANCE) / max(rows, 1) for loss, rows in draws]
+    return math.fsum(loss for loss, _ in draws) / len(draws), math.fsum(variances) / len(draws) ** 2
 
 
 def averaged(start: PrototypeSet, models: Sequence[PrototypeSet]) -> PrototypeSet:
