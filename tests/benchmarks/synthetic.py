@@ -54,7 +54,7 @@ def of_library(function: Callable[..., Any], besides: int = 0, **settings: Any) 
         x, target = function(rows, random_state=int(random.integers(2**31)), **settings)
         if len(np.unique(target)) > 20:
             target = target > np.median(target)
-        return np.hstack([x, random.standard_normal((rows, besides))]), target.astype(int)
+        return np.hstack([x, random.standard_normal((rows, besides))]), np.unique(target, return_inverse=True)[1]
 
     return make
 

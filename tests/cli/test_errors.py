@@ -135,3 +135,11 @@ def test_reported__leaves_the_end_of_a_pipe_to_the_framework(capsys: pytest.Capt
 def test_reported__text_from_outside_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert _exit_code(InputError("bad-value", "Column \x1b[2J.", "Do this.")) == 1
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_reported__an_unforeseen_error_shows_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reported(debug=True):
+        raise RuntimeError("no such bucket: s3://me:hush-hush@host/data?token=hush-hush")
+    shown = capsys.readouterr().err
+    assert "RuntimeError" in shown
+    assert "hush-hush" not in shown

@@ -163,6 +163,13 @@ def test_encode_features__can_leave_unseen_categories_out() -> None:
     assert "missing" in problem.seen
 
 
+def test_encode_features__an_unseen_category_is_none_and_not_a_missing_one() -> None:
+    column = Column("colour", "nominal", ("blue", "red"), filled=0.0, marked=True)
+    out, problem = encode({"colour": objects("red", "green", None, "blue")}, column, unseen="zero")
+    assert problem is None
+    np.testing.assert_array_equal(out, [[0, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0]])
+
+
 COLUMNS = (
     Column("age"),
     Column("pay", filled=1.5, marked=True),

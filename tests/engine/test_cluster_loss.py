@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import numpy as np
 import pytest
+from distributed.core import Status
 from support.errors import refused
 from support.passes import LOOKUP, SLOW_SUM, SUM, NoiseSource
 
-from protodask.engine import Engine, Layout, Reduction, identity, open_engine, submission, thread_engine
-from protodask.engine.submission import WORKER_SECONDS_SETTING, lost_scheduler
+from protodask.engine import Engine, Layout, Reduction, cluster, identity, open_engine, submission, thread_engine
+from protodask.engine.submission import WORKER_SECONDS_SETTING, Patience, lost_scheduler
 from protodask.errors import ClusterError
 
 StartCluster = Callable[[int], Any]
@@ -99,6 +101,44 @@ def test_reduce__goes_on_when_workers_come_back_within_the_stated_time(
 
     with open_engine(cluster.scheduler_address) as engine, in_mid_pass(source, restart):
         assert engine.reduce(source, SLOW_SUM, "noise", 0.05) == expected
+
+
+def test_patience__begins_anew_with_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with dask.config.set({WORKER_SECONDS_SETTING: "100s"}):
+        patience = Patience()
+    for _ in range(3):
+        patience.lose(0)
+        now += 90
+        patience.lose(0)
+        patience.regain()
+        now += 1000
+    patience.lose(0)
+    now += 101
+    with refused("no-workers", "100 seconds", kind=ClusterError):
+        patience.lose(0)
+
+
+@pytest.mark.parametrize(
+    ("status", "task", "wanted"),
+    [
+        (Status.running, "executing", True),
+        (Status.paused, "executing", True),  # its memory is nearly full: it takes no more tasks, and ends this one
+        (Status.closing, "executing", False),
+        (Status.running, "cancelled", False),
+        (Status.running, None, False),
+    ],
+)
+def test_task__goes_on_while_somebody_waits_for_it(
+    status: Status, task: str | None, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = {} if task is None else {"key": SimpleNamespace(state=task)}
+    worker = SimpleNamespace(status=status, state=SimpleNamespace(tasks=tasks))
+    monkeypatch.setattr(cluster, "get_worker", lambda: worker)
+    monkeypatch.setattr(cluster, "thread_state", SimpleNamespace(key="key"))
+    with contextlib.nullcontext() if wanted else pytest.raises(cluster._UnwantedError):
+        cluster._check_wanted()()
 
 
 @pytest.mark.slow

@@ -128,6 +128,21 @@ def test_step__that_was_killed_is_done_again_though_all_is_as_its_record_says(en
     assert _statuses(_run(pipeline, engine)) == ["fresh"]
 
 
+@pytest.mark.filterwarnings("ignore:.*does not say from which files its rows are")
+def test_step__to_whose_output_a_later_one_adds_stays_fresh(engine: Engine, tmp_path: Path) -> None:
+    out = f"{tmp_path}/rows.zarr"
+    steps = (
+        IngestStep((_table(tmp_path, "a", 20),), out, target="outcome"),
+        IngestStep((_table(tmp_path, "b", 30),), out, target="outcome", new=True),
+    )
+    pipeline = Pipeline(f"{tmp_path}/p.yaml", "", {}, steps, state=f"{tmp_path}/state")
+    assert _statuses(_run(pipeline, engine)) == ["done", "done"]
+    assert _rows(tmp_path) == 50
+    for _ in range(2):
+        assert _statuses(_run(pipeline, engine)) == ["fresh", "fresh"]
+    assert _rows(tmp_path) == 50
+
+
 def test_steps__that_write_to_one_place_by_mistake_are_told_so(engine: Engine, tmp_path: Path) -> None:
     out = str(tmp_path / "rows.zarr")
     steps = (SampleDataStep("checker", 100, out), SampleDataStep("checker", 200, out))

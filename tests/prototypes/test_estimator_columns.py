@@ -184,6 +184,23 @@ def test_forgiving_columns__count_what_is_missing_as_the_middle() -> None:
         assert [column.marked for column in columns] == [False, False]
 
 
+def test_forgiving_columns__are_told_apart_behind_categories() -> None:
+    random = np.random.default_rng(3)
+    y = random.integers(0, 2, 300)
+    frame = pd.DataFrame(
+        {
+            "town": random.choice(["Oslo", "Rome", "Bonn"], 300),
+            "low": random.normal(y, 1),
+            "high": random.normal(90 + y, 1),
+        }
+    )
+    found = classifier(feature_forms="plain").fit(frame, y).model_
+    filled = {column.name: column.filled for column in found.forgiving_columns}
+    assert filled["town"] == 0.0
+    assert filled["low"] == pytest.approx(frame["low"].mean(), abs=0.3)
+    assert filled["high"] == pytest.approx(frame["high"].mean(), abs=0.3)
+
+
 @pytest.mark.parametrize("kind", ["dask", "zarr"])
 def test_rows_for_a_fitted_model__are_encoded_as_its_own(kind: str, tmp_path: Path) -> None:
     # Their own means, and which of their columns have missing values, are of no interest.

@@ -250,6 +250,27 @@ def test_evaluate__at_the_start_of_a_batch(precision: Precision, n_features: int
     assert_agrees(start.evaluate(precision), value, by_v, by_w, TOLERANCE[precision], norms)
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool) -> None:
+    """As where a model is pruned: rows that are held out are prototypes themselves."""
+    case = make_case(4, n_rows=30, n_candidates=9, zeros=0.0)
+    nothing, weight = np.zeros(len(case.target)), np.linspace(0.5, 1.5, len(case.target))
+    found = case.kernel("float64").evaluate(
+        case.raw.astype(np.float64),
+        case.target,
+        nothing if held else weight,
+        case.previous,
+        held_out=weight if held else nothing,
+        itself=case.rows,
+    )
+    squares = (case.standardized[:, None, :] - case.standardized[case.rows][None, :, :]) ** 2
+    values = np.exp(-0.5 * (squares * case.v[case.batch] ** 2).sum(axis=2))
+    values[case.rows, np.arange(len(case.rows))] = 0
+    q = case.data[-1] + (values * case.w) @ np.eye(case.n_classes)[case.target[case.rows]]
+    loss = -weight @ np.log(q[np.arange(len(q)), case.target] / q.sum(axis=1))
+    assert (found.held_out if held else found.value) == pytest.approx(loss, rel=1e-9)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @settings(max_examples=60)
 @given(case=cases(), longest=st.sampled_from([3, 16, 2048]), seed=st.integers(0, 2**20))
