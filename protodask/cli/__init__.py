@@ -19,7 +19,7 @@ from protodask.cli.commands.plan import plan
 from protodask.cli.commands.registry import app as registry
 from protodask.cli.commands.run import run
 from protodask.cli.commands.steps import ingest, step_command
-from protodask.cli.ending import end_on_signals
+from protodask.cli.ending import end_on_signals, stop_reading
 from protodask.pipeline.steps import STEPS, IngestStep
 from protodask.pipeline.steps.base import Panel
 
@@ -73,4 +73,7 @@ app.add_typer(cluster, rich_help_panel=Panel.PIPELINES.value)
 def main() -> None:
     """Run the command line of this process."""
     end_on_signals()  # SIGTERM is what job queues and containers end a program with
-    app()
+    try:
+        app()
+    finally:
+        stop_reading()

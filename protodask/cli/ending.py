@@ -50,3 +50,19 @@ def _try_again(lost: UnraisableHookArgs) -> None:
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, AGAIN_AFTER)
+
+
+LOOP_SECONDS = 10.0
+"""How long the thread that reads from stores may take to end, on a machine that is busy with other things."""
+
+
+def stop_reading() -> None:
+    """Let the event loop that zarr reads with come to its end, if there is one.
+
+    Zarr itself waits a fifth of a second for it and then fails to close it, with a traceback after all is done.
+    """
+    zarr = sys.modules.get("zarr.core.sync")
+    loop, thread = (getattr(zarr, name, [None])[0] for name in ("loop", "iothread"))
+    if loop is not None and thread is not None and not loop.is_closed():
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(LOOP_SECONDS)

@@ -89,3 +89,20 @@ def test_tests__interrupt_what_they_start_whoever_started_them(tmp_path: Path) -
     }
     assert done[True].returncode == pytest.ExitCode.OK, done[True].stdout
     assert done[False].returncode == pytest.ExitCode.TESTS_FAILED, "else this test would see nothing"
+
+
+BUSY = """
+import sys, time
+from zarr.core import sync
+async def nothing(): pass
+sync.sync(nothing())
+sync.loop[0].call_soon_threadsafe(time.sleep, 1.0)  # as on a machine that is busy with other things
+sys.argv = ["protodask", "--version"]
+from protodask.cli import main
+main()
+"""
+
+
+def test_main__waits_for_the_thread_that_reads() -> None:
+    done = run_python("-c", BUSY)
+    assert (done.returncode, done.stderr) == (0, "")
