@@ -54,7 +54,7 @@ def protodask(
 
 
 for step in STEPS.values():
-    words = step.words or (step.command,)
+    words = step.command_words()
     commands = app if len(words) == 1 else GROUPS.setdefault(words[0], typer.Typer(name=words[0], no_args_is_help=True))
     panel = step.panel.value if len(words) == 1 else None
     commands.command(words[-1], rich_help_panel=panel)(ingest if step is IngestStep else step_command(step))

@@ -17,9 +17,9 @@ from protodask.cli import app
 from protodask.pipeline import steps
 from protodask.pipeline.file.reference import default_in_files, reference
 from protodask.pipeline.file.values import convert
-from protodask.pipeline.state.step_places import settings_of_places
 from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep, Place, Step
 from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.steps.places import settings_of_places
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.work.settings import SETTINGS
 from protodask.prototypes import FitConfig
@@ -36,7 +36,7 @@ REFERENCE = Path(__file__).parents[2] / "pipelines" / "REFERENCE.md"
 @pytest.mark.parametrize("name", STEPS)
 def test_steps__have_the_options_of_their_commands(name: str) -> None:
     command: Any = typer.main.get_command(app)
-    for word in STEPS[name].words or (name,):
+    for word in STEPS[name].command_words():
         command = command.commands[word]
     options = {option.name: option for option in command.params}
     assert {field.name for field in fields(STEPS[name])} == options.keys() - NOT_OF_STEPS
@@ -94,7 +94,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from protodask.pipeline.telling.result import Result, Table, Told
+from protodask.pipeline.telling.result import Result, Table, Piece
 from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 
 
@@ -109,7 +109,7 @@ class ProfileWritten(Result):
     def summary(self) -> str:
         return f"The profile {self.path} is of {len(self.sizes)} files."
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         yield self.summary()
         yield Table(["file", "bytes"], [[name, str(size)] for name, size in self.sizes.items()])
 

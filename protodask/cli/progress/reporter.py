@@ -156,18 +156,63 @@ def _held_out(loss: float | None) -> str:
     return "" if loss is None else f"held out {loss:.6g}  "
 
 
-class LogReporter:
+class _Tallies:
+    """Adds up what is heard of a search, a budget or a robust fit."""
+
+    def __init__(self) -> None:
+        self._search: SearchTally | None = None
+        self._budget: BudgetTally | None = None
+        self._robust: RobustTally | None = None
+
+    def on_search(self, event: SearchNews) -> None:
+        from protodask.cli.progress.search import SearchTally, describe_start
+        from protodask.pipeline.work.tuning import SearchStarted
+
+        if isinstance(event, SearchStarted):
+            self.line(describe_start(event))
+            self._search = SearchTally(event)
+        elif self._search is not None:
+            self._search.hear(event)
+
+    def on_budget(self, event: BudgetNews) -> None:
+        from protodask.cli.progress.budget import BudgetTally, describe_budget_start
+        from protodask.pipeline.work.budget import BudgetStarted
+
+        if isinstance(event, BudgetStarted):
+            self.line(describe_budget_start(event))
+            self._budget = BudgetTally(event)
+        elif self._budget is not None:
+            stage = self._budget.stage
+            self._budget.hear(event)
+            self._heard(self._budget, stage != self._budget.stage)
+
+    def on_robust(self, event: PlanePass) -> None:
+        from protodask.cli.progress.robust import RobustTally, begins
+
+        if self._robust is None or begins(event):
+            self._robust = RobustTally()
+        plane = self._robust.plane
+        self._robust.hear(event)
+        self._heard(self._robust, plane != event.plane)
+
+    def line(self, text: str) -> None:
+        """Show a line that stays."""
+        raise NotImplementedError
+
+    def _heard(self, tally: BudgetTally | RobustTally, other: bool) -> None:
+        """Something new is known; `other` says that it is of another stage or plane than before."""
+
+
+class LogReporter(_Tallies):
     """Lines with a time, no control characters, and few of them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, show: Callable[[str], None] | None = None) -> None:
+        super().__init__()
         self._clock = clock
         self._show = show or _show_line
         self._lock = threading.Lock()
         self._last_line = clock()
         self._announced: str | None = None
-        self._search: SearchTally | None = None
-        self._budget: BudgetTally | None = None
-        self._robust: RobustTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         with self._lock:
@@ -194,47 +239,23 @@ class LogReporter:
                 self.line(describe_batch(event.record))
 
     def on_search(self, event: SearchNews) -> None:
-        from protodask.cli.progress.search import SearchTally, describe_done, describe_start, describe_step
-        from protodask.pipeline.work.tuning import SearchStarted
+        from protodask.cli.progress.search import describe_done, describe_step
         from protodask.selection.search import FoldStep, SettingDone
 
-        if isinstance(event, SearchStarted):
-            self.line(describe_start(event))
-            self._search = SearchTally(event)
-        elif self._search is not None:
-            self._search.hear(event)
-            match event:
-                case FoldStep():
-                    with self._lock:
-                        if self._is_time():
-                            self._write(describe_step(event))
-                case SettingDone():
-                    self.line(describe_done(event, self._search.stage))
+        super().on_search(event)
+        if self._search is None:
+            return
+        match event:
+            case FoldStep():
+                with self._lock:
+                    if self._is_time():
+                        self._write(describe_step(event))
+            case SettingDone():
+                self.line(describe_done(event, self._search.stage))
 
-    def on_budget(self, event: BudgetNews) -> None:
-        from protodask.cli.progress.budget import BudgetTally, describe_budget_start
-        from protodask.pipeline.work.budget import BudgetStarted
-
-        if isinstance(event, BudgetStarted):
-            self.line(describe_budget_start(event))
-            self._budget = BudgetTally(event)
-        elif self._budget is not None:
-            stage = self._budget.stage
-            self._budget.hear(event)
-            with self._lock:
-                if stage != self._budget.stage or self._is_time():
-                    self._write(self._budget.describe())
-
-    def on_robust(self, event: PlanePass) -> None:
-        from protodask.cli.progress.robust import RobustTally, begins
-
-        if self._robust is None or begins(event):
-            self._robust = RobustTally()
-        tally = self._robust
-        plane = tally.plane
-        tally.hear(event)
+    def _heard(self, tally: BudgetTally | RobustTally, other: bool) -> None:
         with self._lock:
-            if plane != event.plane or self._is_time():
+            if other or self._is_time():
                 self._write(tally.describe())
 
     def line(self, text: str) -> None:
@@ -253,16 +274,14 @@ def _show_line(text: str) -> None:
     typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain(text)}", err=True)
 
 
-class TerminalReporter:
+class TerminalReporter(_Tallies):
     """Keeps the state of what runs; a display asks for it several times a second, so that reporting costs nothing."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self._console = console
         self._pass: Progress | None = None
         self._fit: str | None = None
-        self._search: SearchTally | None = None
-        self._budget: BudgetTally | None = None
-        self._robust: RobustTally | None = None
 
     def on_progress(self, progress: Progress) -> None:
         self._pass = None if progress.finished else progress
@@ -279,33 +298,6 @@ class TerminalReporter:
             case BatchDone():
                 self._fit = None
                 self.line(describe_batch(event.record))
-
-    def on_search(self, event: SearchNews) -> None:
-        from protodask.cli.progress.search import SearchTally, describe_start
-        from protodask.pipeline.work.tuning import SearchStarted
-
-        if isinstance(event, SearchStarted):
-            self.line(describe_start(event))
-            self._search = SearchTally(event)
-        elif self._search is not None:
-            self._search.hear(event)
-
-    def on_budget(self, event: BudgetNews) -> None:
-        from protodask.cli.progress.budget import BudgetTally, describe_budget_start
-        from protodask.pipeline.work.budget import BudgetStarted
-
-        if isinstance(event, BudgetStarted):
-            self.line(describe_budget_start(event))
-            self._budget = BudgetTally(event)
-        elif self._budget is not None:
-            self._budget.hear(event)
-
-    def on_robust(self, event: PlanePass) -> None:
-        from protodask.cli.progress.robust import RobustTally, begins
-
-        if self._robust is None or begins(event):
-            self._robust = RobustTally()
-        self._robust.hear(event)
 
     def line(self, text: str) -> None:
         from rich.text import Text

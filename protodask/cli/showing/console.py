@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from protodask.pipeline.telling.result import Pairs, Table, Told
+from protodask.pipeline.telling.result import Pairs, Piece, Table
 from protodask.pipeline.telling.wording import MOST_LINES
 from protodask.places import mask_text
 
@@ -56,7 +56,7 @@ def say_some(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         say(f"and {len(rows) - MOST_LINES:,} more")
 
 
-def show(told: Iterable[Told]) -> None:
+def show(told: Iterable[Piece]) -> None:
     """What a person is told of a result."""
     for part in told:
         match part:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from protodask.pipeline.file.values import is_required, key_of, ordered_fields
 from protodask.pipeline.steps import STEPS, Option, Place, Step
 from protodask.pipeline.steps.base import option_of, plain_hint
+from protodask.pipeline.steps.places import names
 
 TITLE = """# The steps and their settings
 
@@ -58,10 +59,9 @@ def default_in_files(said: Option | None, field: dataclasses.Field[Any], hint: A
 
 
 def _step(step: type[Step]) -> Iterator[str]:
-    command = " ".join(step.words or (step.command,))
     yield f"## {step.command}\n"
     yield f"{in_keys(inspect.getdoc(step) or '')}\n"
-    yield f"Command: `protodask {command}`.\n"
+    yield f"Command: `protodask {' '.join(step.command_words())}`.\n"
     yield "| setting | value | default | meaning |"
     yield "| --- | --- | --- | --- |"
     hints = typing.get_type_hints(step, include_extras=True)
@@ -75,13 +75,9 @@ def _step(step: type[Step]) -> Iterator[str]:
 
 
 def _value(hint: Any) -> str:
-    place = next((place for place in Place if _names(hint, place)), None)
+    place = next((place for place in Place if names(hint, place)), None)
     kind = _type(plain_hint(hint))
     return kind if place is None else f"{kind.replace('text', 'place')}, {place.value}"
-
-
-def _names(hint: Any, place: Place) -> bool:
-    return hint is place or any(_names(part, place) for part in typing.get_args(hint))
 
 
 def _type(hint: Any) -> str:

@@ -12,8 +12,8 @@ from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.state.records import State
 from protodask.pipeline.state.runner import WHOLE, Part
 from protodask.pipeline.state.staleness import Planned, look, planned
-from protodask.pipeline.state.step_places import holds, inputs
 from protodask.pipeline.steps import FitStep
+from protodask.pipeline.steps.places import holds, inputs
 from protodask.pipeline.telling.events import StepIdentity
 
 if TYPE_CHECKING:

@@ -134,6 +134,11 @@ class Step(ABC):
     computes: ClassVar[bool] = True
     """Whether it passes over data, and it has to be said where."""
 
+    @classmethod
+    def command_words(cls) -> tuple[str, ...]:
+        """The words of its command."""
+        return cls.words or (cls.command,)
+
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
         refuse_hidden(cls, Step)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Written
 from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, Training
-from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -60,9 +59,6 @@ class FitStep(FitSettings, Training):
             if model_fingerprint(run.model) != published:
                 save_model(run.model, where, overwrite=self.overwrite)
         return ModelFitted(where, run.model, tuple(run.history))
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"
 
     def advice(self) -> str | None:
         if any(getattr(self, name) is not None for name in ("config", "start", *GUESSED)):

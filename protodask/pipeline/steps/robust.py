@@ -112,9 +112,6 @@ class RobustFitStep(Training):
 
         return fit(self, engine, listeners.robust)
 
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"
-
 
 @dataclass(frozen=True)
 class RobustPredictStep(GivenRows, Step):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from protodask.pipeline.steps.base import Option, Read, Step
+from protodask.places import mask
 
 TRAINING = "Settings of the training"
 RUN = "The run"
@@ -137,5 +138,9 @@ class FitSettings(TrainingSettings):
 class Training(Step):
     """A step that goes on inside, from its record: a run directory of its own, or one beside what it writes."""
 
+    data: str
     out: str
     run_dir: str | None
+
+    def subject(self) -> str:
+        return f"{mask(self.data)} into {mask(self.out)}"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from protodask.pipeline.steps.base import NOBODY, Listeners, Option, Overwrite, Panel, Written
 from protodask.pipeline.steps.fit import Data
 from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training, TrainingSettings
-from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
@@ -115,6 +114,3 @@ class TuneStep(TrainingSettings, Training):
         from protodask.pipeline.work.tuning import tune_dataset
 
         return tune_dataset(self, engine, listeners)
-
-    def subject(self) -> str:
-        return f"{mask(self.data)} into {mask(self.out)}"

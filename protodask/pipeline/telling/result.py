@@ -27,7 +27,7 @@ class Table:
     """Whether all rows are shown, however many there are."""
 
 
-Told = str | Pairs | Table
+Piece = str | Pairs | Table
 """A part of what a person is told: a line, or more."""
 
 
@@ -55,10 +55,14 @@ class Result(ABC):
     def summary(self) -> str:
         """In one line."""
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         """To a person who asked for this step alone."""
         yield self.summary()
-        yield from (f"Note: {note}" for note in self.notes)
+        yield from self.told_notes()
+
+    def told_notes(self) -> Iterator[str]:
+        """What is to be known about it, a line each."""
+        return (f"Note: {note}" for note in self.notes)
 
     def place(self) -> str | None:
         """Where it lies, in the account of a whole run; None if it lies nowhere."""

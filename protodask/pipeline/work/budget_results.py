@@ -13,7 +13,7 @@ from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.greedy_index import GreedyIndex
-from protodask.pipeline.telling.result import Result, Told
+from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.pipeline.work.budget_words import guarantee_text, told_answers
 from protodask.places import mask
@@ -44,7 +44,7 @@ class BudgetBuilt(Result):
             f"{count(index.n_entries, 'entry', 'entries')} of the index are left."
         )
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         described = self.describe()
         yield from told_answers(described["answers"])
         yield ""
@@ -59,7 +59,7 @@ class BudgetBuilt(Result):
             yield f"Failed, {count(times, 'set')}: {reason}"
         if self.plot is not None:
             yield f"The plot is {shorten(self.plot)}."
-        yield from (f"Note: {note}" for note in self.notes)
+        yield from self.told_notes()
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from protodask.pipeline.telling.result import Table, Told
+from protodask.pipeline.telling.result import Piece, Table
 from protodask.pipeline.telling.wording import MOST_LINES
 
 
@@ -20,7 +20,7 @@ def guarantee_text(described: Mapping[str, Any]) -> str:
     return f"answers at most {guarantee:.4g} less accurate than the best set within the budget"
 
 
-def told_answers(answers: Sequence[Mapping[str, Any]]) -> Iterator[Told]:
+def told_answers(answers: Sequence[Mapping[str, Any]]) -> Iterator[Piece]:
     """The choices at a few sizes."""
     several = len(answers) > 1
     most = MOST_LINES // max(len(answers), 1)

@@ -30,7 +30,7 @@ from protodask.data.storage import check_outside, locate, read_marker, sole_writ
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.pipeline.steps import PredictStep
-from protodask.pipeline.telling.result import FilesFailedError, Result, Table, Told
+from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.pipeline.work.file_parts import (
     SOURCE,
@@ -108,7 +108,7 @@ class FilesScored(Result):
             return f"No new file to score into {shorten(self.path)}{besides}."
         return f"{count(len(self.scored), 'file')} with {self.rows:,} rows scored into {shorten(self.path)}{besides}."
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         yield from super().told()
         if self.failed:
             yield Table(["failed", "why"], [[one.file, one.seen] for one in self.failed])

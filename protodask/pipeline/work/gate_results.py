@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.evaluation.paired import Comparison
-from protodask.pipeline.telling.result import Result, Table, Told
+from protodask.pipeline.telling.result import Piece, Result, Table
 from protodask.pipeline.telling.wording import shorten, value_text
 from protodask.pipeline.work.limits import GateFigure
 from protodask.places import mask
@@ -64,7 +64,7 @@ class GateAnswered(Result):
     def summary(self) -> str:
         return " ".join((self._answer(), *self.reasons))
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         yield self._answer()
         yield from (f"- {reason}" for reason in self.reasons)
         if self.figures:

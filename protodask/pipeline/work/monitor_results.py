@@ -9,7 +9,7 @@ from typing import Any
 from protodask.evaluation.stream import CORRECT
 from protodask.evaluation.stream_changes import StreamChanges, calibration_error, calibration_table
 from protodask.evaluation.stream_profile import StreamProfile, profile_record
-from protodask.pipeline.telling.result import Pairs, Result, Table, Told
+from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
 from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 
@@ -57,7 +57,7 @@ class RowsMonitored(Result):
             return f"Nothing changed in {rows} beyond what may be chance."
         return f"In {rows} changed: {', '.join(changed)}."
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         found = self.describe()
         yield self.summary()
         yield ""

@@ -14,7 +14,7 @@ from protodask.decisions.stored import Compared
 from protodask.evaluation.metrics import Scores
 from protodask.evaluation.policy import PolicyEstimate, PolicyQuestion
 from protodask.pipeline.inspecting.describe import describe_calibration
-from protodask.pipeline.telling.result import Pairs, Result, Table, Told
+from protodask.pipeline.telling.result import Pairs, Piece, Result, Table
 from protodask.pipeline.telling.wording import (
     MOST_LINES,
     account_of_scores,
@@ -142,7 +142,7 @@ class DatasetSubsampled(Result):
         rows = f"{self.dataset.n_rows:,} rows, which stand for {number(self.effective)}"
         return f"The subsample {shorten(self.dataset.path)} has {rows}."
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         yield self.summary()
         yield ""
         by_class = zip(self.dataset.classes, self.rows, self.rates, self.kept, self.weight, strict=True)
@@ -239,14 +239,14 @@ class ModelTuned(Result):
     def summary(self) -> str:
         return f"{self._fitted.summary()} {self._choice()}"
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         yield as_text(self.search, MOST_TRIALS)
         yield ""
         yield self._fitted.summary()
         yield self._choice()
         if self.table is not None:
             yield f"All trials are in {shorten(self.table)}."
-        yield from (f"Note: {note}" for note in self.notes)
+        yield from self.told_notes()
 
     @property
     def _fitted(self) -> ModelFitted:
@@ -373,7 +373,7 @@ class ModelEvaluated(Result):
             f"training data has {self.scores.marginal_log_loss:.4f}, perfect predictions have 0."
         )
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         found, classes = self.scores.scores, self.scores.classes
         yield self.summary()
         yield ""
@@ -444,7 +444,7 @@ class DecisionsWritten(Result):
             f"{found.loss} loss {found.expected_loss:.6g}, with the threshold 0.5 {found.loss_at_half:.6g}."
         )
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         found = self.found
         if found.decision is not None:
             yield found.decision.explain()
@@ -503,7 +503,7 @@ class PolicyEvaluated(Result):
         sure = f"{100 * self.question.confidence:g} per cent"
         return f"{earned}; with {sure} confidence, between {interval.low:.4g} and {interval.high:.4g}."
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         found = self.estimate
         yield self.summary()
         yield ""

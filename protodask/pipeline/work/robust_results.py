@@ -11,7 +11,7 @@ import numpy as np
 from protodask.data.records import describe_columns
 from protodask.errors import some
 from protodask.pipeline.steps.robust import what_is_known
-from protodask.pipeline.telling.result import Pairs, Result, Told
+from protodask.pipeline.telling.result import Pairs, Piece, Result
 from protodask.pipeline.telling.wording import account_of_scores, count, shorten
 from protodask.places import mask
 from protodask.robust.bundle import Pass
@@ -100,7 +100,7 @@ class RobustEvaluated(Result):
             f"certified: whatever else is true of them, wrong with a probability of at most {self.eps:g}."
         )
 
-    def told(self) -> Iterator[Told]:
+    def told(self) -> Iterator[Piece]:
         sums = self.sums
         yield self.summary()
         yield ""

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
 from protodask.data.source_files import is_table_path
-from protodask.pipeline.steps import Place, Step
+from protodask.pipeline.steps.base import Place, Step
 
 _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
 
@@ -21,11 +21,12 @@ _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_
 def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
     """The settings of a step that name what it reads, or what it writes; of the latter the principal one first."""
     hints = _hints(kind)
-    return tuple(field.name for field in fields(kind) if _has(hints[field.name], place))
+    return tuple(field.name for field in fields(kind) if names(hints[field.name], place))
 
 
-def _has(hint: Any, place: Place) -> bool:
-    return hint is place or any(_has(part, place) for part in get_args(hint))
+def names(hint: Any, place: Place) -> bool:
+    """Whether a setting of this type, as it is written, names places of a kind."""
+    return hint is place or any(names(part, place) for part in get_args(hint))
 
 
 def outputs(step: Step) -> tuple[str, ...]:
