@@ -15,11 +15,11 @@ import typer
 
 from protodask.cli import app
 from protodask.pipeline import steps
+from protodask.pipeline.file.places import settings_of_places
 from protodask.pipeline.file.reference import default_in_files, reference
 from protodask.pipeline.file.values import convert
 from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep, Place, Step
 from protodask.pipeline.steps.base import option_of, plain_hint
-from protodask.pipeline.steps.places import settings_of_places
 from protodask.pipeline.telling.result import Result
 from protodask.pipeline.work.settings import SETTINGS
 from protodask.prototypes import FitConfig

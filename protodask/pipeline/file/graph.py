@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.steps.places import holds, inputs, outputs
+from protodask.pipeline.file.places import holds, inputs, outputs
 from protodask.places import mask
 
 WIDTH, HEIGHT = 190, 44

@@ -11,8 +11,8 @@ import os
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
 from protodask.data.source_files import check_present
+from protodask.pipeline.file.places import settings_of_places
 from protodask.pipeline.steps import AppendStep, Place, SplitStep, Step, Training
-from protodask.pipeline.steps.places import settings_of_places
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""

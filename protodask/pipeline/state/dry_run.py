@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from protodask.data.locations import locate
 from protodask.errors import ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.file.places import holds, inputs
 from protodask.pipeline.state.records import State
 from protodask.pipeline.state.runner import WHOLE, Part
 from protodask.pipeline.state.staleness import Planned, look, planned
 from protodask.pipeline.steps import FitStep
-from protodask.pipeline.steps.places import holds, inputs
 from protodask.pipeline.telling.events import StepIdentity
 
 if TYPE_CHECKING:

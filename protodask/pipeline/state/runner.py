@@ -15,13 +15,13 @@ from protodask._version import __version__
 from protodask.data.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.file.places import holds, inputs
 from protodask.pipeline.file.setting_words import as_keys
 from protodask.pipeline.file.values import suggestion
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, undisturbed
 from protodask.pipeline.state.staleness import Look, Planned, look, planned, settings_of
 from protodask.pipeline.steps import Step, Training, describe_step
-from protodask.pipeline.steps.places import holds, inputs
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,

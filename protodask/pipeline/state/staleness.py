@@ -17,10 +17,10 @@ from typing import Any
 
 from protodask._version import __version__
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.file.places import holds, inputs, outputs
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, masked, record_name
 from protodask.pipeline.steps import GateStep, Step
-from protodask.pipeline.steps.places import holds, inputs, outputs
 from protodask.pipeline.telling.events import StepIdentity
 from protodask.places import mask
 
