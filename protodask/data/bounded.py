@@ -121,35 +121,33 @@ def read_json(root: str, name: str) -> Any:
     return parse_json(content)
 
 
-def read_object(root: str, name: str) -> bytes | None:
-    """The content of a file or object that `read_json` would parse, or None where there is none."""
+def read_object(root: str, name: str, most: int = MAX_JSON_BYTES) -> bytes | None:
+    """The content of a file or object of at most so many bytes, those of JSON, or None where there is none."""
     if is_url(root):
         with storage_errors(root, "reading"):
-            return _read_remote(root, name)
+            return _read_remote(root, name, most)
     try:
-        return _read_local(root, name)
+        return _read_local(root, name, most)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _read_local(root: str, name: str) -> bytes:
+def _read_local(root: str, name: str, most: int = MAX_JSON_BYTES) -> bytes:
     with open_inside(root, name) as file:
-        return read_bounded(file, MAX_JSON_BYTES, f"{root}/{name}")
+        return read_bounded(file, most, f"{root}/{name}")
 
 
-def _read_remote(root: str, name: str) -> bytes | None:
+def _read_remote(root: str, name: str, most: int = MAX_JSON_BYTES) -> bytes | None:
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
 
-    store, within = open_store(root, read_only=True), RangeByteRequest(0, MAX_JSON_BYTES + 1)
+    store, within = open_store(root, read_only=True), RangeByteRequest(0, most + 1)
     content = sync(store.get(name, default_buffer_prototype(), within))
     if content is None:
         return None
-    if len(content) > MAX_JSON_BYTES:
-        raise FormatError(
-            "over-limit", f"{root}/{name} has more than {MAX_JSON_BYTES} bytes.", f"No file is so large. {RESTORE}"
-        )
+    if len(content) > most:
+        raise FormatError("over-limit", f"{root}/{name} has more than {most} bytes.", f"No file is so large. {RESTORE}")
     return bytes(content.to_bytes())
 
 

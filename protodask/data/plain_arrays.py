@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import google_crc32c
 import numpy as np
-import zarr
+from numpy.typing import NDArray
 
-from protodask.data.bounded import file_status, read_json
+from protodask.data.bounded import file_status, read_json, read_object
 from protodask.data.locations import open_store
+
+if TYPE_CHECKING:
+    import zarr
 
 CHECKSUM_BYTES = 4
 """What the CRC-32C adds to a chunk."""
@@ -58,13 +62,40 @@ class PlainArray:
 
     def open(self) -> zarr.Array[Any]:
         """Open the array; where it is not as it should be, a `ValueError` says what it is instead."""
-        record = read_json(self.root, f"{self.name}/zarr.json")
-        if reason := self._misfit(record):
-            raise ValueError(reason)
+        import zarr
+
+        self._check_form()
         opened = zarr.open_array(open_store(self.root, read_only=True), path=self.name, mode="r", zarr_format=3)
         if opened.dtype != np.dtype(self.dtype) or opened.shape[1:] != self.shape[1:]:
             raise ValueError("it changed while it was opened")
         return opened
+
+    def read(self) -> NDArray[Any]:
+        """All of an array that is a single chunk, without Zarr; a `ValueError` says what is wrong with it."""
+        self._check_form()
+        if 0 in self.shape:
+            return np.empty(self.shape, dtype=self.dtype)
+        numbers = (0,) * len(self.shape)
+        self.check_chunk(*numbers)
+        content = read_object(self.root, self._key(*numbers), self._chunk_bytes)
+        if content is None or len(content) != self._chunk_bytes:
+            raise ValueError("a chunk is missing, or not of the size it must have")
+        values, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
+        if google_crc32c.value(values) != int.from_bytes(checksum, "little"):
+            raise ValueError("the checksum of a chunk is another one")
+        stored = np.frombuffer(values, dtype=np.dtype(self.dtype).newbyteorder("<"))
+        return stored.astype(self.dtype).reshape(self.shape)
+
+    def _check_form(self) -> None:
+        if reason := self._misfit(read_json(self.root, f"{self.name}/zarr.json")):
+            raise ValueError(reason)
+
+    def _key(self, *numbers: int) -> str:
+        return "/".join((self.name, "c", *map(str, numbers)))
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * math.prod(self.chunks) + CHECKSUM_BYTES
 
     def _misfit(self, record: Any) -> str | None:
         if not isinstance(record, Mapping) or not KEYS >= record.keys() >= KEYS - OPTIONAL_KEYS:
@@ -100,14 +131,12 @@ class PlainArray:
         """Refuse a chunk whose file is missing, no file at all, or not of the size it must have; local stores only."""
         if "://" in self.root or 0 in self.shape:
             return
-        key = "/".join((self.name, "c", *map(str, numbers)))
         try:
-            found = file_status(self.root, key).st_size
+            found = file_status(self.root, self._key(*numbers)).st_size
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ValueError("a chunk is missing") from error
-        expected = np.dtype(self.dtype).itemsize * math.prod(self.chunks) + CHECKSUM_BYTES
-        if found != expected:
-            raise ValueError(f"a chunk has {found} bytes where {expected} were expected")
+        if found != self._chunk_bytes:
+            raise ValueError(f"a chunk has {found} bytes where {self._chunk_bytes} were expected")
 
 
 def _configured(codec: Any) -> Any:

@@ -13,7 +13,8 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,10 @@ from protodask.errors import InputError
 from protodask.prototypes.kernel import Differences, Knots, ScoredColumns, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
+
+if TYPE_CHECKING:
+    from protodask.data.encoding import Unseen
+    from protodask.scoring.scorer import Scorer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -344,6 +349,45 @@ class PrototypeSet:
                 if count in found:
                     found[count][first : first + step] = running
         return [found[count] for count in n_batches]
+
+    def predict_proba(
+        self, rows: Any, *, n_batches: int | None = None, calibrated: bool = False, unseen: Unseen = "error"
+    ) -> Floats:
+        """Probabilities of rows in memory (N, K), see `protodask.scoring.Scorer`: NumPy alone is needed."""
+        return self._scorer.predict_proba(rows, n_batches=n_batches, calibrated=calibrated, unseen=unseen)
+
+    def predict(
+        self, rows: Any, *, n_batches: int | None = None, calibrated: bool = False, unseen: Unseen = "error"
+    ) -> NDArray[Any]:
+        """The most probable class of rows in memory (N,)."""
+        return self._scorer.predict(rows, n_batches=n_batches, calibrated=calibrated, unseen=unseen)
+
+    def familiarity(self, rows: Any, *, n_batches: int | None = None, unseen: Unseen = "error") -> Floats:
+        """`sum_k q_k - 1` of rows in memory (N,)."""
+        return self._scorer.familiarity(rows, n_batches=n_batches, unseen=unseen)
+
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        n_batches: int | None = None,
+        calibrated: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Write what `predict_proba(rows, unseen="zero")` computes to a file, as a graph for ONNX runtimes."""
+        from protodask.scoring.onnx_export import write_onnx
+
+        write_onnx(self, path, n_batches=n_batches, calibrated=calibrated, overwrite=overwrite)
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        from protodask.scoring.scorer import Scorer
+
+        return Scorer(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the scorer has worked out is not sent to workers.
+        return {name: value for name, value in vars(self).items() if name != "_scorer"}
 
     def shrink(self) -> PrototypeSet:
         """The same model without the columns it does not look at, see `protodask.prototypes.shrinking`."""

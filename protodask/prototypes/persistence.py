@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
@@ -89,6 +88,8 @@ DIFFERENCE_ARRAYS = (
 
 def save_model(model: PrototypeSet, path: str | os.PathLike[str], overwrite: bool = False) -> None:
     """Write a model, whole or not at all."""
+    import zarr
+
     where = locate(path)
     knots = [0 if batch.knots is None else batch.knots.values.shape[1] for batch in model.batches]
     differences = [_n_differences(batch) for batch in model.batches]

@@ -1,4 +1,4 @@
-"""`protodask export`: what a model consists of, as tables."""
+"""`protodask export`: what a model consists of, as tables, and what it computes, as a graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from protodask.pipeline.telling.wording import count, shorten
 def export(
     model: Model,
     out: Annotated[
-        str, typer.Option("--out", metavar="FILE", help="Where to write: a file that ends in .csv, .parquet or .xlsx.")
+        str,
+        typer.Option(
+            "--out", metavar="FILE", help="Where to write: a file that ends in .csv, .parquet, .xlsx or .onnx."
+        ),
     ],
     what: Annotated[
         Literal["prototypes", "weights"] | None,
@@ -32,19 +35,33 @@ def export(
         str | None,
         typer.Option("--training", metavar="DATA", help="The training dataset: prototypes as they were there."),
     ] = None,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="In an .onnx file, the probabilities of the model's calibration.")
+    ] = False,
     overwrite: Overwrite = False,
     computing: Computing = COMPUTING_HERE,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the prototypes and feature weights of a model to a table.
+    """Write the prototypes and feature weights of a model to a table, or what it computes for ONNX runtimes.
 
     In an Excel file all text stays text. In a CSV file it is written as it is: what begins with = + - or @ may be taken
     for a formula by a spreadsheet.
     """
     with reported(debug):
+        if out.endswith(".onnx"):
+            _export_graph(model, out, what is not None or training is not None, calibrated, overwrite, as_json)
+            return
+        from protodask.errors import InputError
         from protodask.explain.exports import check_export
         from protodask.explain.requests import export_model
+
+        if calibrated:
+            raise InputError(
+                "settings-conflict",
+                f"{out} is to be a table of a model, which has no probabilities.",
+                "Leave --calibrated out, or give a file that ends in .onnx.",
+            )
 
         with computing_engine(computing, lambda: check_export(out, overwrite=True)) as (engine, _):
             found = export_model(model, out, what=what, training=training, overwrite=overwrite, engine=engine)
@@ -53,3 +70,20 @@ def export(
             return
         tables = " and ".join(f"{table.name} ({count(table.n_rows, 'row')})" for table in found.tables)
         say(f"The file {shorten(found.path)} has the {tables}.")
+
+
+def _export_graph(model: str, out: str, of_tables: bool, calibrated: bool, overwrite: bool, as_json: bool) -> None:
+    from protodask.errors import InputError
+    from protodask.prototypes.persistence import load_model
+
+    if of_tables:
+        raise InputError(
+            "settings-conflict",
+            f"{out} is to be a graph, which has no tables.",
+            "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
+        )
+    load_model(model).to_onnx(out, calibrated=calibrated, overwrite=overwrite)
+    if as_json:
+        show_json({"path": out, "calibrated": calibrated})
+        return
+    say(f"The file {shorten(out)} has what the model computes, for ONNX runtimes.")

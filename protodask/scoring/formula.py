@@ -1,0 +1,185 @@
+"""A model as one formula for all of its batches, in float64: what a scorer computes and an ONNX graph says.
+
+Letters: `F` features of the model, `D` forms in which any of its `B` batches looks at them, each once, `J` prototypes
+of all batches, `K` classes.
+
+The forms `z` of a row are `(x_i - f x_j - center) / scale`, where `f` is 0 but for differences, or the normal score of
+`x_i`. Batches differ in their feature weights `v_b`; with the square multiplied out, one product serves them all,
+where `e_b` is 1 for the batch of the prototype and 0 for the others:
+
+    -1/2 sum_d (v_bd (z_d - s_jd))^2 = [z, (sum_d v_bd^2 z_d^2)_b, 1] . [v_b^2 s_j, -e_b / 2, -|v_b s_j|^2 / 2]
+    q_k = p0_k + sum_j [y_j = k] w_j exp(...)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.prototypes.kernel import FARTHEST
+from protodask.prototypes.model import Batch, PrototypeSet
+from protodask.prototypes.splines import Spline
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ramps:
+    """`S` functions that are linear between knots and constant beyond them, as sums over their pieces:
+
+    f(x) = first + sum_i slope_i min(max(x - start_i, 0), width_i)
+    """
+
+    first: Floats
+    """(S,)"""
+    start: Floats
+    """(S, pieces), and so the others."""
+    width: Floats
+    slope: Floats
+
+    @classmethod
+    def of(cls, values: Floats, results: Floats) -> Ramps:
+        """Given ascending knots and what the functions are there (S, Q); the last may be repeated."""
+        width = np.diff(values, axis=1)
+        slope = np.divide(np.diff(results, axis=1), width, out=np.zeros_like(width), where=width > 0)
+        return cls(results[:, 0], values[:, :-1], width, slope)
+
+    @classmethod
+    def of_spline(cls, spline: Spline) -> Ramps:
+        """A single one."""
+        return cls.of(spline.score[None], spline.outcome[None])
+
+    def apply(self, values: Floats) -> Floats:
+        """Each function of its own value (..., S)."""
+        pieces = np.minimum(np.maximum(values[..., None] - self.start, 0.0), self.width)
+        found: Floats = self.first + np.einsum("...sq,sq->...s", pieces, self.slope)
+        return found
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The probabilities of a model's first so many batches as a formula of the raw features (F,)."""
+
+    feature: Integers
+    """`i` of each form (D,)."""
+    other: Integers
+    """`j` of each difference, and `i` of the other forms (D,)."""
+    factor: Floats
+    center: Floats
+    scale: Floats
+    scored: Integers
+    """Forms that are normal scores (S,)."""
+    scores: Ramps
+    squares: Floats
+    """`v^2` (D, B)"""
+    operand: Floats
+    """`[v^2 s, -e / 2, -|v s|^2 / 2]`, (D + B + 1, J)."""
+    weight: Floats
+    """`w_j` in the column of the class of `j` (J, K)."""
+    marginals: Floats
+    """`p0`, and what every row gets besides (K,)."""
+    n_features: int
+    """`F`"""
+
+    @classmethod
+    def of(cls, model: PrototypeSet, n_batches: int) -> Formula:
+        """Of the first so many batches."""
+        batches = [batch for batch in model.batches[:n_batches] if batch.n_features]
+        marginals = model.marginals.copy()
+        for batch in model.batches[:n_batches]:
+            if not batch.n_features:  # whose kernels are 1
+                np.add.at(marginals, batch.prototype_class, batch.prototype_weight)
+        forms = _Forms()
+        places = [forms.places(batch) for batch in batches]
+        n_prototypes = sum(batch.n_prototypes for batch in batches)
+        squares = np.zeros((len(forms), len(batches)))
+        operand = np.zeros((len(forms) + len(batches) + 1, n_prototypes))
+        weight = np.zeros((n_prototypes, model.n_classes))
+        first = 0
+        for number, (batch, own) in enumerate(zip(batches, places, strict=True)):
+            columns = np.arange(first, first + batch.n_prototypes)
+            prototypes, square = batch.standardization.apply(batch.prototypes), np.square(batch.feature_weight)
+            squares[own, number] = square
+            operand[own[:, None], columns] = (prototypes * square).T
+            operand[len(forms) + number, columns] = -0.5
+            operand[-1, columns] = -0.5 * (np.square(prototypes) @ square)
+            weight[columns, batch.prototype_class] = batch.prototype_weight
+            first += batch.n_prototypes
+        return cls(*forms.arrays(), squares, operand, weight, marginals, model.n_features)
+
+    @cached_property
+    def _as_they_come(self) -> bool:
+        return self.n_features == len(self.feature) and bool((np.diff(self.feature, prepend=-1) == 1).all())
+
+    @cached_property
+    def _any_differences(self) -> bool:
+        return bool(self.factor.any())
+
+    def forms(self, features: NDArray[Any]) -> Floats:
+        """`z` of rows with all features (N, D)."""
+        values = (features if self._as_they_come else features.take(self.feature, axis=1)).astype(np.float64)
+        if self._any_differences:
+            values -= self.factor * features.take(self.other, axis=1)
+        z: Floats = values - self.center
+        z /= self.scale
+        np.minimum(np.maximum(z, -FARTHEST, out=z), FARTHEST, out=z)  # of one row, `clip` takes three times as long
+        if len(self.scored):
+            z[:, self.scored] = self.scores.apply(values[:, self.scored])
+        return z
+
+    def unscaled(self, features: NDArray[Any]) -> Floats:
+        """`q` of rows with all features (N, K)."""
+        z = self.forms(features)
+        left = np.empty((len(z), len(self.operand)))
+        left[:, : z.shape[1]] = z
+        np.matmul(np.multiply(z, z, out=z), self.squares, out=left[:, z.shape[1] : -1])
+        left[:, -1] = 1.0
+        kernel = left @ self.operand
+        np.minimum(kernel, 0.0, out=kernel)
+        np.exp(kernel, out=kernel)
+        found: Floats = kernel @ self.weight
+        found += self.marginals
+        return found
+
+
+class _Forms:
+    """The forms that batches look at, each once: batches of one fit share them."""
+
+    def __init__(self) -> None:
+        self._place: dict[tuple[object, ...], int] = {}
+        self._knots: dict[int, tuple[Floats, Floats]] = {}
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def places(self, batch: Batch) -> Integers:
+        """Where those of a batch are among all."""
+        found = []
+        units = zip(batch.forms, batch.center.tolist(), batch.scale.tolist(), strict=True)
+        for number, ((other, factor, feature, scored), center, scale) in enumerate(units):
+            knots = batch.knots if scored else None
+            key = (feature, other, factor, center, scale, None if knots is None else knots.keys[number])
+            place = self._place.setdefault(key, len(self._place))
+            if knots is not None:
+                self._knots[place] = knots.values[number], knots.scores[number]
+            found.append(place)
+        return np.array(found, dtype=np.int64)
+
+    def arrays(self) -> tuple[Integers, Integers, Floats, Floats, Floats, Integers, Ramps]:
+        """The fields of a formula that say what the forms are."""
+        keys: list[Any] = list(self._place)
+        feature = np.array([key[0] for key in keys], dtype=np.int64)
+        other = np.array([key[0] if key[1] < 0 else key[1] for key in keys], dtype=np.int64)
+        factor, center, scale = (np.array([key[part] for key in keys], dtype=np.float64) for part in (2, 3, 4))
+        scored = np.array(sorted(self._knots), dtype=np.int64)
+        most = max((len(values) for values, _ in self._knots.values()), default=1)
+        pair = np.zeros((2, len(scored), most))
+        for row, place in enumerate(scored.tolist()):
+            for part, numbers in enumerate(self._knots[place]):
+                pair[part, row] = np.pad(numbers, (0, most - len(numbers)), mode="edge")
+        return feature, other, factor, center, scale, scored, Ramps.of(*pair)

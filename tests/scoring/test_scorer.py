@@ -1,0 +1,247 @@
+"""What models say of rows in memory, by NumPy alone."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from support.errors import refused
+from support.models import looking_at_differences, looking_at_scores, make_model
+
+from protodask import PrototypeSet, PrototypeSetClassifier
+from protodask.data.schema import Column
+from protodask.prototypes.kernel import FARTHEST
+from protodask.prototypes.model import Batch, familiarity, probabilities
+from protodask.prototypes.splines import Spline, SplineCalibration
+
+Floats = NDArray[np.float64]
+
+FRUIT = pd.DataFrame(
+    {
+        "weight": [120.0, 130.0, np.nan, 5.0, 6.0, 4.5, 125.0, 5.5] * 4,
+        "colour": ["green", "red", "green", "red", None, "blue", "green", "blue"] * 4,
+        "ripe": pd.Categorical(["no", "yes", "yes", "no", "yes", "yes", "no", "yes"] * 4, ["no", "yes"], ordered=True),
+    }
+)
+KIND = np.array(["apple", "apple", "apple", "berry", "berry", "berry", "apple", "berry"] * 4)
+
+
+def models(seed: int) -> list[PrototypeSet]:
+    """Models of every kind: some batches have no prototypes, normal scores, differences."""
+    plain = make_model(seed, prototypes=(6, 0, 7), n_features=5)
+    scored = looking_at_scores(make_model(seed, n_features=5))
+    return [plain, scored, looking_at_differences(scored, [(0, 1, 0.5), (2, 3, -1.25)]), replace(plain, batches=())]
+
+
+def as_written(model: PrototypeSet, row: Floats) -> Floats:
+    """`q` of a row, prototype by prototype."""
+    scores = model.marginals.copy()
+    for batch in model.batches:
+        for j in range(batch.n_prototypes):
+            z = batch.standardization.apply(batch.values(row)[None])[0]
+            s = batch.standardization.apply(batch.prototypes[j][None])[0]
+            exponent = sum((v * (a - b)) ** 2 for v, a, b in zip(batch.feature_weight, z, s, strict=True))
+            scores[batch.prototype_class[j]] += batch.prototype_weight[j] * np.exp(-exponent / 2)
+    return scores
+
+
+@given(seed=st.integers(0, 10**6), kind=st.integers(0, 3), scale=st.sampled_from([0.1, 1.0, 10.0]))
+def test_predict_proba__is_the_formula(seed: int, kind: int, scale: float) -> None:
+    model = models(seed)[kind]
+    rows = np.random.default_rng(seed).normal(size=(4, 5), scale=scale)
+    expected = np.stack([as_written(model, row) for row in rows])
+    np.testing.assert_allclose(model.predict_proba(rows), probabilities(expected), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(model.familiarity(rows), familiarity(expected), rtol=1e-9, atol=1e-12)
+    labels = [model.classes[place] for place in expected.argmax(axis=1)]
+    assert model.predict(rows).tolist() == labels
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_predict_proba__of_the_first_rounds(kind: int) -> None:
+    model, rows = models(3)[kind], np.random.default_rng(3).normal(size=(6, 5))
+    for count in range(model.n_rounds + 1):
+        (expected,) = model.scores(rows, [count])
+        np.testing.assert_allclose(model.predict_proba(rows, n_batches=count), probabilities(expected), rtol=1e-9)
+    with refused("bad-setting", "n_batches", model.n_rounds + 1):
+        model.predict_proba(rows, n_batches=model.n_rounds + 1)
+
+
+def test_predict_proba__of_a_batch_that_looks_at_nothing() -> None:
+    model = make_model(0)
+    nothing = np.zeros(0)
+    blind = Batch(
+        nothing.astype(np.int64), nothing, nothing, nothing, np.zeros((2, 0)), np.array([0, 2]), np.array([1.0, 3.0]),
+        np.array([4, 9]),
+    )  # fmt: skip
+    rows = np.random.default_rng(0).normal(size=(3, 4))
+    (expected,) = model.scores(rows, [2])
+    found = replace(model, batches=(*model.batches, blind)).predict_proba(rows)
+    np.testing.assert_allclose(found, probabilities(expected + np.array([1.0, 0.0, 3.0])), rtol=1e-9)
+
+
+def test_predict_proba__far_away_and_of_many_rows() -> None:
+    model = make_model(1, prototypes=(900,), n_active=4)
+    rows = np.random.default_rng(1).normal(size=(1000, 4))
+    rows[7] = [1e300, -1e300, FARTHEST, 0.0]
+    (expected,) = model.scores(rows, [1])
+    found = model.predict_proba(rows)
+    np.testing.assert_allclose(found, probabilities(expected), rtol=1e-9)
+    np.testing.assert_allclose(found[7], model.marginals)
+    alone = np.concatenate([model.predict_proba(row) for row in rows])
+    np.testing.assert_allclose(alone, found, rtol=1e-12)
+    assert model.predict_proba(rows[:0]).shape == (0, 3)
+
+
+def test_predict_proba__is_calibrated_where_that_is_asked_for() -> None:
+    spline = Spline(np.array([0.1, 0.4, 0.9]), np.array([0.0, 0.7, 0.8]))
+    model = make_model(2, n_classes=2)
+    rows = np.random.default_rng(2).normal(size=(9, 4))
+    with refused("not-fitted", "no calibration"):
+        model.predict_proba(rows, calibrated=True)
+    calibrated = replace(model, calibration=SplineCalibration((spline,), 2, 4, True, 40, 40.5))
+    found = calibrated.predict_proba(rows, calibrated=True)
+    np.testing.assert_allclose(found[:, 1], spline.apply(model.predict_proba(rows)[:, 1]), rtol=1e-12)
+    np.testing.assert_array_equal(calibrated.predict_proba(rows), model.predict_proba(rows))
+
+
+@pytest.fixture(scope="module")
+def fruit() -> PrototypeSetClassifier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PrototypeSetClassifier(random_state=0).fit(FRUIT, KIND)
+
+
+FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
+    "pandas": lambda frame: frame,
+    "pandas, of its own types": lambda frame: frame.convert_dtypes(),
+    "columns in another order": lambda frame: frame[frame.columns[::-1]],
+    "arrow": lambda frame: pa.Table.from_pandas(frame.astype({"ripe": str})),
+    "columns": lambda frame: frame.astype(object).where(frame.notna(), None).to_dict("list"),
+    "records": lambda frame: frame.astype(object).where(frame.notna(), None).to_dict("records"),
+    "a matrix": lambda frame: frame.to_numpy(dtype=object),
+    "lists": lambda frame: frame.to_numpy(dtype=object).tolist(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predict_proba__of_rows_in_any_form(fruit: PrototypeSetClassifier, form: str) -> None:
+    expected = fruit.predict_proba(FRUIT)
+    found = fruit.model_.predict_proba(FORMS[form](FRUIT))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert fruit.model_.predict(FORMS[form](FRUIT)).tolist() == fruit.predict(FRUIT).tolist()
+
+
+def test_predict_proba__of_one_record(fruit: PrototypeSetClassifier) -> None:
+    found = fruit.model_.predict_proba({"weight": 121.0, "colour": "green", "ripe": "no"})
+    assert found.shape == (1, 2)
+    np.testing.assert_allclose(found, fruit.predict_proba(FRUIT.iloc[:1].assign(weight=121.0)), rtol=1e-5)
+    lacking = fruit.model_.predict_proba({"weight": None, "colour": None, "ripe": "yes"})
+    np.testing.assert_allclose(lacking, fruit.predict_proba(FRUIT.iloc[2:3].assign(colour=None)), rtol=1e-5)
+
+
+def test_predict_proba__of_features(fruit: PrototypeSetClassifier) -> None:
+    names = fruit.model_.feature_names
+    assert names == (
+        "weight",
+        "weight is missing",
+        "colour=blue",
+        "colour=green",
+        "colour=red",
+        "colour is missing",
+        "ripe",
+    )
+    row = [125.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    expected = fruit.model_.predict_proba({"weight": 125.0, "colour": "green", "ripe": "yes"})
+    np.testing.assert_array_equal(fruit.model_.predict_proba(row), expected)
+    with refused("bad-value", "colour=red", 0):
+        fruit.model_.predict_proba([125.0, 0.0, 0.0, 1.0, np.nan, 0.0, 1.0])
+
+
+def test_predict_proba__of_unseen_categories(fruit: PrototypeSetClassifier) -> None:
+    row = {"weight": 125.0, "colour": "violet", "ripe": "yes"}
+    with refused("bad-value", "colour", "violet", 0):
+        fruit.model_.predict_proba(row)
+    features = [125.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    np.testing.assert_array_equal(fruit.model_.predict_proba(row, unseen="zero"), fruit.model_.predict_proba(features))
+
+
+def test_predict_proba__of_numbers_that_are_missing() -> None:
+    model = make_model(0)
+    rows = np.zeros((3, 4))
+    rows[1, 2] = np.nan
+    with refused("bad-value", "x2", 1):
+        model.predict_proba(rows)
+    means = [column.filled for column in model.forgiving_columns]
+    filled = rows.copy()
+    filled[1, 2] = means[2]
+    np.testing.assert_array_equal(model.predict_proba(rows, unseen="zero"), model.predict_proba(filled))
+
+
+def test_predict_proba__reads_numbers_as_the_model_does() -> None:
+    model = replace(make_model(0), precision="float32")
+    rows = np.full((1, 4), 1 / 3)
+    np.testing.assert_array_equal(model.predict_proba(rows), model.predict_proba(rows.astype(np.float32)))
+    with refused("bad-value", "x1", "too large"):
+        model.predict_proba([0.0, 1e39, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("category", [3, True])
+def test_predict_proba__takes_numbers_for_categories_where_a_column_has_them(category: int) -> None:
+    model = make_model(0, n_features=2, n_active=2)
+    columns = (Column("x0"), Column("x1", "nominal", (category,)))
+    model = replace(model, columns=columns, feature_names=("x0", f"x1={category}"))
+    expected = model.predict_proba({"x0": 0.5, "x1": category})
+    np.testing.assert_array_equal(model.predict_proba([[0.5, category]]), expected)
+    with refused("bad-value", "x1"):
+        model.predict_proba([[0.5, 7]])
+
+
+def test_predict_proba__refuses_other_rows(fruit: PrototypeSetClassifier) -> None:
+    with refused("wrong-shape", (2, 5), 3, 7):
+        fruit.model_.predict_proba(np.zeros((2, 5)))
+    with refused("wrong-shape", (2, 3, 1)):
+        fruit.model_.predict_proba(np.zeros((2, 3, 1)))
+    with refused("columns-differ", "colour"):
+        fruit.model_.predict_proba(FRUIT.drop(columns="colour"))
+    with refused("wrong-shape", "different lengths"):
+        fruit.model_.predict_proba({"weight": [1.0, 2.0], "colour": ["red"], "ripe": ["no", "yes"]})
+    with pytest.warns(UserWarning, match="'taste'"):
+        fruit.model_.predict_proba(FRUIT.assign(taste=1.0))
+
+
+def test_scorer__does_not_travel_with_the_model() -> None:
+    model = make_model(0)
+    before = pickle.dumps(model)
+    model.predict_proba(np.zeros(4))
+    assert len(pickle.dumps(model)) == len(before)
+    again = pickle.loads(before)
+    np.testing.assert_array_equal(again.predict_proba(np.zeros(4)), model.predict_proba(np.zeros(4)))
+
+
+PROGRAM = """
+import sys
+from protodask import load_model
+print(load_model(sys.argv[1]).predict_proba([0.5, -1.0, 2.0, 0.0]).tolist())
+print(sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)))
+"""
+
+
+def test_models__are_read_and_answer_with_numpy_alone(tmp_path: Path) -> None:
+    model = make_model(0)
+    model.save(tmp_path / "model.zarr")
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "model.zarr")]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    assert said[0] == str(model.predict_proba([0.5, -1.0, 2.0, 0.0]).tolist())
+    loaded = {name.strip("'") for name in said[1].strip("[]").split(", ")}
+    assert {name for name in loaded if not name.startswith("_")} == {"google_crc32c", "numpy", "protodask"}
