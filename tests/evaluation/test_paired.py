@@ -80,7 +80,7 @@ def test_compare_paired__agrees_with_the_bootstrap_of_scipy() -> None:
     assert found.standard_error == pytest.approx(float(wanted.standard_error), rel=0.05)
 
 
-@pytest.mark.parametrize("n_blocks", [8, 10])
+@pytest.mark.parametrize("n_blocks", [6, 8, 10])
 def test_compare_paired__of_few_blocks_has_the_bound_of_student(n_blocks: int) -> None:
     """Of blocks that look like normal ones; their own quantiles would lie a tenth of a standard error too high."""
     gains = norm.ppf((np.arange(n_blocks) + 0.5) / n_blocks)
@@ -98,6 +98,14 @@ def test_compare_paired__weights_count_rows() -> None:
         paired_sums(np.repeat(block, times), np.ones(times.sum()), np.repeat(a, times), np.repeat(b, times), 100)
     )
     assert (weighted.gain, weighted.low) == pytest.approx((repeated.gain, repeated.low))
+
+
+def test_compare_paired__with_a_margin_has_the_p_value_of_gains_less_by_it() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(1, 1, 300), rng.normal(0.9, 1, 300)
+    found = compare_paired(sums_of(a, b, 1), margin=0.25)
+    assert found.p_value == pytest.approx(compare_paired(sums_of(a - 0.25, b, 1)).p_value, abs=2e-3)
+    assert found.p_value > compare_paired(sums_of(a, b, 1)).p_value + 0.02
 
 
 def test_compare_paired__is_keyed_by_its_seed() -> None:

@@ -87,6 +87,16 @@ def test_surface__is_the_models_scores_point_by_point(make_model: MakeModel, see
     assert found.names == ("x3", "x1")
 
 
+def test_surface__of_the_first_batches_shows_their_prototypes_alone() -> None:
+    model = pair_model()
+    both = replace(model, batches=(*model.batches, *pair_model(third=0.5).batches))
+    limits = ((0.0, 4.0), (0.0, 2.0))
+    found, alone = (surface(one, "x", "y", [0, 0, 0, 0], 3, 1, limits) for one in (both, model))
+    np.testing.assert_array_equal(found.prototypes, alone.prototypes)
+    np.testing.assert_array_equal(found.prototype_impact, alone.prototype_impact)
+    assert len(surface(both, "x", "y", [0, 0, 0, 0], 3, 2, limits).prototypes) == 4
+
+
 def test_surface__shows_all_prototypes_and_some_more(make_model: MakeModel) -> None:
     model = make_model(2)
     shared = [index for index in model.batches[0].feature_index if index in model.batches[1].feature_index]

@@ -412,6 +412,14 @@ def test_typical_point__knows_features_that_are_in_differences_alone(make_model:
     assert {"x1", "x4"} <= set(held.values)
 
 
+def test_surface__leaves_out_differences_with_a_feature_of_the_plane(make_model: Callable[..., PrototypeSet]) -> None:
+    model = looking_at_differences(make_model(0, n_batches=1, n_features=5, n_active=1), [(1, 4, 0.5)])
+    (batch,) = model.batches
+    still = surface(model, 4, int(batch.feature_index[0]), n_points=3)
+    np.testing.assert_allclose(still.prototype_impact, np.sort(batch.prototype_weight)[::-1][: len(still.prototypes)])
+    assert len(still.prototypes) == batch.n_prototypes
+
+
 def test_fit__with_differences_has_the_same_bits_on_any_number_of_threads(assert_same_bits: SameBits) -> None:
     arrays = stones(500)
     found = []

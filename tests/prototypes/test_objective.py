@@ -160,6 +160,20 @@ def test_objective__an_inclusion_probability_is_a_divisor_of_the_weight(engine: 
     np.testing.assert_array_equal(slope, other_slope)
 
 
+def test_objective__of_candidates_asleep_gives_the_gradient_of_the_penalty(engine: Engine, make_rows: MakeRows) -> None:
+    arrays = make_rows(60, 3)
+    rows, penalty = np.arange(5, 60, 6), Penalty(0.05, 0.1)
+    function = make_objective(engine, arrays, rows, (Penalty(0.1, 0.9), penalty))
+    theta = np.random.default_rng(1).uniform(0.2, 2, 3 + len(rows))
+    asleep = np.arange(len(rows)) % 3 == 1
+    theta[3:][asleep] = 0
+    every, found = function(theta), function(theta, asleep)
+    awake = np.append(np.ones(3, dtype=np.bool_), ~asleep)
+    assert found.value == pytest.approx(every.value, rel=1e-13)
+    np.testing.assert_allclose(found.gradient[awake], every.gradient[awake], rtol=1e-10)
+    np.testing.assert_array_equal(found.gradient[~awake], penalty.gradient(np.zeros(asleep.sum())))
+
+
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_objective__candidates_do_not_count_as_rows(engine: Engine, make_rows: MakeRows, precision: Precision) -> None:
     # Every kernel but that of a row with itself is 0, and rows with themselves are left out.

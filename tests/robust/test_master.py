@@ -115,3 +115,12 @@ def test_cut_without_kinks__has_the_bound_of_its_formula() -> None:
     assert lower_bound(of_cuts(kinked), minimize_model(of_cuts(kinked), 1.0).multipliers, np.array([3.0]), 1.0)[
         0
     ] == pytest.approx(3.0)
+
+
+def test_cut_with_a_norm__counts_a_pull_no_further_than_its_share() -> None:
+    # 3 + 2 w + |w|: the least of 1/2 w^2 + that is 2.5, at w = -1; a pull of 2 against the center would make it 3.
+    cuts = Cuts(np.array([3.0]), np.array([[2.0]]), np.array([[0.0]]), np.array([0.0]), np.array([[1.0]]))
+    none = np.zeros(0)
+    for pull, most in ((0.0, 1.0), (-1.0, 2.5), (-2.0, 2.5), (-5.0, 2.5)):
+        multipliers = Multipliers(np.ones(1), none, none, np.array([[pull]]))
+        assert lower_bound(of_cuts(cuts), multipliers, np.array([3.0]), 1.0)[0] == pytest.approx(most)
