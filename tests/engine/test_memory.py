@@ -28,6 +28,13 @@ def test_cache_budget__leaves_room_for_the_interpreter_every_thread_and_the_rest
         assert budget <= 0.4 * memory
 
 
+@given(st.integers(1, 512), st.floats(1.0, 1.4))
+def test_cache_budget__of_what_threads_hardly_leave_is_not_that_of_passes(threads: int, times: float) -> None:
+    memory = int(times * (INTERPRETER_BYTES + threads * THREAD_BYTES))
+    left = memory - INTERPRETER_BYTES - threads * THREAD_BYTES - RESIDENT_COPIES * RESIDENT_SHARE * memory
+    assert abs(cache_budget(memory, threads) - max(0.0, left)) <= 1
+
+
 def test_cache_budget__grows_to_its_share_of_a_large_limit() -> None:
     assert cache_budget(100 * 2**30, 2) == 40 * 2**30
 

@@ -55,6 +55,20 @@ def test_extreme_points__are_possible(seed: int, shape: tuple[int, int], interse
 
 
 @given(SEEDS, SHAPES, st.booleans())
+def test_extreme_points__without_a_weight_are_middles_of_means(
+    seed: int, shape: tuple[int, int], intersected: bool
+) -> None:
+    terms, y = draw(seed, *shape, intersected).terms, draw(seed, *shape, intersected).y
+    weights = plane(seed + 1, shape[1])
+    weights[0] = 0
+    middle = (terms.mean_low[:, 0] + terms.mean_high[:, 0]) / 2
+    for labels in (y, -y):
+        assert_allclose(
+            extreme_points(terms, labels, weights)[:, 0], middle, atol=1e-12 * size(terms, np.ones(shape[1]))
+        )
+
+
+@given(SEEDS, SHAPES, st.booleans())
 def test_bracket__subgradients_are_minorants_everywhere(seed: int, shape: tuple[int, int], intersected: bool) -> None:
     drawn = draw(seed, *shape, intersected)
     weights = plane(seed + 1, shape[1])
