@@ -238,6 +238,15 @@ def test_group_folds__are_about_as_even_as_those_of_scikit_learn(seed: int) -> N
     assert abs(found / found.sum(axis=0) - 0.2).max() < 0.01
 
 
+def test_group_folds__share_out_a_rare_class_as_evenly_as_a_common_one() -> None:
+    sizes = np.random.default_rng(0).integers(30, 70, 20)
+    group = np.concatenate([np.repeat(np.arange(20), sizes), np.arange(10)])
+    target = np.repeat([0, 1], [sizes.sum(), 10]).astype(np.int32)
+    source = array_source({"target": target, "group": group}, 256)
+    for seed in range(3):
+        assert make_folds(ENGINE, source, 2, 5, seed, grouped=True).class_rows[:, 1].tolist() == [2] * 5
+
+
 def test_group_folds__of_one_row_each_are_even_to_a_row() -> None:
     target = np.arange(103, dtype=np.int32) % 2
     source = array_source({"target": target, "group": np.arange(103)}, 32)

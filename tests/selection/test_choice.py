@@ -101,6 +101,14 @@ def test_choose__of_equals_but_for_lambda_w_takes_the_largest(rule: Rule) -> Non
     assert choose(trials, rule) == 1
 
 
+def test_choose__takes_fewer_batches_rather_than_a_larger_lambda_w() -> None:
+    losses = (0.5, 0.6)
+    of_two, of_one = Trial(1, 1e-3, 1e-6, 2, losses), Trial(1, 1e-3, 1e-9, 1, losses)
+    assert choose([of_two, of_one]) == 1
+    assert choose([of_one, of_two]) == 0
+    assert choose([of_one, Trial(1, 1e-1, 1e-9, 3, losses)]) == 1, "lambda_v comes before either"
+
+
 def test_choose__with_a_single_fold_takes_the_best() -> None:
     assert choose([trial(1e-1, (0.5,)), trial(1e-5, (0.4999,))]) == 1
 
