@@ -1,5 +1,6 @@
 """False alarms and missed changes of the figures that gates look at, on streams whose changes are known."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from protodask.data.schema import Column
 from protodask.engine import Block
 from protodask.evaluation.row_sample import sample_rows
-from protodask.evaluation.stream import FAMILIARITY_LEVELS, Bins, Watch, lay_bins, quantile_points, sum_stream
+from protodask.evaluation.shifts import mean_difference
+from protodask.evaluation.stream import FAMILIARITY_LEVELS, RESIDUAL, Bins, Watch, lay_bins, quantile_points, sum_stream
 from protodask.evaluation.stream_changes import StreamChanges, compare_profiles
 from protodask.evaluation.stream_profile import StreamProfile, make_profile
 from protodask.prototypes.model import Batch, PrototypeSet, familiarity
@@ -201,6 +203,69 @@ def test_compare_profiles__with_themselves_says_nothing() -> None:
     changes = compare_profiles(reference, reference)
     assert set(figures(changes).values()) - {changes.familiarity.rare} == {0.0}
     assert changes.familiarity.rare < changes.familiarity.below_1_percent <= 0.012
+
+
+def test_compare_profiles__of_a_smaller_loss_sees_no_increase() -> None:
+    rng = np.random.default_rng(3)
+    before = profiled(rows_of(flipped, rng, 2000))
+    found = compare_profiles(before, profiled(rows_of(calm, rng, 2000), before)).outcomes
+    assert found is not None
+    assert found.loss_difference < -0.1
+    assert (found.loss_p_value > 0.5, found.loss_increase) == (True, 0.0)
+
+
+def test_compare_profiles__of_two_classes_tests_their_calibration_once() -> None:
+    rng = np.random.default_rng(4)
+    before = profiled(rows_of(calm, rng, 2000))
+    after = profiled(rows_of(calm, rng, 2000), before)
+    found = compare_profiles(before, after).outcomes
+    assert found is not None
+    old, new = (
+        (float(one.outcomes.mean[RESIDUAL]), float(one.outcomes.variance[RESIDUAL]), one.effective_rows)
+        for one in (before, after)
+        if one.outcomes is not None
+    )
+    p_value = math.erfc(abs(mean_difference(old, new)[2]) / math.sqrt(2))
+    assert p_value < 0.5
+    assert found.p_values == pytest.approx((p_value, p_value), rel=1e-6)
+
+
+def test_compare_profiles__does_not_test_classes_that_hardly_or_nearly_always_occur() -> None:
+    profile = replace(profiled(rows_of(calm, np.random.default_rng(7), 1000)), weight=1000.0, effective_rows=1000.0)
+    assert profile.outcomes is not None
+    shares = np.array([0.995, 0.005])
+    rare = replace(profile, probability=shares, outcomes=replace(profile.outcomes, labels=1000 * shares))
+    assert rare.outcomes is not None
+    moved = replace(rare, outcomes=replace(rare.outcomes, mean=rare.outcomes.mean + 0.1))
+    for after, expected in ((moved, (1.0, 1.0)), (rare, (1.0, 1.0))):
+        found = compare_profiles(rare, after).outcomes
+        assert found is not None
+        assert found.p_values == expected
+
+
+def test_compare_profiles__names_significant_features_before_others_of_a_larger_index() -> None:
+    profile = replace(profiled(rows_of(calm, np.random.default_rng(5), 1000)), weight=1000.0, effective_rows=1000.0)
+
+    def with_counts(few: list[float], many: list[float]) -> StreamProfile:
+        first, second, *others = profile.features
+        few_bins, many_bins = (Bins(np.arange(len(counts) - 1.0), by_value=False) for counts in (few, many))
+        first = replace(first, bins=few_bins, counts=np.array(few))
+        second = replace(second, bins=many_bins, counts=np.array(many))
+        return replace(profile, features=(second, first, *others))
+
+    before, after = with_counts([500, 500], [100] * 10), with_counts([410, 590], [80, 120] * 5)
+    found = compare_profiles(before, after, significance=0.01).features
+    assert [(feature.name, feature.significant) for feature in found[:2]] == [("x0", True), ("x1", False)]
+    assert found[0].index < found[1].index
+
+
+def test_compare_profiles__of_two_bins_of_familiarity_knows_the_first_level_alone() -> None:
+    profile = profiled(rows_of(calm, np.random.default_rng(6), 1000))
+    counts = np.array([0.01, 0.99]) * profile.weight
+    two = replace(profile, familiarity=Bins(np.array([0.5]), by_value=False), familiarity_counts=counts)
+    found = compare_profiles(two, two).familiarity
+    assert found.below_1_percent == pytest.approx(0.01)
+    assert found.below_5_percent == 0
 
 
 def test_compare_profiles__takes_the_largest_shift_of_calibration_up_or_down() -> None:
