@@ -42,6 +42,8 @@ def test_gate__writes_its_answer_and_may_accept_a_no(call: Call, scores: Path, t
     assert found["figures"] == [{"name": "no.such", "value": None, "least": None, "most": 1.0, "passed": False}]
     again = call("gate", "--results", scores, "--limit", "no.such<=1", "--out", out)
     check_failed(again, 1, "exists", out, "--overwrite")
+    yes = call("gate", "--results", scores, "--limit", "accuracy>=0.5", "--accept", "--json")
+    assert (yes.exit_code, json.loads(yes.stdout)["accepted"]) == (0, False), "there was no no to accept"
 
 
 def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, example: Any, tmp_path: Path) -> None:
@@ -166,3 +168,29 @@ def test_gate__compares_on_classes_that_only_the_challenger_knows(call: Call, ex
         assert 0.2 * 13.8 < found["champion_loss"] < 0.2 * 13.82 + 0.7
     other = call("gate", "--model", example.model, "--champion", example.model, "--data", data)
     check_failed(other, 1, "columns-differ", data, "'middle'")
+
+
+def test_gate__takes_whole_groups_of_rows_together(call: Call, example: Any, tmp_path: Path) -> None:
+    lines = example.table.read_text().splitlines()
+    table, data = tmp_path / "table.csv", tmp_path / "data.zarr"
+    table.write_text("\n".join([f"{lines[0]},site", *(f"{line},{n % 20}" for n, line in enumerate(lines[1:]))]))
+    made = call(
+        "ingest", table, "--out", data, "--target", "outcome", "--group", "site", "--categorical", "colour",
+        "--ordinal", "size=small,medium,large",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    for place, blocks in ((data, "groups"), (example.data, "neighbouring rows")):
+        done = call("gate", "--model", example.model, "--champion", example.model, "--data", place, "--json")
+        assert json.loads(done.stdout)["comparison"]["blocks_of"] == blocks
+
+
+def test_gate__refuses_a_model_with_categories_in_another_order(call: Call, example: Any, tmp_path: Path) -> None:
+    data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
+    made = call(
+        "ingest", example.table, "--out", data, "--target", "outcome", "--categorical", "colour",
+        "--ordinal", "size=large,medium,small",
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 10).exit_code == 0
+    done = call("gate", "--model", model, "--champion", example.model, "--data", data)
+    check_failed(done, 1, "columns-differ", "'size' in another order than the champion")

@@ -326,6 +326,37 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
 
 
+def test_writer__whose_work_is_removed_as_it_publishes_puts_back_what_counted(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{root}/d.zarr"
+    with generations_module.new_generation(url, "some format") as first:
+        write_object(first, "zarr.json", b"{}")
+    before = read_object(url, "zarr.json")
+
+    def write_and_lose(path: str, name: str, content: bytes) -> None:
+        write_object(path, name, content)
+        delete_below(second, "zarr.json")
+
+    monkeypatch.setattr(generations_module, "write_object", write_and_lose)
+    with (
+        refused("written-by-another", url, kind=StorageError),
+        generations_module.new_generation(url, "some format") as second,
+    ):
+        write_object(second, "zarr.json", b"{}")
+    assert read_object(url, "zarr.json") == before
+    assert generations(url) == {first.rpartition("/")[2]}
+
+
+def test_writer__removes_what_lay_at_its_place_without_generations(root: str) -> None:
+    url = f"{root}/d.zarr"
+    for name in ("zarr.json", "features/zarr.json", "features/c/0/0"):
+        write_object(url, name, b"{}")
+    with generations_module.new_generation(url, "some format") as place:
+        write_object(place, "zarr.json", b"{}")
+    assert set(list_names(url)) == {"zarr.json", place.rpartition("/")[2]}
+
+
 def test_writer__that_cleans_up_leaves_what_another_one_published_meanwhile(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

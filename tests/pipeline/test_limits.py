@@ -85,6 +85,12 @@ def test_judge_figures__is_within_both_ends(value: float, least: float | None, m
         assert f"{value:.6g}" in figure.reason
 
 
+def test_judge_figures__goes_by_names_only_where_all_elements_have_one() -> None:
+    content = {"parts": [{"name": "a", "rows": 1}, {"rows": 2}], "named": [{"name": "a", "rows": 3}]}
+    found = judge_figures(content, dict.fromkeys(["parts.1.rows", "parts.a.rows", "named.a.rows"], Limit(most=9)))
+    assert [figure.value for figure in found] == [2, None, 3]
+
+
 def test_figure_names__are_all_found_again() -> None:
     results: dict[str, Any] = {name: item for name, item in RESULTS.items() if name != "drift"}
     names = list(figure_names(results))
