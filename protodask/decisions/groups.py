@@ -139,6 +139,7 @@ def decide_together(
     closed = _close(ends, runs.choice)
     passes = []
     for run in (*runs.long_runs, *closed.long_runs):
+        _check_exact(run.rows, runs.choice)
         own = RowsOf(source, run.start, run.rows)
         passes.append(one_group(decide_source(own, form, engine), run.group, run.start))
         engine.forget(own)
@@ -287,8 +288,6 @@ def _close(runs: Iterable[Run], choice: Choice) -> Closed:
             long_runs.append(run)
         else:
             tables.append(decide_runs(run.values, run.group, _ZERO, _ZERO + run.rows, run.start, choice))
-    for run in long_runs:
-        _check_exact(run.rows, choice)
     return Closed(join_groups(tables), tuple(long_runs))
 
 

@@ -178,6 +178,11 @@ def test_decide__first_minimum_need_not_be_the_least() -> None:
     assert decide(probability, "f1").expected_loss < decide(probability, "f1", first_minimum=True).expected_loss - 0.004
 
 
+def test_decide__first_minimum_selects_nothing_where_that_is_as_good() -> None:
+    for probability in ([0.5], [0.5, 0.0, 0.0]):
+        assert decide(probability, "f1").k == decide(probability, "f1", first_minimum=True).k == 0
+
+
 def test_decide__first_minimum_looks_no_further() -> None:
     largest = 0.0
 

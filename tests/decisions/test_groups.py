@@ -122,6 +122,18 @@ def test_decide_together__long_groups_get_passes_of_their_own(block_rows: int, m
     np.testing.assert_array_equal(np.add.reduceat(flags.astype(int), found.first_row), found.k)
 
 
+@pytest.mark.parametrize("block_rows", [16, 64, 1024])
+def test_decide_together__is_not_exact_on_long_groups_wherever_they_lie(
+    block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "LONG", 100)
+    monkeypatch.setattr(groups, "MOST_EXACT_ROWS", 100)
+    labels = np.repeat([0, 1, 2], [3, 250, 5])
+    source = array_source({"probability": np.full(len(labels), 0.3), "group": labels}, block_rows)
+    with thread_engine(1) as engine, refused("over-limit", 250, 100):
+        decide_together(source, "f1", "exact", engine)
+
+
 @pytest.mark.parametrize("labels", [[1, 2, 1, 3, 3, 3, 3, 3], [1, 1, 2, 2, 1, 1, 3, 3], [1, 2, 3, 3, 3, 3, 3, 1]])
 @pytest.mark.parametrize("block_rows", [1, 2, 4, 8])
 def test_decide_together__says_where_a_group_comes_back(labels: list[int], block_rows: int) -> None:
