@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from protodask.data import sample_data
+from protodask.pipeline.state import identities
 from protodask.pipeline.state.identities import identity
 
 
@@ -27,6 +28,27 @@ def test_identity__a_small_file_is_told_by_its_content(tmp_path: Path) -> None:
     assert identity(str(place)) == before
     place.write_text("a: 2\n")
     assert identity(str(place)) != before
+
+
+def test_identity__a_large_file_is_told_by_size_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "READ_BYTES", 3)
+    place = tmp_path / "large.bin"
+    found = []
+    for size, time in ((4, 10**18), (5, 10**18), (5, 10**18 + 10**6)):
+        place.write_bytes(bytes(size))
+        os.utime(place, ns=(time, time))
+        found.append(identity(str(place)))
+    assert len(set(found)) == 3
+    assert identity(str(place)) == found[-1]
+
+
+def test_identity__a_folder_of_others_by_where_its_files_are(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "d" / name).mkdir(parents=True)
+    (tmp_path / "d" / "a" / "note.txt").write_text("x")
+    before = identity(str(tmp_path / "d"))
+    (tmp_path / "d" / "a" / "note.txt").rename(tmp_path / "d" / "b" / "note.txt")
+    assert identity(str(tmp_path / "d")) != before is not None
 
 
 def test_identity__a_folder_of_tables_by_names_and_times(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.disk import files_below as disk_files_below
+from support.disk import watch_disk
 from support.errors import refused
 
 from protodask import load_model
@@ -257,6 +259,21 @@ def test_publish__says_how_the_last_training_of_several_went(tmp_path: Path, mod
     version = Registry.create(tmp_path / "reg").publish(tmp_path / "m.zarr").version
     assert version.data == ("data-1", "later")
     assert (version.rows, version.settings, version.code) == (7, {"seed": 9}, environment)
+
+
+def test_publish__flushes_a_version_before_it_counts(
+    tmp_path: Path, model_at: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry.create(tmp_path / "reg")
+    (tmp_path / "p.json").write_text("{}")
+    events = watch_disk(monkeypatch)
+    found = registry.publish(model_at(1), alias="champion", files={"profile": str(tmp_path / "p.json")})
+    counts = max(n for n, event in enumerate(events) if event == ("name", str(tmp_path / "reg" / "registry.json")))
+    flushed = {path for what, path in events[:counts] if what == "flush"}
+    folder = Path(found.version.path).parent
+    assert {str(folder / name) for name in disk_files_below(folder)} <= flushed
+    assert {str(folder), str(folder.parent), str(tmp_path / "reg")} <= flushed
+    assert events[-1] == ("flush", str(tmp_path / "reg"))
 
 
 def test_publish__reuses_what_no_alias_names(tmp_path: Path, model_at: Models) -> None:

@@ -1,0 +1,42 @@
+"""What reaches the disk, in which order."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+Event = tuple[str, str]
+"""What happened, "flush" or "name", and to which path; a name is given to what lay elsewhere before."""
+
+
+def watch_disk(patch: pytest.MonkeyPatch) -> list[Event]:
+    """The files and folders that are flushed from now on, and the names that are given, as they come."""
+    if sys.platform != "linux":
+        pytest.skip("what a handle is of can be told on Linux")
+    events: list[Event] = []
+    flush, rename, replace = os.fsync, os.rename, os.replace
+
+    def flushing(handle: int) -> None:
+        events.append(("flush", os.readlink(f"/proc/self/fd/{handle}")))
+        flush(handle)
+
+    def renaming(first: str, second: str) -> None:
+        rename(first, second)
+        events.append(("name", os.path.realpath(second)))
+
+    def replacing(first: str, second: str) -> None:
+        replace(first, second)
+        events.append(("name", os.path.realpath(second)))
+
+    patch.setattr(os, "fsync", flushing)
+    patch.setattr(os, "rename", renaming)
+    patch.setattr(os, "replace", replacing)
+    return events
+
+
+def files_below(folder: str | Path) -> set[str]:
+    """The files in a folder, by their paths in it."""
+    return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
