@@ -45,9 +45,9 @@ def test_identity__a_large_file_is_told_by_size_and_time(tmp_path: Path, monkeyp
 def test_identity__a_folder_of_others_by_where_its_files_are(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / "d" / name).mkdir(parents=True)
-    (tmp_path / "d" / "a" / "note.txt").write_text("x")
+    (tmp_path / "d" / "a" / "notes.md").write_text("x")
     before = identity(str(tmp_path / "d"))
-    (tmp_path / "d" / "a" / "note.txt").rename(tmp_path / "d" / "b" / "note.txt")
+    (tmp_path / "d" / "a" / "notes.md").rename(tmp_path / "d" / "b" / "notes.md")
     assert identity(str(tmp_path / "d")) != before is not None
 
 
