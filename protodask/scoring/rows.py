@@ -15,6 +15,10 @@ from protodask.prototypes.model import PrototypeSet
 
 NUMBERS = "biuf"
 
+STREAM = "__arrow_c_stream__"
+RELATIONS = {"_duckdb", "duckdb"}
+"""Packages whose relations have columns that are relations."""
+
 
 class RowReader:
     """The features of rows: of a matrix of columns, or of features, of columns by name, or of records."""
@@ -79,10 +83,8 @@ def _by_name(rows: Any) -> Mapping[str, Any] | None:
     """Columns by name: of a mapping, a data frame of any library, a record, or several; None of what has no names."""
     if isinstance(rows, Mapping):
         return {str(name): rows[name] for name in rows}
-    names = getattr(rows, "column_names", None)  # of Arrow, whose `columns` are not names
-    names = getattr(rows, "columns", None) if names is None else names
-    if names is not None and hasattr(rows, "__getitem__"):
-        return {str(name): rows[name] for name in names}
+    if hasattr(rows, "columns") or hasattr(rows, STREAM):
+        return _of_frame(rows)
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         found: dict[str, list[Any]] = {}
         for number, row in enumerate(rows):
@@ -90,6 +92,23 @@ def _by_name(rows: Any) -> Mapping[str, Any] | None:
                 found.setdefault(str(name), [None] * len(rows))[number] = row[name]
         return found
     return None
+
+
+def _of_frame(frame: Any) -> Mapping[str, Any]:
+    """The columns of a data frame, or of what gives itself away as a stream of Arrow's."""
+    if not hasattr(frame, "columns") or type(frame).__module__.partition(".")[0] in RELATIONS:
+        import pyarrow
+
+        frame = pyarrow.table(frame)
+    names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are not names
+    try:
+        return {str(name): frame[name] for name in (frame.columns if names is None else names)}
+    except TypeError as error:
+        raise InputError(
+            "wrong-type",
+            f"Rows of the type {type(frame).__name__} do not give their columns by name.",
+            "Give a data frame that is in memory: collect it, or compute it.",
+        ) from error
 
 
 def _table(columns: Mapping[str, Any], names: Sequence[str]) -> Table:

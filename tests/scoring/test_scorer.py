@@ -127,6 +127,7 @@ FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pandas, of its own types": lambda frame: frame.convert_dtypes(),
     "columns in another order": lambda frame: frame[frame.columns[::-1]],
     "arrow": lambda frame: pa.Table.from_pandas(frame.astype({"ripe": str})),
+    "an Arrow stream": lambda frame: pa.table(FORMS["arrow"](frame)).to_reader(),
     "columns": lambda frame: frame.astype(object).where(frame.notna(), None).to_dict("list"),
     "records": lambda frame: frame.astype(object).where(frame.notna(), None).to_dict("records"),
     "a matrix": lambda frame: frame.to_numpy(dtype=object),
@@ -207,6 +208,15 @@ def test_predict_proba__takes_numbers_for_categories_where_a_column_has_them(cat
         model.predict_proba([[0.5, 7]])
 
 
+class Lazy:
+    """A frame of which nothing is known but the names of its columns."""
+
+    columns = ("weight", "colour", "ripe")
+
+    def __getitem__(self, name: str) -> Any:
+        raise TypeError(f"not subscriptable by {name}")
+
+
 def test_predict_proba__refuses_other_rows(fruit: PrototypeSetClassifier) -> None:
     with refused("wrong-shape", (2, 5), 3, 7):
         fruit.model_.predict_proba(np.zeros((2, 5)))
@@ -216,6 +226,8 @@ def test_predict_proba__refuses_other_rows(fruit: PrototypeSetClassifier) -> Non
         fruit.model_.predict_proba(FRUIT.drop(columns="colour"))
     with refused("wrong-shape", "different lengths"):
         fruit.model_.predict_proba({"weight": [1.0, 2.0], "colour": ["red"], "ripe": ["no", "yes"]})
+    with refused("wrong-type", "Lazy", "collect"):
+        fruit.model_.predict_proba(Lazy())
     with pytest.warns(UserWarning, match="'taste'"):
         fruit.model_.predict_proba(FRUIT.assign(taste=1.0))
 
