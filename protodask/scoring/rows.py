@@ -81,6 +81,8 @@ class RowReader:
 
 def _by_name(rows: Any) -> Mapping[str, Any] | None:
     """Columns by name: of a mapping, a data frame of any library, a record, or several; None of what has no names."""
+    if hasattr(rows, "to_dict") and getattr(rows, "ndim", 0) == 1:  # a row of a pandas frame
+        rows = rows.to_dict()
     if isinstance(rows, Mapping):
         return {str(name): rows[name] for name in rows}
     if hasattr(rows, "columns") or hasattr(rows, STREAM):

@@ -147,6 +147,8 @@ def test_predict_proba__of_one_record(fruit: PrototypeSetClassifier) -> None:
     found = fruit.model_.predict_proba({"weight": 121.0, "colour": "green", "ripe": "no"})
     assert found.shape == (1, 2)
     np.testing.assert_allclose(found, fruit.predict_proba(FRUIT.iloc[:1].assign(weight=121.0)), rtol=1e-5)
+    found = fruit.model_.predict_proba(FRUIT.iloc[3])
+    np.testing.assert_allclose(found, fruit.predict_proba(FRUIT.iloc[3:4]), rtol=1e-5)
     lacking = fruit.model_.predict_proba({"weight": None, "colour": None, "ripe": "yes"})
     np.testing.assert_allclose(lacking, fruit.predict_proba(FRUIT.iloc[2:3].assign(colour=None)), rtol=1e-5)
 
