@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 import typer
+from support.errors import refused
 
 from protodask.cli import app
 from protodask.pipeline import steps
-from protodask.pipeline.file.places import settings_of_places
+from protodask.pipeline.file.places import settings_of_places, settings_that_do_not_count
 from protodask.pipeline.file.reference import default_in_files, reference
-from protodask.pipeline.file.values import convert
+from protodask.pipeline.file.schema import pipeline_schema
+from protodask.pipeline.file.values import convert, key_of, parse_record
 from protodask.pipeline.steps import CONFIG_NAMES, STEPS, FitStep, Place, Step
 from protodask.pipeline.steps.base import option_of, plain_hint
 from protodask.pipeline.telling.result import Result
@@ -189,3 +191,30 @@ def test_new_step__is_one_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("and more")
     assert "## profile" in run("profile a.txt --out alone.json --overwrite", "run p.yaml", "run --reference")
     assert json.loads((tmp_path / "sizes.json").read_text()) == {"a.txt": 4, "b.txt": 3}
+
+
+def with_least() -> list[tuple[str, str, float]]:
+    """Steps, settings and their smallest values."""
+    return [
+        (command, name, option.least)
+        for command, step in STEPS.items()
+        for name, hint in typing.get_type_hints(step, include_extras=True).items()
+        if (option := option_of(hint)) is not None and option.least is not None
+    ]
+
+
+@pytest.mark.parametrize(("command", "name", "least"), with_least())
+def test_settings__keep_to_their_smallest_value_in_files_and_in_the_schema(
+    command: str, name: str, least: float
+) -> None:
+    step = STEPS[command]
+    below = int(least - 1)
+    with refused("bad-setting", key_of(name), int(least), below):
+        parse_record(step, {name: below}, "step 1")
+    said = pipeline_schema()["$defs"][f"step-{command}"]["properties"][key_of(name)]
+    assert said["minimum"] == least
+
+
+def test_settings__that_do_not_count() -> None:
+    found = {name for step in STEPS.values() for name in settings_that_do_not_count(step)}
+    assert found == {"overwrite", "settle", "accept"}

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
 from protodask.data.source_files import is_table_path
-from protodask.pipeline.steps.base import Place, Step
+from protodask.pipeline.steps.base import Place, Step, option_of
 
 _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
 
@@ -22,6 +22,13 @@ def settings_of_places(kind: type[Step], place: Place) -> tuple[str, ...]:
     """The settings of a step that name what it reads, or what it writes; of the latter the principal one first."""
     hints = _hints(kind)
     return tuple(field.name for field in fields(kind) if names(hints[field.name], place))
+
+
+@cache
+def settings_that_do_not_count(kind: type[Step]) -> frozenset[str]:
+    """The settings of a step that change how it is done, and not what comes of it."""
+    said = {name: option_of(hint) for name, hint in _hints(kind).items()}
+    return frozenset(name for name, option in said.items() if option is not None and not option.counts)
 
 
 def names(hint: Any, place: Place) -> bool:

@@ -138,8 +138,9 @@ def _property(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
     if not is_required(field):
         reference = schema.get("$ref")
         schema = _or_nothing(schema) if reference is None else {"$ref": f"{reference}{OPTIONAL}"}
+    least = {} if said is None or said.least is None else {"minimum": said.least}
     default = {} if field.default in (dataclasses.MISSING, None, ()) else {"default": _plain_value(field.default)}
-    return {**described, **default, **schema}
+    return {**described, **default, **least, **schema}
 
 
 def _plain_value(value: Any) -> Any:

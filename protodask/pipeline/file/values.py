@@ -35,7 +35,7 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
     if not isinstance(values, Mapping):
         raise InputError("bad-setting", f"{said(None)} has no keys and values.", f"Give some of {_keys(kind)}.")
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    hints = _hints(kind)
+    hints, least = _hints(kind), _least(kind)
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
@@ -48,6 +48,8 @@ def parse_record(kind: type[Record], values: Any, where: str | Where) -> Record:
         if name in found:
             raise InputError("named-twice", f"{said(str(key))} has the key {key_of(name)!r} twice.", "Leave one out.")
         found[name] = None if value is None else convert(value, hints[name], f"{said(str(key))}: {key_of(name)}")
+        if value is not None and name in least and found[name] < least[name]:
+            raise _wrong(value, f"{said(str(key))}: {key_of(name)}", f"Give {least[name]:g} or more.")
     given = {name: value for name, value in found.items() if value is not None}
     if absent := [name for name, field in fields.items() if is_required(field) and name not in given]:
         raise InputError(
@@ -63,6 +65,16 @@ def _said(where: str | Where) -> Where:
 
 
 _hints: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
+
+
+def _find_least(kind: type[Any]) -> dict[str, float]:
+    hints = typing.get_type_hints(kind, include_extras=True).items()
+    said = {name: [getattr(part, "least", None) for part in typing.get_args(hint)[1:]] for name, hint in hints}
+    return {name: least for name, found in said.items() for least in found if least is not None}
+
+
+_least: Callable[[Any], dict[str, float]] = cache(_find_least)
+"""The smallest values of fields of which that is said, see `protodask.pipeline.steps.base.Option`."""
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from protodask.data.locations import is_url, locate
 from protodask.data.references import split_reference
 from protodask.data.source_files import check_present
 from protodask.pipeline.file.places import settings_of_places
-from protodask.pipeline.steps import AppendStep, Place, SplitStep, Step, Training
+from protodask.pipeline.steps import Place, Step, Training
 
 READ_BY_ALL = ("data", "model", "sources", "predictions", "start")
 """Settings of places that must be there; a champion or a reference may not have come yet."""
@@ -30,7 +30,7 @@ def check_there(step: Step) -> None:
         for place in (found,) if isinstance(found, str) else found or ():
             if split_reference(place) is None and not glob.has_magic(place):
                 check_present(place)
-    if getattr(step, "overwrite", False) or isinstance(step, AppendStep | SplitStep) or step.grows() or _goes_on(step):
+    if step.may_be_there() or _goes_on(step):
         return
     if isinstance(step, Training):
         sweep(_record(step))  # what was killed while it removed the record of a training that was done

@@ -213,7 +213,7 @@ class _Run:
             self._end("failed", message=f"{type(error).__name__}: {error}", code="unexpected")
             raise
         if refused is not None:
-            return self._end("stopped" if plan.stops else "refused", refused, " ".join(refused))
+            return self._end("stopped" if plan.step.stops_at_no() else "refused", refused, " ".join(refused))
         worked = any(outcome.status == "done" for outcome in self.outcomes)
         return self._end("done" if worked else "fresh")
 
@@ -234,7 +234,7 @@ class _Run:
         self.outcomes.append(StepOutcome(step, "fresh", result))
         self._note_absent(plan)
         if found.record is not None and found.record.refused:
-            self.listen(GateRefused(step, found.record.refused, plan.stops, repeated=True))
+            self.listen(GateRefused(step, found.record.refused, plan.step.stops_at_no(), repeated=True))
             return found.record.refused
         return None
 
@@ -305,7 +305,7 @@ class _Run:
         self._note_absent(plan)
         self.listen(StepDone(step, seconds, result))
         if refused is not None:
-            self.listen(GateRefused(step, refused, plan.stops))
+            self.listen(GateRefused(step, refused, plan.step.stops_at_no()))
         return refused
 
     def _prepared(self, plan: Planned, found: Look, state: State, own: bool) -> Step:

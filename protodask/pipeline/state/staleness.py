@@ -17,18 +17,15 @@ from typing import Any
 
 from protodask._version import __version__
 from protodask.pipeline.file.definition import Pipeline
-from protodask.pipeline.file.places import holds, inputs, outputs
+from protodask.pipeline.file.places import holds, inputs, outputs, settings_that_do_not_count
 from protodask.pipeline.state.identities import identity
 from protodask.pipeline.state.records import Begun, State, StepRecord, masked, record_name
-from protodask.pipeline.steps import GateStep, Step
+from protodask.pipeline.steps import Step
 from protodask.pipeline.telling.events import StepIdentity
 from protodask.places import mask
 
 OVERWRITE = "overwrite"
 """The setting of steps that refuse to replace what is there."""
-
-NOT_IN_KEY = (OVERWRITE, "settle", "accept")
-"""Settings that change how a step is done, and not what comes of it: a no that was accepted once stays so."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +60,6 @@ class Planned:
         return self.step.grows()
 
     @property
-    def stops(self) -> bool:
-        """Whether it is a gate whose no ends a run without a failure."""
-        return isinstance(self.step, GateStep) and self.step.if_no == "stop"
-
-    @property
     def overwrites(self) -> bool:
         """Whether it is told to replace what lies at its place."""
         return bool(getattr(self.step, "overwrite", False))
@@ -98,7 +90,7 @@ class Look:
 def settings_of(step: Step) -> dict[str, Any]:
     """The settings that count, as plain values."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(step), sort_keys=True))
-    return {name: value for name, value in plain.items() if name not in NOT_IN_KEY}
+    return {name: value for name, value in plain.items() if name not in settings_that_do_not_count(type(step))}
 
 
 def planned(pipeline: Pipeline) -> tuple[Planned, ...]:
@@ -170,7 +162,7 @@ def _why(
         return "it was never done"
     if record.key != key:
         return _what_changed(record, settings, found)
-    if record.refused and isinstance(plan.step, GateStep) and plan.step.accept:
+    if record.refused and plan.step.accepts_no():
         return "its no is accepted now"
     return _what_is_lost(plan, record)
 

@@ -63,6 +63,8 @@ class Option:
     """Under which heading it stands."""
     least: float | None = None
     """The smallest value there is."""
+    counts: bool = True
+    """Whether it changes what comes of the step, and not only how it is done: a no that was accepted once stays so."""
     flag: str | None = None
     """The option, where it is not called like the field."""
     in_files: str | None = None
@@ -97,7 +99,7 @@ def plain_hint(hint: Any) -> Any:
     return hint
 
 
-Overwrite = Annotated[bool, Option("Replace what is at the output path.")]
+Overwrite = Annotated[bool, Option("Replace what is at the output path.", counts=False)]
 
 
 def _ignore(news: object) -> None:
@@ -156,6 +158,18 @@ class Step(ABC):
 
     def grows(self) -> bool:
         """Whether it adds to what it writes, which may be there."""
+        return False
+
+    def may_be_there(self) -> bool:
+        """Whether what it writes may be there before it begins."""
+        return bool(getattr(self, "overwrite", False)) or self.grows()
+
+    def stops_at_no(self) -> bool:
+        """Whether its answer may be no, and that ends a run without a failure."""
+        return False
+
+    def accepts_no(self) -> bool:
+        """Whether its answer may be no, and a run goes on all the same."""
         return False
 
     def takes_new(self) -> bool:

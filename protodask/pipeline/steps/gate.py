@@ -77,7 +77,7 @@ class GateStep(KnownRows, Step):
     if_no: Annotated[
         Literal["fail", "stop"], Option("In a pipeline: whether a no is a failure of the run, or only its end.")
     ] = "fail"
-    accept: Annotated[bool, Option("Say so, and go on all the same.")] = False
+    accept: Annotated[bool, Option("Say so, and go on all the same.", counts=False)] = False
     out: Annotated[Written | None, Option("Write the answer to a JSON file, too.", "FILE")] = None
     overwrite: Overwrite = False
 
@@ -117,6 +117,12 @@ class GateStep(KnownRows, Step):
             raise InputError(
                 "bad-setting", f"newest is {self.newest}.", "Give the number of rows at the end to look at, at least 1."
             )
+
+    def stops_at_no(self) -> bool:
+        return self.if_no == "stop"
+
+    def accepts_no(self) -> bool:
+        return self.accept
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> GateAnswered:
         from protodask.pipeline.work.gating import answer

@@ -75,7 +75,10 @@ class IngestStep(Step):
     ] = False
     unless_in: Annotated[Read | None, Option("Take only what this other dataset does not have.", "OTHER")] = None
     settle: Annotated[
-        float, Option("Leave files that changed within so many seconds for the next time.", "SECONDS", least=0.0)
+        float,
+        Option(
+            "Leave files that changed within so many seconds for the next time.", "SECONDS", least=0.0, counts=False
+        ),
     ] = 0.0
     overwrite: Overwrite = False
 
@@ -166,4 +169,7 @@ class AppendStep(IngestStep):
 
     @property
     def appends(self) -> bool:
+        return True
+
+    def may_be_there(self) -> bool:
         return True

@@ -48,7 +48,10 @@ class PredictStep(GivenRows, Step):
         bool, Option("Score each file that is new once, into a part of its own of the folder that is written.")
     ] = False
     settle: Annotated[
-        float, Option("With --each-file: leave files for next time that changed within so many seconds.", "SECONDS")
+        float,
+        Option(
+            "With --each-file: leave files for next time that changed within so many seconds.", "SECONDS", counts=False
+        ),
     ] = 0.0
     overwrite: Overwrite = False
 

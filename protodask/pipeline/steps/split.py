@@ -32,6 +32,9 @@ class SplitStep(Step):
 
         check_split(self.share, self.seed, self.out, self.held_out)
 
+    def may_be_there(self) -> bool:
+        return True  # a dataset that has grown is divided again, and its parts grow
+
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSplit:
         from protodask.data import Dataset
         from protodask.evaluation.splitting import split
