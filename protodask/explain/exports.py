@@ -64,7 +64,7 @@ def check_export(path: str, overwrite: bool, n_tables: int = 1) -> None:
         raise InputError(
             "bad-setting",
             f"{mask(path)} does not say in which format to write.",
-            f"Give it one of the suffixes {', '.join(SUFFIXES)}.",
+            f"Give it one of the suffixes {', '.join(SUFFIXES)}; what a model computes can go into one with .onnx.",
         )
     if n_tables == 0:
         raise InputError("no-rows", "There is no table to write.", "Give at least one.")

@@ -328,7 +328,12 @@ class PrototypeSet:
 
     def scored_batches(self, n_batches: int | None = None, calibrated: bool = False) -> int:
         """How many batches give the probabilities that are asked for, raw or calibrated, see `batch_counts`."""
-        return self.calibrated_batches(n_batches) if calibrated else self.batch_counts(n_batches)[0]
+        if calibrated:
+            return self.calibrated_batches(n_batches)
+        counts = self.batch_counts(n_batches)
+        if len(counts) != 1:
+            raise InputError("bad-setting", f"n_batches is {n_batches!r}.", "Give one number, or leave it out.")
+        return counts[0]
 
     def scores(self, features: NDArray[Any], n_batches: Sequence[int]) -> list[Floats]:
         """Unscaled probabilities `q_c` (N, K) of some rows for every `c` in `n_batches`, each batch computed once."""

@@ -13,6 +13,7 @@ where `e_b` is 1 for the batch of the prototype and 0 for the others:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +23,6 @@ from numpy.typing import NDArray
 
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import Batch, PrototypeSet
-from protodask.prototypes.splines import Spline
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -49,11 +49,6 @@ class Ramps:
         slope = np.divide(np.diff(results, axis=1), width, out=np.zeros_like(width), where=width > 0)
         return cls(results[:, 0], values[:, :-1], width, slope)
 
-    @classmethod
-    def of_spline(cls, spline: Spline) -> Ramps:
-        """A single one."""
-        return cls.of(spline.score[None], spline.outcome[None])
-
     def apply(self, values: Floats) -> Floats:
         """Each function of its own value (..., S)."""
         pieces = np.minimum(np.maximum(values[..., None] - self.start, 0.0), self.width)
@@ -62,9 +57,11 @@ class Ramps:
 
 
 @dataclass(frozen=True)
-class Formula:
-    """The probabilities of a model's first so many batches as a formula of the raw features (F,)."""
+class Forms:
+    """In which forms a model looks at its features."""
 
+    n_features: int
+    """`F`"""
     feature: Integers
     """`i` of each form (D,)."""
     other: Integers
@@ -75,6 +72,39 @@ class Formula:
     scored: Integers
     """Forms that are normal scores (S,)."""
     scores: Ramps
+
+    def __len__(self) -> int:
+        return len(self.feature)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether each feature is one form, in their order."""
+        return len(self) == self.n_features and bool((np.diff(self.feature, prepend=-1) == 1).all())
+
+    @cached_property
+    def differ(self) -> bool:
+        """Whether there are differences."""
+        return bool(self.factor.any())
+
+    def of(self, features: NDArray[Any]) -> Floats:
+        """`z` of rows with all features (N, D)."""
+        values = (features if self._in_order else features.take(self.feature, axis=1)).astype(np.float64)
+        with np.errstate(over="ignore"):
+            if self.differ:
+                values -= self.factor * features.take(self.other, axis=1)
+            z: Floats = values - self.center
+            z /= self.scale
+        np.minimum(np.maximum(z, -FARTHEST, out=z), FARTHEST, out=z)  # of one row, `clip` takes three times as long
+        if len(self.scored):
+            z[:, self.scored] = self.scores.apply(values[:, self.scored])
+        return z
+
+
+@dataclass(frozen=True)
+class Formula:
+    """The probabilities of a model's first so many batches as a formula of the raw features (F,)."""
+
+    forms: Forms
     squares: Floats
     """`v^2` (D, B)"""
     operand: Floats
@@ -83,8 +113,6 @@ class Formula:
     """`w_j` in the column of the class of `j` (J, K)."""
     marginals: Floats
     """`p0`, and what every row gets besides (K,)."""
-    n_features: int
-    """`F`"""
 
     @classmethod
     def of(cls, model: PrototypeSet, n_batches: int) -> Formula:
@@ -94,8 +122,7 @@ class Formula:
         for batch in model.batches[:n_batches]:
             if not batch.n_features:  # whose kernels are 1
                 np.add.at(marginals, batch.prototype_class, batch.prototype_weight)
-        forms = _Forms()
-        places = [forms.places(batch) for batch in batches]
+        forms, places = _forms_of(batches, model.n_features)
         n_prototypes = sum(batch.n_prototypes for batch in batches)
         squares = np.zeros((len(forms), len(batches)))
         operand = np.zeros((len(forms) + len(batches) + 1, n_prototypes))
@@ -110,31 +137,16 @@ class Formula:
             operand[-1, columns] = -0.5 * (np.square(prototypes) @ square)
             weight[columns, batch.prototype_class] = batch.prototype_weight
             first += batch.n_prototypes
-        return cls(*forms.arrays(), squares, operand, weight, marginals, model.n_features)
+        return cls(forms, squares, operand, weight, marginals)
 
-    @cached_property
-    def _as_they_come(self) -> bool:
-        return self.n_features == len(self.feature) and bool((np.diff(self.feature, prepend=-1) == 1).all())
-
-    @cached_property
-    def _any_differences(self) -> bool:
-        return bool(self.factor.any())
-
-    def forms(self, features: NDArray[Any]) -> Floats:
-        """`z` of rows with all features (N, D)."""
-        values = (features if self._as_they_come else features.take(self.feature, axis=1)).astype(np.float64)
-        if self._any_differences:
-            values -= self.factor * features.take(self.other, axis=1)
-        z: Floats = values - self.center
-        z /= self.scale
-        np.minimum(np.maximum(z, -FARTHEST, out=z), FARTHEST, out=z)  # of one row, `clip` takes three times as long
-        if len(self.scored):
-            z[:, self.scored] = self.scores.apply(values[:, self.scored])
-        return z
+    @property
+    def row_entries(self) -> int:
+        """Numbers that are worked out for a row."""
+        return int(self.operand.shape[1] + self.forms.scores.start.size)
 
     def unscaled(self, features: NDArray[Any]) -> Floats:
         """`q` of rows with all features (N, K)."""
-        z = self.forms(features)
+        z = self.forms.of(features)
         left = np.empty((len(z), len(self.operand)))
         left[:, : z.shape[1]] = z
         np.matmul(np.multiply(z, z, out=z), self.squares, out=left[:, z.shape[1] : -1])
@@ -147,39 +159,27 @@ class Formula:
         return found
 
 
-class _Forms:
-    """The forms that batches look at, each once: batches of one fit share them."""
-
-    def __init__(self) -> None:
-        self._place: dict[tuple[object, ...], int] = {}
-        self._knots: dict[int, tuple[Floats, Floats]] = {}
-
-    def __len__(self) -> int:
-        return len(self._place)
-
-    def places(self, batch: Batch) -> Integers:
-        """Where those of a batch are among all."""
-        found = []
+def _forms_of(batches: Sequence[Batch], n_features: int) -> tuple[Forms, list[Integers]]:
+    """The forms that batches look at, each once, as those of one fit share them; and which are those of each batch."""
+    known: dict[tuple[Any, ...], int] = {}
+    knots: dict[int, tuple[Floats, Floats]] = {}
+    places = []
+    for batch in batches:
+        own = []
         units = zip(batch.forms, batch.center.tolist(), batch.scale.tolist(), strict=True)
-        for number, ((other, factor, feature, scored), center, scale) in enumerate(units):
-            knots = batch.knots if scored else None
-            key = (feature, other, factor, center, scale, None if knots is None else knots.keys[number])
-            place = self._place.setdefault(key, len(self._place))
-            if knots is not None:
-                self._knots[place] = knots.values[number], knots.scores[number]
-            found.append(place)
-        return np.array(found, dtype=np.int64)
-
-    def arrays(self) -> tuple[Integers, Integers, Floats, Floats, Floats, Integers, Ramps]:
-        """The fields of a formula that say what the forms are."""
-        keys: list[Any] = list(self._place)
-        feature = np.array([key[0] for key in keys], dtype=np.int64)
-        other = np.array([key[0] if key[1] < 0 else key[1] for key in keys], dtype=np.int64)
-        factor, center, scale = (np.array([key[part] for key in keys], dtype=np.float64) for part in (2, 3, 4))
-        scored = np.array(sorted(self._knots), dtype=np.int64)
-        most = max((len(values) for values, _ in self._knots.values()), default=1)
-        pair = np.zeros((2, len(scored), most))
-        for row, place in enumerate(scored.tolist()):
-            for part, numbers in enumerate(self._knots[place]):
-                pair[part, row] = np.pad(numbers, (0, most - len(numbers)), mode="edge")
-        return feature, other, factor, center, scale, scored, Ramps.of(*pair)
+        for number, ((second, share, first, is_score), middle, unit) in enumerate(units):
+            line = batch.knots if is_score else None
+            key = (first, first if second < 0 else second, share, middle, unit, line and line.keys[number])
+            own.append(known.setdefault(key, len(known)))
+            if line is not None:
+                knots[own[-1]] = line.values[number], line.scores[number]
+        places.append(np.array(own, dtype=np.int64))
+    feature, other = (np.array([key[part] for key in known], dtype=np.int64) for part in (0, 1))
+    factor, center, scale = (np.array([key[part] for key in known], dtype=np.float64) for part in (2, 3, 4))
+    scored = np.array(sorted(knots), dtype=np.int64)
+    most = max((len(values) for values, _ in knots.values()), default=1)
+    pair = np.zeros((2, len(scored), most))
+    for row, place in enumerate(scored.tolist()):
+        for part, numbers in enumerate(knots[place]):
+            pair[part, row] = np.pad(numbers, (0, most - len(numbers)), mode="edge")
+    return Forms(n_features, feature, other, factor, center, scale, scored, Ramps.of(*pair)), places

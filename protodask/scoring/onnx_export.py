@@ -2,9 +2,9 @@
 
 Columns that are all numbers come as one input `rows` (N, columns), in the precision in which the model reads them.
 Where there are categories, each column is an input of its own name (N, 1): numbers, or categories as text, whole
-numbers or truth values. The answers are those of `predict_proba(rows, unseen="zero")`: a missing number is NaN, a
-missing category the empty text, unless that is one, and a category that was not there in training is none of those that
-were; where they have an order, it counts as missing.
+numbers or truth values. The answers are those of `predict_proba(rows, unseen="zero")`, where a missing number is NaN
+and a missing category the empty text, unless that is one; categories that are numbers or truth values are never
+missing. A graph has no errors: where categories have an order, one that was not there in training counts as missing.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from protodask.data.storage import check_file_free, replace_file
 from protodask.errors import InputError
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import PrototypeSet
+from protodask.prototypes.splines import Spline
 from protodask.prototypes.tiles import Precision
-from protodask.scoring.formula import Formula, Ramps
+from protodask.scoring.formula import Forms, Formula, Ramps
 
 OPSET = 17
 ML_OPSET = 3
@@ -54,7 +55,17 @@ def write_onnx(
     check_onnx()
     where = os.fspath(path)
     check_file_free(where, overwrite)
-    replace_file(where, [onnx_graph(model, n_batches, calibrated).SerializeToString()])
+    try:
+        content = onnx_graph(model, n_batches, calibrated).SerializeToString()
+    except InputError:
+        raise
+    except Exception as error:  # of names and labels that a graph cannot have, whatever the library makes of them
+        raise InputError(
+            "unsupported",
+            f"The model cannot be written as a graph ({error}).",
+            "Columns need names of their own, classes and categories valid text or whole numbers of 64 bits.",
+        ) from error
+    replace_file(where, [content])
 
 
 def check_onnx() -> None:
@@ -80,14 +91,14 @@ def onnx_graph(model: PrototypeSet, n_batches: int | None = None, calibrated: bo
     graph.add("Sub", graph.add("Squeeze", total, graph.axis(1)), graph.number(1.0), out=FAMILIARITY)
     probability = graph.add("Div", unscaled, total)
     if calibrated and model.calibration is not None:
-        ramps = [Ramps.of_spline(spline) for spline in model.calibration.splines]
-        probability = _calibrated(graph, probability, ramps)
+        probability = _calibrated(graph, probability, model.calibration.splines)
     graph.add("Identity", probability, out=PROBABILITIES)
     first = graph.add("ArgMax", probability, axis=1, keepdims=0)
     graph.add("Gather", graph.labels(model.classes), first, out=LABEL)
     double, label = graph.types["float64"], graph.label_type(model.classes)
     shapes = ((LABEL, label, ["N"]), (PROBABILITIES, double, ["N", model.n_classes]), (FAMILIARITY, double, ["N"]))
     outputs = [helper.make_tensor_value_info(*shape) for shape in shapes]
+    told = {"classes": model.classes, "columns": [column.name for column in model.columns]}
     made = helper.make_model(
         helper.make_graph(graph.nodes, "protodask", graph.inputs, outputs, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)],
@@ -95,9 +106,7 @@ def onnx_graph(model: PrototypeSet, n_batches: int | None = None, calibrated: bo
         producer_name="protodask",
         producer_version=__version__,
     )
-    helper.set_model_props(
-        made, {"classes": json.dumps(list(model.classes)), "features": json.dumps(list(model.feature_names))}
-    )
+    helper.set_model_props(made, {name: json.dumps(list(values)) for name, values in told.items()})
     checker.check_model(made)
     return made
 
@@ -167,14 +176,9 @@ class _Graph:
     def double(self, value: str) -> str:
         return self.add("Cast", value, to=self.types["float64"])
 
-    def ramps(self, values: str, ramps: Ramps) -> str:
-        """Each function of its own column of some values (N, S)."""
-        if ramps.start.shape[1] == 0:
-            return self.add("Add", self.add("Mul", values, self.number(0.0)), self.array(ramps.first))
-        above = self.add("Sub", self.add("Unsqueeze", values, self.axis(2)), self.array(ramps.start[None]))
-        pieces = self.add("Min", self.add("Max", above, self.number(0.0)), self.array(ramps.width[None]))
-        scaled = self.add("Mul", pieces, self.array(ramps.slope[None]))
-        return self.add("Add", self.add("ReduceSum", scaled, self.axis(2), keepdims=0), self.array(ramps.first))
+    def joined(self, parts: Sequence[str]) -> str:
+        """Columns side by side."""
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
 
 def _features(graph: _Graph, model: PrototypeSet) -> str:
@@ -185,7 +189,7 @@ def _features(graph: _Graph, model: PrototypeSet) -> str:
         if not any(column.marked for column in columns):
             return _filled(graph, graph.double(rows), columns)
         split = [graph.add("Gather", rows, graph.axis(place), axis=1) for place in range(len(columns))]
-        return _joined(graph, [_of_column(graph, column, one) for column, one in zip(columns, split, strict=True)])
+        return graph.joined([_of_column(graph, column, one) for column, one in zip(columns, split, strict=True)])
     for column in columns:
         if column.name in ("", *OUTPUTS) or column.name.startswith("/"):
             raise InputError(
@@ -194,16 +198,12 @@ def _features(graph: _Graph, model: PrototypeSet) -> str:
                 "graph's own names.",
                 "Rename it, and fit the model again.",
             )
-    return _joined(graph, [_of_column(graph, column, _input(graph, column)) for column in columns])
+    return graph.joined([_of_column(graph, column, _input(graph, column)) for column in columns])
 
 
 def _input(graph: _Graph, column: Column) -> str:
     kind = graph.own if column.kind == "numeric" else graph.label_type(column.categories)
     return graph.input(column.name, kind, 1)
-
-
-def _joined(graph: _Graph, parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
 
 
 def _filled(graph: _Graph, values: str, columns: Sequence[Column]) -> str:
@@ -215,16 +215,15 @@ def _of_column(graph: _Graph, column: Column, value: str) -> str:
     if column.kind == "numeric":
         number = graph.double(value)
         feature = _filled(graph, number, [column])
-        return _joined(graph, [feature, graph.double(graph.add("IsNaN", number))]) if column.marked else feature
+        return graph.joined([feature, graph.double(graph.add("IsNaN", number))]) if column.marked else feature
     code = _code(graph, column.categories, value)
     if column.kind == "nominal":
         features = graph.double(graph.add("Equal", code, graph.array(np.arange(len(column.categories))[None])))
+        missing = graph.add("Equal", code, graph.array(np.array([[MISSING]])))
     else:
-        unknown = graph.add("Less", code, graph.array(np.array([[0]])))
-        features = graph.add("Where", unknown, graph.filling([column]), graph.double(code))
-    if not column.marked:
-        return features
-    return _joined(graph, [features, graph.double(graph.add("Equal", code, graph.array(np.array([[MISSING]]))))])
+        missing = graph.add("Less", code, graph.array(np.array([[0]])))
+        features = graph.add("Where", missing, graph.filling([column]), graph.double(code))
+    return graph.joined([features, graph.double(missing)]) if column.marked else features
 
 
 def _code(graph: _Graph, categories: Sequence[Label], value: str) -> str:
@@ -243,39 +242,76 @@ def _code(graph: _Graph, categories: Sequence[Label], value: str) -> str:
 
 def _unscaled(graph: _Graph, formula: Formula, features: str) -> str:
     """`q` of the features (N, K)."""
+    # Infinite ones are as far away as can be.
+    largest = float(np.finfo(graph.precision).max)
+    features = graph.add("Clip", features, graph.number(-largest), graph.number(largest))
+    forms, marginals = formula.forms, graph.array(formula.marginals)
     if not formula.operand.shape[1]:
-        nothing = graph.add("MatMul", features, graph.array(np.zeros((formula.n_features, len(formula.marginals)))))
-        return graph.add("Add", nothing, graph.array(formula.marginals))
-    values = graph.add("Gather", features, graph.array(formula.feature), axis=1)
-    if formula.factor.any():
-        others = graph.add("Gather", features, graph.array(formula.other), axis=1)
-        values = graph.add("Sub", values, graph.add("Mul", others, graph.array(formula.factor)))
-    z = graph.add("Div", graph.add("Sub", values, graph.array(formula.center)), graph.array(formula.scale))
-    z = graph.add("Clip", z, graph.number(-FARTHEST), graph.number(FARTHEST))
-    if len(formula.scored):
-        # All forms that are scored after all that are not, and then each to its place.
-        plain = np.setdiff1d(np.arange(len(formula.feature)), formula.scored)
-        order = np.argsort(np.concatenate([plain, formula.scored]))
-        raw = graph.add("Gather", values, graph.array(formula.scored), axis=1)
-        parts = [graph.add("Gather", z, graph.array(plain), axis=1), graph.ramps(raw, formula.scores)]
-        z = graph.add("Gather", _joined(graph, parts), graph.array(order), axis=1)
-    n_forms = len(formula.feature)
+        nothing = graph.array(np.zeros((forms.n_features, len(formula.marginals))))
+        return graph.add("Add", graph.add("MatMul", features, nothing), marginals)
+    z = _forms(graph, forms, features)
     lengths = graph.add("MatMul", graph.add("Mul", z, z), graph.array(formula.squares))
-    operand = formula.operand
-    exponent = graph.add("Add", graph.add("MatMul", z, graph.array(operand[:n_forms])), graph.array(operand[-1:]))
-    exponent = graph.add("Add", exponent, graph.add("MatMul", lengths, graph.array(operand[n_forms:-1])))
+    crossed, own, last = np.split(formula.operand, [len(forms), len(formula.operand) - 1])
+    exponent = graph.add("Add", graph.add("MatMul", z, graph.array(crossed)), graph.array(last))
+    exponent = graph.add("Add", exponent, graph.add("MatMul", lengths, graph.array(own)))
     kernel = graph.add("Exp", graph.add("Min", exponent, graph.number(0.0)))
-    return graph.add("Add", graph.add("MatMul", kernel, graph.array(formula.weight)), graph.array(formula.marginals))
+    return graph.add("Add", graph.add("MatMul", kernel, graph.array(formula.weight)), marginals)
 
 
-def _calibrated(graph: _Graph, probability: str, ramps: Sequence[Ramps]) -> str:
+def _forms(graph: _Graph, forms: Forms, features: str) -> str:
+    """`z` of the features (N, D)."""
+    values = graph.add("Gather", features, graph.array(forms.feature), axis=1)
+    if forms.differ:
+        others = graph.add("Gather", features, graph.array(forms.other), axis=1)
+        values = graph.add("Sub", values, graph.add("Mul", others, graph.array(forms.factor)))
+    z = graph.add("Div", graph.add("Sub", values, graph.array(forms.center)), graph.array(forms.scale))
+    z = graph.add("Clip", z, graph.number(-FARTHEST), graph.number(FARTHEST))
+    if not len(forms.scored):
+        return z
+    # All forms that are scored after all that are not, and then each to its place.
+    plain = np.setdiff1d(np.arange(len(forms)), forms.scored)
+    order = np.argsort(np.concatenate([plain, forms.scored]))
+    raw = graph.add("Gather", values, graph.array(forms.scored), axis=1)
+    parts = [graph.add("Gather", z, graph.array(plain), axis=1), _ramps(graph, forms.scores, raw)]
+    return graph.add("Gather", graph.joined(parts), graph.array(order), axis=1)
+
+
+def _ramps(graph: _Graph, ramps: Ramps, values: str) -> str:
+    """Each function of its own column of some values (N, S)."""
+    above = graph.add("Sub", graph.add("Unsqueeze", values, graph.axis(2)), graph.array(ramps.start[None]))
+    pieces = graph.add("Min", graph.add("Max", above, graph.number(0.0)), graph.array(ramps.width[None]))
+    scaled = graph.add("Mul", pieces, graph.array(ramps.slope[None]))
+    return graph.add("Add", graph.add("ReduceSum", scaled, graph.axis(2), keepdims=0), graph.array(ramps.first))
+
+
+def _calibrated(graph: _Graph, probability: str, splines: Sequence[Spline]) -> str:
     """Calibrated probabilities (N, K), see `protodask.prototypes.splines.apply_splines`."""
-    if len(ramps) == 1:
-        second = graph.ramps(graph.add("Gather", probability, graph.axis(1), axis=1), ramps[0])
-        return _joined(graph, [graph.add("Sub", graph.number(1.0), second), second])
-    columns = [graph.add("Gather", probability, graph.axis(place), axis=1) for place in range(len(ramps))]
-    values = _joined(graph, [graph.ramps(column, ramp) for column, ramp in zip(columns, ramps, strict=True)])
+    if len(splines) == 1:
+        second = _spline(graph, splines[0], graph.add("Gather", probability, graph.axis(1), axis=1))
+        return graph.joined([graph.add("Sub", graph.number(1.0), second), second])
+    columns = [graph.add("Gather", probability, graph.axis(place), axis=1) for place in range(len(splines))]
+    values = graph.joined([_spline(graph, *pair) for pair in zip(splines, columns, strict=True)])
     total = graph.add("ReduceSum", values, graph.axis(1), keepdims=1)
     something = graph.add("Greater", total, graph.number(0.0))
     shares = graph.add("Div", values, graph.add("Where", something, total, graph.number(1.0)))
     return graph.add("Where", something, shares, probability)
+
+
+def _spline(graph: _Graph, spline: Spline, values: str) -> str:
+    """`psi` of some values (N, 1), as `Spline.apply` does it, which comes to the control points exactly."""
+    last = len(spline.score) - 1
+    if last == 0:
+        return graph.add("Add", graph.add("Mul", values, graph.number(0.0)), graph.number(float(spline.outcome[0])))
+    ends = [graph.number(float(spline.score[place])) for place in (0, last)]
+    x = graph.add("Clip", values, *ends)
+    passed = graph.add("GreaterOrEqual", x, graph.array(spline.score[None]))
+    count = graph.add("ReduceSum", graph.add("Cast", passed, to=graph.whole), graph.axis(1), keepdims=1)
+    right = graph.add("Clip", count, *(graph.array(np.array(place)) for place in (1, last)))
+    left = graph.add("Sub", right, graph.array(np.array(1)))
+    scores, outcomes = graph.array(spline.score), graph.array(spline.outcome)
+    below, above = (graph.add("Gather", scores, side) for side in (left, right))
+    first, then = (graph.add("Gather", outcomes, side) for side in (left, right))
+    share = graph.add("Div", graph.add("Sub", x, below), graph.add("Sub", above, below))
+    between = graph.add("Add", first, graph.add("Mul", share, graph.add("Sub", then, first)))
+    between = graph.add("Max", graph.add("Min", between, graph.add("Max", first, then)), graph.add("Min", first, then))
+    return graph.add("Where", graph.add("Equal", share, graph.number(1.0)), then, between)

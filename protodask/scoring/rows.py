@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 
 NUMBERS = "biuf"
+TIMES = "mM"
 
 STREAM = "__arrow_c_stream__"
 RELATIONS = {"_duckdb", "duckdb"}
@@ -30,8 +32,8 @@ class RowReader:
         self._columns = model.columns if known else self._of_features
         self._numbers = all(column.kind == "numeric" for column in self._columns)
         plain = self._numbers and not any(column.marked for column in self._columns)
-        self._as_they_are = plain or len(self._columns) != model.n_features
-        """Whether a matrix as wide as the features has the features."""
+        self._has_features = plain or len(self._columns) != model.n_features
+        """Whether a matrix as wide as the features has these, and not columns."""
 
     def features(self, rows: Any, unseen: Unseen = "error") -> NDArray[Any]:
         """Of some rows (N, F), as the model reads them; a value that cannot be used is an error.
@@ -39,14 +41,16 @@ class RowReader:
         With `unseen="zero"` categories that were not there in training are none of those that were, and missing values
         count as they would have.
         """
+        if unseen not in get_args(Unseen):
+            raise InputError("unknown-name", f"unseen is {unseen!r}.", 'Give "error" or "zero".')
         columns = _by_name(rows)
         if columns is not None:
             names = [column.name for column in self._columns]
             columns_besides(list(columns), names, (self._model.target_name, *self._model.other_names))
-            return self._encode(_table(columns, names), self._columns, unseen)
+            return self._encode(_table(columns, self._columns), self._columns, unseen)
         matrix = _matrix(rows, mixed=not self._numbers)
         width = matrix.shape[1] if matrix.ndim == 2 else -1
-        if width == self._model.n_features and self._as_they_are:
+        if width == self._model.n_features and self._has_features:
             if matrix.dtype.kind in NUMBERS:
                 with np.errstate(over="ignore"):
                     features = matrix.astype(self._model.precision)
@@ -59,14 +63,16 @@ class RowReader:
         raise self._other_shape(matrix)
 
     def _encode(self, table: Table, columns: Sequence[Column], unseen: Unseen) -> NDArray[Any]:
-        if unseen == "zero":
-            forgiving = self._model.forgiving_columns
-            columns = forgiving if len(forgiving) == len(columns) else columns
+        of_features = columns is not self._columns
+        if unseen == "zero" and not of_features:
+            columns = self._model.forgiving_columns
         features = np.empty((table_rows(table), self._model.n_features), dtype=self._model.precision)
         problem = encode_features(table, columns, features, unseen)
-        if problem is not None:
-            raise problem.error()
-        return features
+        if problem is None:
+            return features
+        if of_features:
+            problem = replace(problem, remedy="Give columns, in which values may be missing, in place of features.")
+        raise problem.error()
 
     def _other_shape(self, matrix: NDArray[Any]) -> InputError:
         wanted = f"{len(self._columns)} columns"
@@ -81,18 +87,35 @@ class RowReader:
 
 def _by_name(rows: Any) -> Mapping[str, Any] | None:
     """Columns by name: of a mapping, a data frame of any library, a record, or several; None of what has no names."""
-    if hasattr(rows, "to_dict") and getattr(rows, "ndim", 0) == 1:  # a row of a pandas frame
-        rows = rows.to_dict()
-    if isinstance(rows, Mapping):
-        return {str(name): rows[name] for name in rows}
+    one = _record(rows)
+    if one is not None:
+        return {str(name): value for name, value in one.items()}
+    if getattr(getattr(rows, "dtype", None), "names", None):  # an array of records
+        return {name: rows[name] for name in rows.dtype.names}
     if hasattr(rows, "columns") or hasattr(rows, STREAM):
         return _of_frame(rows)
-    if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
-        found: dict[str, list[Any]] = {}
-        for number, row in enumerate(rows):
-            for name in row:
-                found.setdefault(str(name), [None] * len(rows))[number] = row[name]
-        return found
+    if not isinstance(rows, Sequence) or isinstance(rows, str | bytes) or not rows:
+        return None
+    records = [_record(row) for row in rows]
+    found: dict[str, list[Any]] = {}
+    for number, record in enumerate(records):
+        if record is None:
+            return None
+        for name, value in record.items():
+            found.setdefault(str(name), [None] * len(records))[number] = value
+    return found
+
+
+def _record(row: Any) -> Mapping[Any, Any] | None:
+    """A mapping, a named tuple or a row of a pandas frame, by its names; None of anything else."""
+    if isinstance(row, Mapping):
+        return row
+    if isinstance(row, tuple) and hasattr(row, "_asdict"):
+        named: dict[str, Any] = row._asdict()
+        return named
+    if hasattr(row, "to_dict") and getattr(row, "ndim", 0) == 1:
+        entries: dict[Any, Any] = row.to_dict()
+        return entries
     return None
 
 
@@ -113,40 +136,63 @@ def _of_frame(frame: Any) -> Mapping[str, Any]:
         ) from error
 
 
-def _table(columns: Mapping[str, Any], names: Sequence[str]) -> Table:
-    table = {name: _values(columns[name]) for name in names}
+def _table(given: Mapping[str, Any], columns: Sequence[Column]) -> Table:
+    table = {column.name: _values(given[column.name], column) for column in columns}
     if len({len(values) for values in table.values()}) > 1:
         raise InputError("wrong-shape", "The columns are of different lengths.", "Give a value for each row in each.")
     return table
 
 
-def _values(column: Any) -> Values:
+def _values(given: Any, column: Column) -> Values:
     """The values of a column, or the single one of a record: numbers, or objects."""
-    if isinstance(column, str | bytes) or column is None:
-        column = [column]
-    found = np.atleast_1d(np.asarray(column))
-    if found.dtype.kind in NUMBERS:
-        return found
-    return found if found.dtype.kind == "O" else np.atleast_1d(np.asarray(column, dtype=object))
+    # As objects, so that no category becomes another one on its way into an array.
+    alone = isinstance(given, str | bytes) or given is None
+    found = np.atleast_1d(_array([given] if alone else given, column.kind != "numeric"))
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim > 1 or _is_nested(found):
+        raise InputError(
+            "wrong-shape",
+            f"The column {column.name!r} has the shape {found.shape}, or values that are lists.",
+            "Give a single value for each row.",
+        )
+    return found
 
 
 def _matrix(rows: Any, mixed: bool) -> NDArray[Any]:
-    """Rows as an array; a single one may come alone. Of `mixed` values none becomes another one's kind."""
-    found = rows if isinstance(rows, np.ndarray) else np.asarray(rows, dtype=object if mixed else None)
-    if found.dtype.kind not in NUMBERS + "O":
-        found = np.asarray(rows, dtype=object)
+    """Rows as an array; a single one may come alone."""
+    found = _array(rows, mixed)
+    if found.ndim == 1 and _is_nested(found):
+        raise InputError("wrong-shape", "The rows are of different lengths.", "Give as many values in each row.")
     return found.reshape(1, -1) if found.ndim == 1 else found
+
+
+def _array(given: Any, mixed: bool) -> NDArray[Any]:
+    """Numbers, NaN where masked, or objects, None where masked: of lists of `mixed` values none becomes another one."""
+    try:
+        found = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object if mixed else None)
+    except ValueError as error:
+        raise InputError("wrong-shape", f"The rows are no matrix ({error}).", "Give as many values in each.") from error
+    if found.dtype.kind in TIMES:
+        raise InputError(
+            "wrong-type",
+            f"The rows hold times ({found.dtype}).",
+            "Turn them into numbers as those of the training data were, such as the hour or the days since some date.",
+        )
+    if found.dtype.kind not in NUMBERS + "O":
+        found = np.asarray(given, dtype=object)
+    if not isinstance(found, np.ma.MaskedArray):
+        return found
+    nothing: Any = None if found.dtype.kind == "O" else np.nan
+    return np.where(np.ma.getmaskarray(found), nothing, np.asarray(found))
+
+
+def _is_nested(values: NDArray[Any]) -> bool:
+    return values.dtype.kind == "O" and any(isinstance(value, list | tuple | np.ndarray) for value in values.tolist())
 
 
 def _positional(matrix: NDArray[Any], columns: Sequence[Column]) -> Table:
     names = tuple(column.name for column in columns)
     if matrix.dtype.kind in NUMBERS:
         return MatrixTable(names, matrix, {})
-    return {name: _plain(matrix[:, place]) for place, name in enumerate(names)}
-
-
-def _plain(values: NDArray[Any]) -> Values:
-    """Objects that are all numbers as such."""
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.tolist()):
-        return values.astype(np.float64)
-    return values
+    return {name: matrix[:, place] for place, name in enumerate(names)}

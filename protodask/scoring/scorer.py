@@ -14,7 +14,7 @@ from protodask.scoring.formula import Floats, Formula
 from protodask.scoring.rows import RowReader
 
 TILE_ENTRIES = 2**18
-"""Kernel values that are computed at a time: 2 MiB."""
+"""Kernel values, and pieces of normal scores, that are computed at a time: 2 MiB."""
 
 
 class Scorer:
@@ -54,14 +54,15 @@ class Scorer:
 
     @cached_property
     def _labels(self) -> NDArray[Any]:
-        return np.array(self._model.classes)
+        labels = np.array(self._model.classes)
+        return labels if labels.tolist() == list(self._model.classes) else np.array(self._model.classes, dtype=object)
 
     def _unscaled(self, rows: Any, count: int, unseen: Unseen) -> Floats:
         formula = self._formulas.get(count)
         if formula is None:
             formula = self._formulas[count] = Formula.of(self._model, count)
         features = self._reader.features(rows, unseen)
-        length = max(1, TILE_ENTRIES // max(1, formula.operand.shape[1]))
+        length = max(1, TILE_ENTRIES // max(1, formula.row_entries))
         if len(features) <= length:
             return formula.unscaled(features)
         return np.concatenate([formula.unscaled(features[at : at + length]) for at in range(0, len(features), length)])

@@ -59,7 +59,7 @@ def test_graphs__give_labels_as_they_are(classes: Sequence[Label], tmp_path: Pat
     model.to_onnx(tmp_path / "model.onnx")
     assert_same_answers(model, asked(tmp_path / "model.onnx", {"rows": rows}), rows)
     stored = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "model.onnx").metadata_props}
-    assert stored == {"classes": list(classes), "features": list(model.feature_names)}
+    assert stored == {"classes": list(classes), "columns": list(model.feature_names)}
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -132,6 +132,45 @@ def test_graphs__of_numbers_of_which_some_are_missing(tmp_path: Path) -> None:
     assert_same_answers(model, asked(tmp_path / "model.onnx", {"rows": rows}), rows)
 
 
+def test_graphs__fall_back_where_nothing_is_left_of_calibrated_probabilities(tmp_path: Path) -> None:
+    falling = Spline(np.array([0.05, 0.1, 0.25]), np.array([0.2, 0.9, 0.0]))
+    calibration = SplineCalibration((falling,) * 3, 0, 4, False, 40, 40.5)
+    model = replace(make_model(0), marginals=np.array([0.3, 0.3, 0.4]), batches=(), calibration=calibration)
+    rows = np.zeros((2, 4))
+    np.testing.assert_allclose(model.predict_proba(rows, calibrated=True), [[0.3, 0.3, 0.4]] * 2)
+    model.to_onnx(tmp_path / "model.onnx", calibrated=True)
+    assert_same_answers(model, asked(tmp_path / "model.onnx", {"rows": rows}), rows, calibrated=True)
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_graphs__take_what_is_infinite_for_far_away(kind: int, tmp_path: Path) -> None:
+    model = replace(models(kind)[kind], precision="float32")
+    model.to_onnx(tmp_path / "model.onnx")
+    rows = np.zeros((2, 5), dtype=np.float32)
+    rows[:, 2] = np.inf, -np.inf
+    far = np.where(np.isfinite(rows), rows, np.sign(rows) * np.finfo(np.float32).max)
+    assert_same_answers(model, asked(tmp_path / "model.onnx", {"rows": rows}), far)
+
+
+def test_graphs__take_unseen_categories_with_an_order_for_missing_ones(tmp_path: Path) -> None:
+    columns = (Column("a"), Column("b", "ordinal", ("low", "high"), filled=0.5, marked=True))
+    names = tuple(name for column in columns for name in column.feature_names)
+    model = replace(make_model(6, feature_names=names), columns=columns)
+    model.to_onnx(tmp_path / "model.onnx")
+    found = asked(
+        tmp_path / "model.onnx",
+        {"a": np.zeros((3, 1)), "b": np.array([["high"], [""], ["middle"]], dtype=object)},
+    )
+    assert_same_answers(model, found, {"a": [0.0] * 3, "b": ["high", None, None]})
+
+
+@pytest.mark.parametrize("classes", [(-1, 2**63 + 1, 3), ("a", "b", "\ud800")])
+def test_graphs__refuse_classes_that_they_cannot_have(classes: Sequence[Label], tmp_path: Path) -> None:
+    with refused("unsupported", "64 bits"):
+        make_model(0, classes=classes).to_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["label", "/1", ""])
 def test_graphs__refuse_names_of_their_own(name: str, tmp_path: Path) -> None:
     columns = (Column(name), Column("x", "nominal", ("a", "b")))
@@ -151,11 +190,18 @@ def test_export__writes_graphs(tmp_path: Path) -> None:
     assert "model.onnx" in done.output
     rows = np.random.default_rng(0).normal(size=(20, 4))
     assert_same_answers(model, asked(Path(where), {"rows": rows}), rows)
+    assert (
+        run_command("export", str(tmp_path / "model.zarr"), "--out", where, "--overwrite", "--batches", "1").exit_code
+        == 0
+    )
+    np.testing.assert_allclose(asked(Path(where), {"rows": rows})[1], model.predict_proba(rows, n_batches=1), rtol=1e-9)
     for options, facts in (
         (["--out", where], ["[exists]", "--overwrite"]),
         (["--out", where, "--overwrite", "--table", "weights"], ["[settings-conflict]", "--table"]),
         (["--out", where, "--overwrite", "--calibrated"], ["[not-fitted]", "no calibration"]),
         (["--out", str(tmp_path / "model.csv"), "--calibrated"], ["[settings-conflict]", "--calibrated"]),
+        (["--out", str(tmp_path / "model.csv"), "--batches", "1"], ["[settings-conflict]", "--batches"]),
+        (["--out", str(tmp_path / "model.txt")], ["[bad-setting]", ".onnx"]),
     ):
         failed = run_command("export", str(tmp_path / "model.zarr"), *options)
         assert failed.exit_code in (1, 2)

@@ -45,13 +45,19 @@ def models(seed: int) -> list[PrototypeSet]:
 
 
 def as_written(model: PrototypeSet, row: Floats) -> Floats:
-    """`q` of a row, prototype by prototype."""
+    """`q` of a row, prototype by prototype and feature by feature."""
     scores = model.marginals.copy()
     for batch in model.batches:
         for j in range(batch.n_prototypes):
-            z = batch.standardization.apply(batch.values(row)[None])[0]
-            s = batch.standardization.apply(batch.prototypes[j][None])[0]
-            exponent = sum((v * (a - b)) ** 2 for v, a, b in zip(batch.feature_weight, z, s, strict=True))
+            exponent = 0.0
+            for d, (other, factor, feature, scored) in enumerate(batch.forms):
+                values = [row[feature] - (factor * row[other] if other >= 0 else 0.0), batch.prototypes[j, d]]
+                if scored and batch.knots is not None:
+                    values = [float(np.interp(value, batch.knots.values[d], batch.knots.scores[d])) for value in values]
+                    unit = 1.0
+                else:
+                    unit = batch.scale[d]
+                exponent += (batch.feature_weight[d] * (values[0] - values[1]) / unit) ** 2
             scores[batch.prototype_class[j]] += batch.prototype_weight[j] * np.exp(-exponent / 2)
     return scores
 
@@ -73,8 +79,9 @@ def test_predict_proba__of_the_first_rounds(kind: int) -> None:
     for count in range(model.n_rounds + 1):
         (expected,) = model.scores(rows, [count])
         np.testing.assert_allclose(model.predict_proba(rows, n_batches=count), probabilities(expected), rtol=1e-9)
-    with refused("bad-setting", "n_batches", model.n_rounds + 1):
-        model.predict_proba(rows, n_batches=model.n_rounds + 1)
+    for wrong in (model.n_rounds + 1, [0, 0], []):
+        with refused("bad-setting", "n_batches"):
+            model.predict_proba(rows, n_batches=wrong)  # type: ignore[arg-type]
 
 
 def test_predict_proba__of_a_batch_that_looks_at_nothing() -> None:
@@ -122,12 +129,22 @@ def fruit() -> PrototypeSetClassifier:
         return PrototypeSetClassifier(random_state=0).fit(FRUIT, KIND)
 
 
+def masked(values: "pd.Series[float]") -> np.ma.MaskedArray[Any, Any]:
+    """With 7 where the value is missing, which nobody should see."""
+    return np.ma.masked_array(values.fillna(7.0).to_numpy(), mask=values.isna().to_numpy())
+
+
 FORMS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "pandas": lambda frame: frame,
     "pandas, of its own types": lambda frame: frame.convert_dtypes(),
     "columns in another order": lambda frame: frame[frame.columns[::-1]],
     "arrow": lambda frame: pa.Table.from_pandas(frame.astype({"ripe": str})),
     "an Arrow stream": lambda frame: pa.table(FORMS["arrow"](frame)).to_reader(),
+    "rows of a frame": lambda frame: [row for _, row in frame.iterrows()],
+    "named tuples": lambda frame: list(frame[frame.columns[::-1]].itertuples(index=False)),
+    "an array of records": lambda frame: frame.to_records(index=False),
+    "columns (N, 1)": lambda frame: {name: frame[[name]].to_numpy(dtype=object) for name in frame},
+    "masked columns": lambda frame: {name: frame[name] for name in frame} | {"weight": masked(frame["weight"])},
     "columns": lambda frame: frame.astype(object).where(frame.notna(), None).to_dict("list"),
     "records": lambda frame: frame.astype(object).where(frame.notna(), None).to_dict("records"),
     "a matrix": lambda frame: frame.to_numpy(dtype=object),
@@ -199,6 +216,35 @@ def test_predict_proba__reads_numbers_as_the_model_does() -> None:
         model.predict_proba([0.0, 1e39, 0.0, 0.0])
 
 
+def test_predict_proba__does_not_look_behind_masks() -> None:
+    model = make_model(0)
+    rows = np.ma.masked_array(np.arange(8.0).reshape(2, 4) / 4, mask=[[False, True, False, False], [False] * 4])
+    with refused("bad-value", "x1", 0):
+        model.predict_proba(rows)
+    missing = np.where(np.ma.getmaskarray(rows), np.nan, np.asarray(rows))
+    expected = model.predict_proba(missing, unseen="zero")
+    np.testing.assert_array_equal(model.predict_proba(rows, unseen="zero"), expected)
+
+
+def test_predict_proba__tells_large_whole_categories_apart() -> None:
+    categories = (2**53, 2**53 + 1)
+    columns = (Column("x0"), Column("x1", "nominal", categories))
+    model = replace(
+        make_model(1, n_features=3), columns=columns, feature_names=("x0", *(f"x1={c}" for c in categories))
+    )
+    for place, category in enumerate(categories):
+        expected = model.predict_proba([0.5, place == 0, place == 1])
+        for rows in ([[0.5, category]], {"x0": 0.5, "x1": category}, {"x0": [0.5], "x1": [category]}):
+            np.testing.assert_array_equal(model.predict_proba(rows), expected)
+    with refused("bad-value", "x0"):
+        model.predict_proba([[10**400, 2**53]])
+
+
+def test_predict__gives_labels_that_no_array_of_numbers_holds() -> None:
+    model = make_model(0, classes=(-1, 2**63 + 1, 3))
+    assert set(model.predict(np.random.default_rng(0).normal(size=(50, 4))).tolist()) <= {-1, 2**63 + 1, 3}
+
+
 @pytest.mark.parametrize("category", [3, True])
 def test_predict_proba__takes_numbers_for_categories_where_a_column_has_them(category: int) -> None:
     model = make_model(0, n_features=2, n_active=2)
@@ -228,6 +274,18 @@ def test_predict_proba__refuses_other_rows(fruit: PrototypeSetClassifier) -> Non
         fruit.model_.predict_proba(FRUIT.drop(columns="colour"))
     with refused("wrong-shape", "different lengths"):
         fruit.model_.predict_proba({"weight": [1.0, 2.0], "colour": ["red"], "ripe": ["no", "yes"]})
+    with refused("wrong-shape", "different lengths"):
+        fruit.model_.predict_proba([[1.0, "red", "no"], [2.0]])
+    with refused("wrong-shape", "no matrix"):
+        make_model(0).predict_proba([[1.0, 2.0], [3.0]])
+    with refused("wrong-shape", "colour"):
+        fruit.model_.predict_proba({"weight": [1.0], "colour": [["red", "green"]], "ripe": ["no"]})
+    with refused("unknown-name", "unseen", "zeros"):
+        fruit.model_.predict_proba(FRUIT, unseen="zeros")  # type: ignore[arg-type]
+    with refused("wrong-type", "times"):
+        fruit.model_.predict_proba({"weight": np.array(["2020-01-01"], "M8[ns]"), "colour": ["red"], "ripe": ["no"]})
+    with refused("wrong-type", "times"):
+        fruit.model_.predict_proba(np.zeros((1, 3), "m8[ns]"))
     with refused("wrong-type", "Lazy", "collect"):
         fruit.model_.predict_proba(Lazy())
     with pytest.warns(UserWarning, match="'taste'"):

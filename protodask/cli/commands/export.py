@@ -35,6 +35,9 @@ def export(
         str | None,
         typer.Option("--training", metavar="DATA", help="The training dataset: prototypes as they were there."),
     ] = None,
+    batches: Annotated[
+        int | None, typer.Option("--batches", help="In an .onnx file, so many batches of the model; by default, all.")
+    ] = None,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="In an .onnx file, the probabilities of the model's calibration.")
     ] = False,
@@ -49,18 +52,19 @@ def export(
     for a formula by a spreadsheet.
     """
     with reported(debug):
-        if out.endswith(".onnx"):
-            _export_graph(model, out, what is not None or training is not None, calibrated, overwrite, as_json)
-            return
         from protodask.errors import InputError
-        from protodask.explain.exports import check_export
+        from protodask.explain.exports import check_export, suffix_of
         from protodask.explain.requests import export_model
 
-        if calibrated:
+        if suffix_of(out) == ".onnx":
+            of_tables = what is not None or training is not None
+            _export_graph(model, out, of_tables, batches, calibrated, overwrite, as_json)
+            return
+        if calibrated or batches is not None:
             raise InputError(
                 "settings-conflict",
                 f"{out} is to be a table of a model, which has no probabilities.",
-                "Leave --calibrated out, or give a file that ends in .onnx.",
+                "Leave --calibrated and --batches out, or give a file that ends in .onnx.",
             )
 
         with computing_engine(computing, lambda: check_export(out, overwrite=True)) as (engine, _):
@@ -72,7 +76,9 @@ def export(
         say(f"The file {shorten(found.path)} has the {tables}.")
 
 
-def _export_graph(model: str, out: str, of_tables: bool, calibrated: bool, overwrite: bool, as_json: bool) -> None:
+def _export_graph(
+    model: str, out: str, of_tables: bool, batches: int | None, calibrated: bool, overwrite: bool, as_json: bool
+) -> None:
     from protodask.errors import InputError
     from protodask.prototypes.persistence import load_model
 
@@ -82,7 +88,7 @@ def _export_graph(model: str, out: str, of_tables: bool, calibrated: bool, overw
             f"{out} is to be a graph, which has no tables.",
             "Leave --table and --training out, or give a file that ends in .csv, .parquet or .xlsx.",
         )
-    load_model(model).to_onnx(out, calibrated=calibrated, overwrite=overwrite)
+    load_model(model).to_onnx(out, n_batches=batches, calibrated=calibrated, overwrite=overwrite)
     if as_json:
         show_json({"path": out, "calibrated": calibrated})
         return
