@@ -115,29 +115,30 @@ def read_json(root: str, name: str) -> Any:
 
     What is no JSON, or is of a size or depth that nothing here has, is a `ValueError` (of which `FormatError` is one).
     """
-    content = _read_remote(root, name) if is_url(root) else _read_local(root, name)
+    read = _read_remote if is_url(root) else _read_local
+    content = read(root, name, MAX_JSON_BYTES)
     if content is None:
         raise FileNotFoundError(f"{root}/{name}")
     return parse_json(content)
 
 
-def read_object(root: str, name: str, most: int = MAX_JSON_BYTES) -> bytes | None:
+def read_object(root: str, name: str, most: int | None = None) -> bytes | None:
     """The content of a file or object of at most so many bytes, those of JSON, or None where there is none."""
     if is_url(root):
         with storage_errors(root, "reading"):
-            return _read_remote(root, name, most)
+            return _read_remote(root, name, MAX_JSON_BYTES if most is None else most)
     try:
-        return _read_local(root, name, most)
+        return _read_local(root, name, MAX_JSON_BYTES if most is None else most)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _read_local(root: str, name: str, most: int = MAX_JSON_BYTES) -> bytes:
+def _read_local(root: str, name: str, most: int) -> bytes:
     with open_inside(root, name) as file:
         return read_bounded(file, most, f"{root}/{name}")
 
 
-def _read_remote(root: str, name: str, most: int = MAX_JSON_BYTES) -> bytes | None:
+def _read_remote(root: str, name: str, most: int) -> bytes | None:
     from zarr.abc.store import RangeByteRequest
     from zarr.core.buffer import default_buffer_prototype
     from zarr.core.sync import sync
