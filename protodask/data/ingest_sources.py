@@ -14,6 +14,7 @@ import zarr
 from numpy.typing import NDArray
 
 from protodask.data.foreign_arrays import check_group_files
+from protodask.data.frames import in_pandas
 from protodask.data.ingest_frames import dask_table, file_tables, pandas_table
 from protodask.data.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.row_arrays import RowArray, row_array
@@ -94,6 +95,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
         return _pair(source[0], source[1], dropped, names)
     if isinstance(source, Mapping):
         return _arrays(source, names)
+    source = in_pandas(source)
     if _is_frame(source):
         return _frame_table(source, dropped, names.kept)
     if hasattr(source, "shape") and len(source.shape) == 2:
@@ -112,6 +114,7 @@ def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
 
 
 def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
+    left = in_pandas(left)
     if _is_frame(left):
         if names.target in left.columns:
             raise InputError(

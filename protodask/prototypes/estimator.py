@@ -25,6 +25,7 @@ from sklearn.utils.validation import (
 )
 
 from protodask.data.encoding import MatrixTable, Table
+from protodask.data.frames import in_pandas
 from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
 from protodask.data.summary import summarize
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
@@ -288,6 +289,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _rows_in_memory(
         self, X: Any, y: Any, sample_weight: Any, engine: Engine, start: PrototypeSet | None, groups: Any
     ) -> TrainingRows:
+        X = in_pandas(X)
         frame = frame_in_memory(X, start)
         if frame is None:
             options = {"dtype": feature_dtype(X), "ensure_min_samples": 2, "ensure_all_finite": False}
@@ -465,6 +467,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _features(self, X: Any) -> NDArray[Any]:
         """Rows in memory as the features that the model has."""
         columns = self.model_.forgiving_columns
+        X = in_pandas(X)
         frame = frame_in_memory(X, self.model_)
         if frame is not None:
             validate_data(self, X, skip_check_array=True, reset=False)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.encoding import MatrixTable, Table, Unseen, Values, columns_besides, encode_features, table_rows
+from protodask.data.frames import STREAM
 from protodask.data.schema import Column, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
@@ -17,7 +18,6 @@ from protodask.prototypes.model import PrototypeSet
 NUMBERS = "biuf"
 TIMES = "mM"
 
-STREAM = "__arrow_c_stream__"
 RELATIONS = {"_duckdb", "duckdb"}
 """Packages whose relations have columns that are relations."""
 

@@ -1,0 +1,29 @@
+"""Data frames of other libraries, in memory.
+
+Polars, Arrow, DuckDB and others hand their tables over as streams of Arrow's, by a protocol that asks for none of them
+to be installed here. What is not in memory yet, as a lazy frame, is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protodask.errors import InputError
+
+STREAM = "__arrow_c_stream__"
+
+
+def in_pandas(rows: Any) -> Any:
+    """A table of another library as a pandas frame; anything else, pandas frames among it, as it is."""
+    if hasattr(rows, "collect_schema") and hasattr(rows, "collect"):
+        raise InputError(
+            "wrong-type",
+            f"A {type(rows).__name__} has not been computed yet.",
+            "Collect it before, or write it to Parquet files and give these, where it is larger than memory.",
+        )
+    is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
+    if not hasattr(rows, STREAM) or not is_table or type(rows).__module__.partition(".")[0] == "pandas":
+        return rows
+    import pyarrow
+
+    return pyarrow.table(rows).to_pandas()
