@@ -108,6 +108,18 @@ def test_compare_paired__with_a_margin_has_the_p_value_of_gains_less_by_it() -> 
     assert found.p_value > compare_paired(sums_of(a, b, 1)).p_value + 0.02
 
 
+@pytest.mark.parametrize(("n_blocks", "draws", "confidence"), [(5, 100, 0.99), (40, 100, 0.95), (200, 999, 0.9)])
+def test_compare_paired__bound_is_the_gain_of_the_nearest_rank(n_blocks: int, draws: int, confidence: float) -> None:
+    rng = np.random.default_rng(n_blocks)
+    sums = sums_of(rng.normal(0.3, 1, n_blocks), rng.normal(0, 1, n_blocks), 1)
+    low = compare_paired(sums, draws=draws, confidence=confidence).low
+    student = t.ppf(1 - confidence, n_blocks - 1) * math.sqrt(n_blocks / (n_blocks - 1))
+    rank = max(math.floor(norm.cdf(student) * draws), 1)
+    # So many gains are not above the bound.
+    counted = compare_paired(sums, draws=draws, confidence=confidence, margin=low).p_value * (draws + 1) - 1
+    assert counted == pytest.approx(rank)
+
+
 def test_compare_paired__is_keyed_by_its_seed() -> None:
     rng = np.random.default_rng(2)
     sums = sums_of(rng.random(500), rng.random(500), 5)

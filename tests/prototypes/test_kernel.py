@@ -271,6 +271,23 @@ def test_evaluate__rows_that_are_candidates_do_not_look_at_themselves(held: bool
     assert (found.held_out if held else found.value) == pytest.approx(loss, rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_evaluate__rows_that_are_candidates_asleep_leave_the_others_alone(seed: int) -> None:
+    case = make_case(seed, n_rows=30, n_candidates=9, zeros=0.0)
+    (batch,) = case.kernel("float64").batches
+    asleep = np.arange(9) == seed
+    batch = replace(batch, candidate_weight=np.where(asleep, 0.0, batch.candidate_weight))
+    arguments = case.raw.astype(np.float64), case.target, np.ones(30), case.previous
+    found, expected = (
+        LikelihoodKernel((one,)).evaluate(*arguments, itself=case.rows)
+        for one in (replace(batch, asleep=asleep), batch)
+    )
+    assert found.value == pytest.approx(expected.value, rel=1e-12)
+    np.testing.assert_allclose(found.by_feature, expected.by_feature, rtol=1e-9)
+    np.testing.assert_allclose(found.by_candidate[~asleep], expected.by_candidate[~asleep], rtol=1e-9)
+    assert not found.by_candidate[asleep].any()
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @settings(max_examples=60)
 @given(case=cases(), longest=st.sampled_from([3, 16, 2048]), seed=st.integers(0, 2**20))
