@@ -207,6 +207,11 @@ def test_split__keeps_weights_and_groups_and_says_what_it_did(tmp_path: Path, en
         for name in ("target", "weight", "inclusion", "group"):
             np.testing.assert_array_equal(block[name], arrays[name][rows])
         assert f"of 400 of the dataset {data.key}: by groups, share 0.2, seed 0" in part.notes[0]
+        places = [tmp_path / f"{part.n_rows}-{name}" for name in ("t", "h")]
+        for half in protodask.split(part, *places, share=0.5, seed=1, engine=engine):
+            assert len(half.notes) == 2
+            assert half.notes[0] == part.notes[0]
+            assert f"the dataset {part.key}" in half.notes[1]
 
 
 @pytest.mark.parametrize("share", [0, 1, -0.1, float("nan"), "0.2", True, None])

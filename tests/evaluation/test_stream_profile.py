@@ -34,8 +34,12 @@ def rows(n_rows: int = 400) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def profile(model: PrototypeSet) -> StreamProfile:
+    return profile_of(model, rows())
+
+
+def profile_of(model: PrototypeSet, arrays: dict[str, Any]) -> StreamProfile:
     with thread_engine(1) as engine:
-        source = array_source(rows())
+        source = array_source(arrays)
         features, familiarity = learn_bins(engine, source, model, 1)
         watch = Watch(model, 1, features, familiarity, np.arange(3), 3)
         found = watch_stream(engine, source, watch)
@@ -49,6 +53,15 @@ def test_profile_record__is_read_as_it_was_written(profile: StreamProfile) -> No
     assert read.classes == ("a", True)
     assert read.unknown == ("new",)
     assert read.log_loss == profile.log_loss
+
+
+def test_profile__counts_rows_by_what_they_weigh(model: PrototypeSet) -> None:
+    weight = np.linspace(0.1, 3, 400)
+    found = profile_of(model, {**rows(), "weight": weight})
+    assert found.rows == 400
+    assert found.weight == pytest.approx(weight.sum())
+    assert found.effective_rows == pytest.approx(weight.sum() ** 2 / (weight**2).sum())
+    assert found.effective_rows < 320
 
 
 def test_profile_record__of_rows_without_classes_is_read_as_it_was_written(profile: StreamProfile) -> None:

@@ -1,6 +1,7 @@
 """Fewer prototypes: those stay that the rows would miss most, and what is left is an ordinary model."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from protodask.prototypes.draws import Fitting
 from protodask.prototypes.objective import Objective, Penalty
 from protodask.prototypes.pruning import COSTS, PRUNED, _Fitting, _join, _known_rows, _Rows, prune
 from protodask.prototypes.scores import MemoryScores
+from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.training import TrainingData
 
 from reference import objective as oracle  # isort: skip
@@ -164,6 +166,43 @@ def test_prune__to_more_than_there_are_leaves_all(fitted: PrototypeSet, arrays: 
     found = prune(fitted, 10_000, array_source(arrays, 128), np.arange(2), engine)
     assert found.model.n_prototypes == fitted.n_prototypes
     assert (len(found.stages), found.cost) == (1, 0.0)
+
+
+def test_prune__leaves_as_many_as_it_may(fitted: PrototypeSet, arrays: Arrays, engine: Engine) -> None:
+    most = fitted.n_prototypes - 3
+    assert 0.9 * most < prune(fitted, most, array_source(arrays, 128), np.arange(2), engine).model.n_prototypes <= most
+
+
+def test_prune__leaves_a_calibration_behind_that_was_of_another_model(
+    fitted: PrototypeSet, arrays: Arrays, engine: Engine, make_calibration: Callable[..., SplineCalibration]
+) -> None:
+    calibrated = replace(fitted, calibration=make_calibration(n_batches=fitted.n_batches, n_classes=2))
+    assert prune(calibrated, 30, array_source(arrays, 128), np.arange(2), engine).model.calibration is None
+
+
+def test_known_rows__are_those_of_the_number_the_values_and_the_class(
+    fitted: PrototypeSet, arrays: Arrays, engine: Engine
+) -> None:
+    rows, classes = (
+        np.concatenate([getattr(batch, name) for batch in fitted.batches]) for name in ("row", "prototype_class")
+    )
+    first = np.flatnonzero((rows > 20) & (rows < 200))[0]
+    # All rows have the values of one prototype, so that the number and the class have to tell.
+    alike = {
+        "features": np.tile(arrays["features"][rows[first]], (200, 1)),
+        "target": np.arange(200, dtype=np.int32) % 2,
+    }
+    found = _known_rows(fitted, engine, array_source(alike, 64))
+    equal = np.concatenate(
+        [(batch.values(arrays["features"][rows[first]]) == batch.prototypes).all(axis=1) for batch in fitted.batches]
+    )
+    known = equal & (rows < 200) & (rows % 2 == classes)
+    np.testing.assert_array_equal(found, np.where(known, rows, -1))
+    few = {name: values[: rows[first]] for name, values in arrays.items()}
+    few["features"] = np.tile(arrays["features"][rows[first]], (rows[first], 1))
+    assert (_known_rows(fitted, engine, array_source(few, 64))[rows >= rows[first]] == -1).all()
+    moved = {**arrays, "target": 1 - arrays["target"]}
+    assert (_known_rows(fitted, engine, array_source(moved, 64)) == -1).all()
 
 
 @settings(max_examples=15)
