@@ -146,7 +146,7 @@ def test_bin_source__is_that_of_all_rows_at_once() -> None:
     assert len(nothing.key) == 0
 
 
-@given(scores, st.integers(0, 60), st.integers(0, 60), st.integers(2, 12))
+@given(scores | spread, st.integers(0, 60), st.integers(0, 60), st.integers(2, 12))
 def test_merge_within__is_a_monoid_of_few_bins(score: NDArray[np.float64], first: int, second: int, most: int) -> None:
     low, high = sorted((first, second))
     a, b, c = (

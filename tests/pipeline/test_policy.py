@@ -59,8 +59,8 @@ def _actions(values: NDArray[np.int64]) -> dict[str, pd.Series]:
 
 
 def test_evaluate_policy__actions_are_told_by_their_meaning(tmp_path: Path) -> None:
-    model = str(tmp_path / "model.zarr")
-    _model(tmp_path).save(model)
+    made, model = _model(tmp_path), str(tmp_path / "model.zarr")
+    made.save(model)
     log = _log(200)
     found = {}
     with thread_engine(2) as engine:
@@ -68,7 +68,9 @@ def test_evaluate_policy__actions_are_told_by_their_meaning(tmp_path: Path) -> N
             table = str(tmp_path / f"{kind}.parquet")
             log.assign(action=actions).to_parquet(table)
             found[kind] = _perform(EvaluateStep(table, model, policy=True), engine).estimate
-    assert 0 < found["integers"].matched < 200
+    taken = made.predict(log[["x", "y"]])
+    assert found["integers"].matched == np.count_nonzero(taken == log.action) > 0
+    assert np.count_nonzero(taken == log.action % 2) > found["integers"].matched, "the log has actions that are none"
     assert all(one == found["integers"] for one in found.values())
 
 
