@@ -219,6 +219,8 @@ def _of_column(graph: _Graph, column: Column, value: str) -> str:
     code = _code(graph, column.categories, value)
     if column.kind == "nominal":
         features = graph.double(graph.add("Equal", code, graph.array(np.arange(len(column.categories))[None])))
+        if not column.marked:
+            return features
         missing = graph.add("Equal", code, graph.array(np.array([[MISSING]])))
     else:
         missing = graph.add("Less", code, graph.array(np.array([[0]])))
