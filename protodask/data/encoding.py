@@ -239,6 +239,9 @@ def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
         items = values.tolist()
         try:
             codes = {item: code_of(item) for item in set(items)}
+            if 0 in codes or 1 in codes:  # as keys they are False and True
+                items = [(type(item), item) for item in items]
+                codes = {key: code_of(key[1]) for key in set(items)}
             return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
         except TypeError:
             return np.fromiter((code_of(str(item)) for item in items), np.int64, len(items))

@@ -76,6 +76,13 @@ def test_label_codes__read_text_as_what_the_labels_are() -> None:
     assert label_codes(objects("a", float("nan"), None), ("a",)).tolist() == [0, -2, -2]
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [2, 0, 4, 1, 5, 3]])
+def test_label_codes__tell_truth_values_from_numbers_in_one_column(order: list[int]) -> None:
+    values = objects(*(np.array([1, True, 1.0, 0, False, np.True_], dtype=object)[order]))
+    for labels, expected in (((False, True), [-1, 1, -1, -1, 0, 1]), ((0, 1), [1, -1, 1, 0, -1, -1])):
+        assert label_codes(values, labels).tolist() == [expected[place] for place in order]
+
+
 def test_label_of__reads_each_type() -> None:
     assert [label_of(value) for value in (None, np.nan, 2.0, 2.5, np.int8(3), np.True_, b"x", np.str_("y"))] == [
         None,
