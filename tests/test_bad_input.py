@@ -407,7 +407,7 @@ def test_fit__refuses_settings_before_anything_is_done(
         (
             "steps:\n- sample-data: {kind: xor, rows: -1, out: MARK}",
             "bad-setting",
-            ("step 1", "-1 rows", "at least one"),
+            ("step 1", "rows", -1, 1),
         ),
         (
             "steps:\n- sample-data: {kind: xor, rows: 9, out: MARK}\n"
