@@ -6,6 +6,7 @@ to be installed here. What is not in memory yet, as a lazy frame, is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from protodask.errors import InputError
@@ -24,6 +25,26 @@ def in_pandas(rows: Any) -> Any:
     is_table = any(hasattr(rows, name) for name in ("columns", "schema"))
     if not hasattr(rows, STREAM) or not is_table or type(rows).__module__.partition(".")[0] == "pandas":
         return rows
-    import pyarrow
+    return _with_libraries(rows, lambda: arrow_table(rows).to_pandas())
 
-    return pyarrow.table(rows).to_pandas()
+
+def arrow_table(rows: Any) -> Any:
+    """A table that gives itself away as a stream of Arrow's, as an Arrow table."""
+
+    def made() -> Any:
+        import pyarrow
+
+        return pyarrow.table(rows)
+
+    return _with_libraries(rows, made)
+
+
+def _with_libraries(rows: Any, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except ImportError as error:
+        raise InputError(
+            "package-missing",
+            f"Reading a {type(rows).__name__} needs pyarrow and pandas ({error}).",
+            "Install protodask[tabular], or give the columns as arrays.",
+        ) from error

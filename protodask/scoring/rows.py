@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.encoding import MatrixTable, Table, Unseen, Values, columns_besides, encode_features, table_rows
-from protodask.data.frames import STREAM
+from protodask.data.frames import STREAM, arrow_table
 from protodask.data.schema import Column, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
@@ -122,9 +122,7 @@ def _record(row: Any) -> Mapping[Any, Any] | None:
 def _of_frame(frame: Any) -> Mapping[str, Any]:
     """The columns of a data frame, or of what gives itself away as a stream of Arrow's."""
     if not hasattr(frame, "columns") or type(frame).__module__.partition(".")[0] in RELATIONS:
-        import pyarrow
-
-        frame = pyarrow.table(frame)
+        frame = arrow_table(frame)
     names = getattr(frame, "column_names", None)  # of Arrow, whose `columns` are not names
     try:
         return {str(name): frame[name] for name in (frame.columns if names is None else names)}

@@ -1,5 +1,6 @@
 """Data frames of other libraries: what Arrow's streams hand over."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,25 @@ def test_in_pandas__keeps_values_and_what_is_missing(rows: list[tuple[int | None
 def test_in_pandas__leaves_all_else_as_it_is() -> None:
     for rows in (FRUIT, FRUIT["weight"], np.zeros((2, 2)), [[1.0]], pa.array([1, 2]), pa.chunked_array([[1], [2]])):
         assert in_pandas(rows) is rows
+
+
+def test_frames__say_what_is_missing_to_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    relation = Relation(in_arrow(FRUIT))
+    model = PrototypeSetClassifier(random_state=0).fit(FRUIT[["weight", "count"]], KIND).model_
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        for use in (in_pandas, model.predict_proba):
+            with refused("package-missing", "Stream", "protodask[tabular]"):
+                use(Stream(relation))
+
+
+class Stream:
+    """What has a schema, and no columns."""
+
+    schema = ()
+
+    def __init__(self, relation: Relation) -> None:
+        self.__arrow_c_stream__ = relation.__arrow_c_stream__
 
 
 def test_frames_that_were_not_computed__are_refused(tmp_path: Path) -> None:
