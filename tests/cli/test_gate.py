@@ -21,6 +21,15 @@ def scores(call: Call, example: Any, tmp_path: Path) -> Path:
     return out
 
 
+def other_model(call: Call, example: Any, folder: Path, *options: str) -> tuple[Path, Path]:
+    """The table of the example as a dataset of other columns, and a model of that."""
+    data, model = folder / "data.zarr", folder / "model.zarr"
+    made = call("ingest", example.table, "--out", data, "--target", "outcome", *options)
+    assert made.exit_code == 0, made.output
+    assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 10).exit_code == 0
+    return data, model
+
+
 def test_gate__says_yes_and_no_to_figures(call: Call, scores: Path) -> None:
     yes = call("gate", "--results", scores, "--limit", "accuracy>=0.5", "--limit", "confusion.0.0>=1")
     assert yes.exit_code == 0, yes.output
@@ -83,13 +92,7 @@ def test_gate__keeps_the_champion_unless_the_challenger_is_better(call: Call, ex
 
 
 def test_gate__refuses_models_that_look_at_other_columns(call: Call, example: Any, tmp_path: Path) -> None:
-    data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
-    made = call(
-        "ingest", example.table, "--out", data, "--target", "outcome", "--drop", "colour",
-        "--ordinal", "size=small,medium,large",
-    )  # fmt: skip
-    assert made.exit_code == 0, made.output
-    assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 10).exit_code == 0
+    data, model = other_model(call, example, tmp_path, "--drop", "colour", "--ordinal", "size=small,medium,large")
     done = call("gate", "--model", model, "--champion", example.model, "--data", data)
     check_failed(done, 1, "columns-differ", "lacks colour=blue, colour=green, colour=red")
     assert "besides" not in done.stderr
@@ -185,12 +188,8 @@ def test_gate__takes_whole_groups_of_rows_together(call: Call, example: Any, tmp
 
 
 def test_gate__refuses_a_model_with_categories_in_another_order(call: Call, example: Any, tmp_path: Path) -> None:
-    data, model = tmp_path / "data.zarr", tmp_path / "model.zarr"
-    made = call(
-        "ingest", example.table, "--out", data, "--target", "outcome", "--categorical", "colour",
-        "--ordinal", "size=large,medium,small",
-    )  # fmt: skip
-    assert made.exit_code == 0, made.output
-    assert call("fit", data, "--out", model, "--recipe", "source", "--candidates", 10).exit_code == 0
+    data, model = other_model(
+        call, example, tmp_path, "--categorical", "colour", "--ordinal", "size=large,medium,small"
+    )
     done = call("gate", "--model", model, "--champion", example.model, "--data", data)
     check_failed(done, 1, "columns-differ", "'size' in another order than the champion")
