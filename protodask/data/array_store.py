@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from protodask.data.metadata import MAX_CHUNK_BYTES
-from protodask.data.storage import open_store, require_group, storage_errors
+from protodask.data.storage import open_store, storage_errors, writing_into
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
 
@@ -74,8 +74,7 @@ class ArrayStore:
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store the rows of one block."""
-        with storage_errors(self.path, "writing"):
-            require_group(self.path)  # so that late writers do not bring back a folder that was removed
+        with storage_errors(self.path, "writing"), writing_into(self.path):
             stored = _open(self.path, self.key, "r+")
             for spec in self.arrays:
                 values = arrays[spec.name]

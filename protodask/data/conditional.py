@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data.bounded import read_object
-from protodask.data.locations import open_store, storage_errors
+from protodask.data.locations import open_store, storage_errors, write_object
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,19 @@ def write_if(place: str, name: str, content: bytes, tag: Tag) -> bool:
             raise
         return False
     return True
+
+
+def replace_object(place: str, name: str, before: bytes | None, content: bytes, tag: Tag) -> bool:
+    """Put an object below a URL in place of what was there `before`, with this tag; False if somebody else has since.
+
+    Where nothing can be written on a condition, it is looked at just before, and again after.
+    """
+    if tag.conditional:
+        return write_if(place, name, content, tag)
+    if read_object(place, name) != before:
+        return False
+    write_object(place, name, content)
+    return read_object(place, name) == content
 
 
 def _object(place: str, name: str) -> tuple[Any, str]:

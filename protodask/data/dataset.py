@@ -16,6 +16,7 @@ from zarr.core.buffer.cpu import NDBuffer
 
 from protodask.data.locations import is_remote
 from protodask.data.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
+from protodask.data.parts import Part, place_of
 from protodask.data.plain_arrays import PlainArray
 from protodask.data.records import describe_columns
 from protodask.data.schema import TARGET, Column, Label, Variable
@@ -33,6 +34,9 @@ from protodask.data.summary import Summary
 from protodask.engine import Block, Layout
 from protodask.errors import FormatError, ProtodaskError, StorageError, some
 from protodask.places import mask, mask_text
+
+LOOKS = 5
+"""How often a block is looked for again that appends put into another part meanwhile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +66,15 @@ class Dataset:
     def open(cls, path: str | os.PathLike[str]) -> Dataset:
         """Open a dataset and check its attributes and the shapes of its arrays; no row is read."""
         where = locate(path)
-        return read_stable(where, lambda: cls._open(where))
+        return read_stable(where, lambda: cls.of(where, *find_group(where)))
 
     @classmethod
-    def _open(cls, where: str) -> Dataset:
-        place, attributes = find_group(where)
+    def of(cls, where: str, place: str, attributes: object) -> Dataset:
+        """The dataset whose group lies at `place`, with these attributes; its first and last part are looked at."""
         dataset = cls(where, from_attributes(attributes, where), "" if place == where else place)
-        _load_arrays(dataset)
+        parts = dataset.metadata.all_parts
+        for part in {parts[0], parts[-1]}:
+            _load_part(dataset, part)
         _require_unreplaced(where, place, dataset.metadata.identity)
         return dataset
 
@@ -151,14 +157,16 @@ class Dataset:
         if digest is None:
             return ()
         try:
-            found = read_segments(self.place, digest, self.path)
+            found = read_segments(place_of(self.place, self.metadata.segments_in), digest, self.path)
         except FormatError:
             # Appends remove lists that count no more, and theirs begin with this one.
-            now = Dataset.open(self.path).metadata
+            now = Dataset.open(self.path)
             _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
-            if now.segments in (None, digest):
+            if now.metadata.segments in (None, digest):
                 raise
-            prefix = prefix_of(read_segments(self.place, str(now.segments), self.path), self.n_rows, digest)
+            place = place_of(now.place, now.metadata.segments_in)
+            following = read_segments(place, str(now.metadata.segments), self.path)
+            prefix = prefix_of(following, self.n_rows, digest)
             if prefix is None:
                 raise
             return prefix
@@ -185,24 +193,42 @@ class Dataset:
 
         The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
         """
-        start, stop = self.layout.bounds(number)
         try:
-            opened = _open_arrays(self, self.place, self.metadata.identity)
-            block = self._read_block(opened, number, start, stop)
+            block = self._read_block(self.metadata.part_of(number), number)
         except ProtodaskError:
-            # What looks like damage may be another dataset.
+            # What looks like damage may be another dataset, or a part that appends have put another in place of.
             _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
-            raise
+            block = self._read_moved(number)
         _require_unreplaced(self.path, self.place, self.metadata.identity)
         return block
 
-    def _read_block(self, opened: _Opened, number: int, start: int, stop: int) -> Block:
+    def _read_moved(self, number: int) -> Block:
+        """A block whose part was removed: an append wrote it once more, with the rows that it added."""
+        part = self.metadata.part_of(number)
+        for _ in range(LOOKS):
+            now = Dataset.open(self.path)
+            if now.metadata.identity != self.metadata.identity or now.n_rows < self.n_rows:
+                raise _replaced(self.path)
+            if part in now.metadata.all_parts:
+                break
+            part = now.metadata.part_of(number)
+            try:
+                return self._read_block(part, number)
+            except ProtodaskError:
+                continue
+        return self._read_block(part, number)
+
+    def _read_block(self, part: Part, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        opened = _open_part(self, part, self.place, self.metadata.identity)
+        offset = self.layout.block_rows * part.first_block
         arrays = {
-            variable.name: self._read_array(opened, variable, number, start, stop)
+            variable.name: self._read_array(opened, variable, number, start - offset, stop - offset)
             for variable in self.metadata.variables
         }
         block = Block(number, start, arrays)
-        if number not in opened.verified:
+        verified = _verified(self, self.place)
+        if number not in verified:
             # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
             if check_of(block_digest(block)) != self.metadata.block_check(number):
                 raise FormatError(
@@ -210,7 +236,7 @@ class Dataset:
                     f"Block {number} of the dataset {self.path} holds other rows than were written there.",
                     INGEST_AGAIN,
                 )
-            opened.verified.add(number)
+            verified.add(number)
         return block
 
     def _read_array(self, opened: _Opened, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
@@ -268,6 +294,7 @@ class Dataset:
             "dtype": self.metadata.dtype,
             "block_rows": self.metadata.block_rows,
             "blocks": self.layout.n_blocks,
+            "parts": len(self.metadata.all_parts),
             "bytes": self.n_rows * self.metadata.row_bytes,
             "target": self.target_name,
             "weight": self.metadata.weight_name,
@@ -301,22 +328,26 @@ def _is_fill(value: Any, variable: Variable) -> bool:
 
 @dataclass(frozen=True)
 class _Opened:
-    """The arrays of a dataset in this process."""
+    """The arrays of a part in this process."""
 
     forms: Mapping[str, PlainArray]
     arrays: Mapping[str, zarr.Array[Any]]
-    verified: set[int]
-    """Blocks that were found to be those that were written, digest and all; after that their checksums suffice."""
 
 
 @lru_cache(maxsize=64)
-def _open_arrays(dataset: Dataset, place: str, identity: str) -> _Opened:
-    """The arrays of a dataset, opened once in a process.
+def _verified(dataset: Dataset, place: str) -> set[int]:
+    """Blocks that were found to be those that were written, digest and all; after that their checksums suffice."""
+    return set()
+
+
+@lru_cache(maxsize=256)
+def _open_part(dataset: Dataset, part: Part, place: str, identity: str) -> _Opened:
+    """The arrays of a part of a dataset, opened once in a process.
 
     `identity` and the dataset's fingerprint tell apart what one place held over time, and what is there must be what
     they say: the arrays of another dataset must not be kept under their names.
     """
-    opened = _load_arrays(dataset)
+    opened = _load_part(dataset, part)
     _require_unreplaced(dataset.path, place, identity)
     return opened
 
@@ -355,19 +386,19 @@ def _identity_at(path: str, place: str, version: object) -> object:
     return attributes.get("identity", "")
 
 
-def _load_arrays(dataset: Dataset) -> _Opened:
+def _load_part(dataset: Dataset, part: Part) -> _Opened:
     path, metadata = dataset.path, dataset.metadata
     forms: dict[str, PlainArray] = {}
     arrays: dict[str, zarr.Array[Any]] = {}
     for variable in metadata.variables:
         form = PlainArray(
-            root=dataset.place,
+            root=place_of(dataset.place, part.name),
             name=variable.name,
             dtype=metadata.dtype_of(variable).name,
-            shape=metadata.shape_of(variable, metadata.n_rows),
+            shape=metadata.shape_of(variable, part.rows),
             chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
             fill=variable.fill,
-            growing=True,
+            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
         )
         try:
             arrays[variable.name] = form.open()
@@ -392,4 +423,4 @@ def _load_arrays(dataset: Dataset) -> _Opened:
                 "damaged", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
             ) from error
         forms[variable.name] = form
-    return _Opened(forms, arrays, set())
+    return _Opened(forms, arrays)

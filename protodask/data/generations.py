@@ -3,18 +3,16 @@
 What is written lies below the place in a group of its own, its *generation*. The attributes of the place itself are one
 object, which is replaced in one step; they name the generation that counts:
 
-    data.zarr/zarr.json                          {"format": ..., "generation": "generation-0123456789abcdef"}
-    data.zarr/generation-0123456789abcdef/...    the whole group, as it would lie in a local folder
+    data.zarr/zarr.json                           {"format": ..., "generation": "generation-00000003-0123abcd"}
+    data.zarr/generation-00000003-0123abcd/...    the whole group, as it would lie in a local folder
 
 Until that object is replaced the old state stays as it was; afterwards the old generation is removed, and who still
-reads it finds its objects missing. There are no locks: who begins to write removes every generation that does not
-count, so of two writers the one that began first fails, and says so.
+reads it finds its objects missing. There are no locks: all that began from one state may write, and the first to
+replace the object wins; the others fail, and say so. In S3 it is replaced on the condition that it is still the one
+that the writer began from; other stores are asked just before, and looked at after.
 
-The object that is removed first is the one its writer looks for before it publishes and after, however long the rest
-takes. What remains are two moments between single requests, which only conditional writes could close. One is between
-the look whether a generation counts and the removal of that object: one published just then is removed even so, and
-if the one that removed it fails too, nothing is left. The other is between reading the attributes of the place and
-replacing them: of two that publish just then, the later one replaces an earlier one that it has not seen.
+A generation has the number of the one it follows, and one more. Once a number counts, all others of it or of earlier
+ones are removed: none of them can come to count any more. Whatever has a later number may be somebody at work.
 """
 
 from __future__ import annotations
@@ -28,12 +26,14 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from protodask.data.bounded import read_object
+from protodask.data.conditional import replace_object, tag_of
 from protodask.data.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
-from protodask.data.locations import delete_below, inside, list_names, write_object
+from protodask.data.locations import delete_below, inside, list_names
 from protodask.errors import StorageError
 from protodask.places import mask
 
-GENERATION = re.compile(r"generation-[0-9a-f]{16}")
+GENERATION = re.compile(r"generation-(?:(\d{8,18})-[0-9a-f]{8}|[0-9a-f]{16})")
+"""Earlier versions gave no numbers."""
 
 ROOT = "zarr.json"
 """What Zarr names the object with the attributes of a group."""
@@ -53,25 +53,26 @@ def holds_something(path: str) -> bool:
 @contextmanager
 def new_generation(path: str, form: str) -> Iterator[str]:
     """Hand out a place below `path` for a group of the format `form`, and have it count when the body is done."""
-    _remove_others(path, _counting(path))
-    name = f"generation-{secrets.token_hex(8)}"
+    tag = tag_of(path, ROOT)
+    before = read_object(path, ROOT)
+    old = _named_in(before)
+    _remove_up_to(path, old)
+    name = f"generation-{_number(old) + 1:08d}-{secrets.token_hex(4)}"
     place = inside(path, name)
     try:
         yield place
-        _require(place, path)
-        before = read_object(path, ROOT)
-        write_object(path, ROOT, _root(form, name, _named_in(before)))
-        if read_object(place, ROOT) is None:
-            # Removed between the two looks by a writer that began meanwhile: the old state is the one that counts.
-            if before is not None:
-                write_object(path, ROOT, before)
-            _require(place, path)
+        if read_object(place, ROOT) is None or not replace_object(path, ROOT, before, _root(form, name, old), tag):
+            raise StorageError(
+                "written-by-another",
+                f"Someone else has written to {mask(path)} meanwhile, and what was written now was removed.",
+                "Write to it one at a time: wait for the other one, and repeat.",
+            )
     except BaseException:
         with suppress(Exception):  # the first error is the one to tell
-            _give_up(path, name)
+            give_up(path, name)
         raise
     with suppress(OSError):  # it is published; what could not be removed now, the next writer removes
-        _remove_others(path, name)
+        _remove_up_to(path, name)
         _remove_older_layout(path, name)
 
 
@@ -82,23 +83,24 @@ def remove_replaced(path: str) -> None:
     """
     replaced = _attributes(read_object(path, ROOT)).get("replaced")
     if isinstance(replaced, str) and GENERATION.fullmatch(replaced) and replaced in list_names(path):
-        _remove(path, replaced)
+        remove_group(path, replaced)
 
 
-def _remove(path: str, name: str) -> None:
-    """Remove a generation, beginning with the object by which its writer tells that it is there."""
+def remove_group(path: str, name: str) -> None:
+    """Remove a group below a URL, beginning with the object by which its writer tells that it is there."""
     delete_below(path, f"{name}/{ROOT}")
     delete_below(path, name)
 
 
-def _give_up(path: str, name: str) -> None:
+def give_up(path: str, name: str) -> None:
+    """Remove a group below a URL that one has been writing, with what tasks of one's own still write."""
     # A task may be in the middle of writing a chunk; later ones find the group gone and do not write at all.
     deadline = time.monotonic() + LATE_WRITERS_SECONDS
     calm = 0
     while calm < CALM_LOOKS and time.monotonic() < deadline:
         if name in list_names(path):
             calm = 0
-            _remove(path, name)
+            remove_group(path, name)
         else:
             calm += 1
             time.sleep(LOOK_SECONDS)
@@ -107,19 +109,6 @@ def _give_up(path: str, name: str) -> None:
 def _root(form: str, generation: str, replaced: str | None) -> bytes:
     attributes = {"format": form, "generation": generation, "replaced": replaced}
     return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
-
-
-def _require(place: str, path: str) -> None:
-    if read_object(place, ROOT) is None:
-        raise StorageError(
-            "written-by-another",
-            f"Someone else began to write to {mask(path)}, and what was written so far was removed.",
-            "Write to it one at a time: wait for the other one, and repeat.",
-        )
-
-
-def _counting(path: str) -> str | None:
-    return _named_in(read_object(path, ROOT))
 
 
 def _named_in(content: bytes | None) -> str | None:
@@ -135,10 +124,16 @@ def _attributes(content: bytes | None) -> dict[str, Any]:
     return attributes if isinstance(attributes, dict) else {}
 
 
-def _remove_others(path: str, kept: str | None) -> None:
+def _number(name: str | None) -> int:
+    found = GENERATION.fullmatch(name or "")
+    return int(found[1] or 0) if found else 0
+
+
+def _remove_up_to(path: str, kept: str | None) -> None:
+    """Remove what can count no more, given the generation that does."""
     for name in list_names(path):
-        if GENERATION.fullmatch(name) and name not in (kept, _counting(path)):
-            _remove(path, name)
+        if GENERATION.fullmatch(name) and name != kept and _number(name) <= _number(kept):
+            remove_group(path, name)
 
 
 def _remove_older_layout(path: str, kept: str) -> None:

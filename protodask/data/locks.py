@@ -26,15 +26,16 @@ NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextmanager
-def sole_writer(path: str) -> Iterator[None]:
+def sole_writer(path: str) -> Iterator[bool]:
     """Keep others from writing to a place until this process ends; who comes second is refused.
 
     The system drops the lock with the process that holds it, and a shared file system passes it on to other hosts (NFS
     does; one that is mounted with locks for each host alone does not). So whatever lies beside the place while the lock
-    is held was left by a process that is dead, and is removed first. At a URL there is no lock.
+    is held was left by a process that is dead, and is removed first. At a URL there is no lock, nor on file systems
+    that know none: handed out is whether there is one.
     """
     if is_url(path) or fcntl is None:
-        yield
+        yield False
         return
     path = os.path.realpath(path)
     place = lock_place(path)
@@ -54,7 +55,7 @@ def sole_writer(path: str) -> Iterator[None]:
         if locked:
             with storage_errors(path, "clearing what was left beside"):
                 _sweep(path)
-        yield
+        yield locked
     finally:
         # Removed while it is still held: who waits at the old file finds it gone, and makes a new one.
         with suppress(OSError):

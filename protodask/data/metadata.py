@@ -16,6 +16,7 @@ import numpy as np
 
 from protodask.data.bounded import MAX_JSON_BYTES
 from protodask.data.checksums import hash_json
+from protodask.data.parts import MAX_COMMITS, NAME, Part, fits, part_of
 from protodask.data.records import Fields, RecordKind, describe_columns, recognize, seal, unseal
 from protodask.data.schema import (
     FEATURES,
@@ -84,6 +85,12 @@ class Metadata:
     segments: str | None = None
     """Hash of the list that says from which sources the rows are, if there is one."""
     n_segments: int = 0
+    segments_in: str = ""
+    """The group in `appends` that has the list, if an append wrote it."""
+    commit: int = 0
+    """How often the dataset was changed since it was made."""
+    parts: tuple[Part, ...] = ()
+    """Where the rows lie; empty where all of them are those of the first writing."""
 
     @property
     def version(self) -> int:
@@ -91,8 +98,10 @@ class Metadata:
 
         Who knows no list of sources must not append: it would be lost.
         """
-        if any(column.filled is not None for column in self.columns):
+        if self.commit:
             return FORMAT_VERSION
+        if any(column.filled is not None for column in self.columns):
+            return 4
         if self.segments is not None:
             return 3
         return 2 if self.group_name is not None else 1
@@ -158,6 +167,15 @@ class Metadata:
     def extended(self, rows: int, summary: Summary, content: int, block_checks: bytes) -> Metadata:
         """The same dataset after an append."""
         return replace(self, n_rows=rows, summary=summary, content=content, block_checks=block_checks)
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """Where the rows lie, in order."""
+        return self.parts or (Part("", 0, self.n_rows),)
+
+    def part_of(self, block: int) -> Part:
+        """The part in which a block lies."""
+        return part_of(self.all_parts, block)
 
     def block_check(self, number: int) -> bytes:
         """What `check_of` says of the digest of a block."""
@@ -240,6 +258,14 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
         record["largest_weight"] = float(summary.largest_weight)
     if metadata.segments is not None:
         record |= {"segments": metadata.segments, "n_segments": metadata.n_segments}
+    if metadata.commit:
+        record |= {
+            "commit": metadata.commit,
+            "segments_in": metadata.segments_in,
+            "part_names": [part.name for part in metadata.all_parts],
+            "part_first_blocks": [part.first_block for part in metadata.all_parts],
+            "part_rows": [part.rows for part in metadata.all_parts],
+        }
     return seal(record, RECORD.name)
 
 
@@ -290,6 +316,20 @@ def from_attributes(attributes: object, where: str) -> Metadata:
     return metadata
 
 
+def _parts(fields: Fields, n_rows: int, block_rows: int) -> tuple[int, str, tuple[Part, ...]]:
+    """Number of the commit, where the list of sources lies, and where the rows do."""
+    if "commit" not in fields.record:
+        return 0, "", ()
+    segments_in = fields.text("segments_in")
+    names = fields.texts("part_names")
+    starts = fields.integers("part_first_blocks", len(names))
+    rows = fields.integers("part_rows", len(names))
+    parts = tuple(map(Part, names, starts, rows))
+    if not parts or not fits(parts, n_rows, block_rows) or (segments_in and not NAME.fullmatch(segments_in)):
+        fields.damaged("its parts are not those of its rows")
+    return fields.integer("commit", 1, MAX_COMMITS), segments_in, parts
+
+
 def _largest_weight(fields: Fields) -> float | None:
     if fields.record.get("weight_name") is None and fields.record.get("inclusion_name") is None:
         return 1.0
@@ -330,6 +370,7 @@ def _parse(fields: Fields) -> Metadata:
         fields.damaged("counts or ranges contradict each other")
     if summary.weight <= 0 or (summary.class_weight < 0).any() or (summary.squares < 0).any():
         fields.damaged("weights or squares are negative")
+    commit, segments_in, parts = _parts(fields, n_rows, block_rows)
     return Metadata(
         n_rows=n_rows,
         block_rows=block_rows,
@@ -348,4 +389,7 @@ def _parse(fields: Fields) -> Metadata:
         group_name=fields.optional_text("group_name"),
         segments=None if fields.record.get("segments") is None else fields.hexadecimal("segments", DIGEST_BYTES).hex(),
         n_segments=0 if fields.record.get("segments") is None else fields.integer("n_segments", 0, MAX_SEGMENTS),
+        segments_in=segments_in,
+        commit=commit,
+        parts=parts,
     )

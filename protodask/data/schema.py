@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from protodask.engine.blocks import Block
 from protodask.errors import InputError
 
-FORMAT_VERSION = 4
-"""The newest form of a dataset: 4 has missing values, 3 says where its rows are from, 2 has groups. What has none of
-these is written as version 1, which older readers know.
+FORMAT_VERSION = 5
+"""The newest form of a dataset: 5 has appended rows in parts of their own, 4 has missing values, 3 says where its rows
+are from, 2 has groups. What has none of these is written as version 1, which older readers know.
 """
 
 IS_MISSING = " is missing"

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from protodask.data.checksums import hash_json
+from protodask.data.commits import changing
 from protodask.data.dataset import Dataset
-from protodask.data.growing import claim, commit
-from protodask.data.metadata import Metadata, to_attributes
-from protodask.data.segments import (
-    Segment,
-    check_rows,
-    remove_other_segments,
-    segments_content,
-    whole_segment,
-    write_segments,
-)
-from protodask.data.storage import locate, sole_writer, storage_errors
+from protodask.data.metadata import Metadata
+from protodask.data.segments import Segment, segments_content, whole_segment
+from protodask.data.storage import locate
 from protodask.errors import StorageError
 
 
@@ -48,21 +40,10 @@ def appended_segment(metadata: Metadata, first_row: int) -> Segment:
     return Segment("", hash_json(["appended", metadata.fingerprint, first_row]), metadata.n_rows - first_row)
 
 
-def with_segments(metadata: Metadata, place: str, where: str, segments: Sequence[Segment]) -> Metadata:
-    """What says that its rows are from these segments, which are written to the group at `place`."""
-    check_rows(segments, metadata.n_rows, where)
-    return replace(metadata, segments=write_segments(place, segments), n_segments=len(segments))
-
-
 def add_empty_segments(path: str, added: Sequence[Segment]) -> Dataset:
     """Note sources without a single row in the dataset at a path, so that they are not looked into again."""
-    where = locate(path)
-    with sole_writer(where), storage_errors(where, "appending to"):
-        dataset = Dataset.open(where)
-        claimed = claim(dataset.place)
-        dataset = Dataset.open(where)  # as it is now, when nobody who began before can commit any more
-        before = segments_before(dataset, added) or ()
-        remove_other_segments(dataset.place, dataset.metadata.segments)
-        noted = with_segments(dataset.metadata, dataset.place, where, (*before, *added))
-        commit(dataset.place, where, to_attributes(noted), claimed)
-    return Dataset.open(where)
+    with changing(locate(path)) as change:
+        before = segments_before(change.dataset, added) or ()
+        noted = change.with_segments(change.dataset.metadata, (*before, *added))
+        change.make_durable()
+        return change.commit(noted)

@@ -1,8 +1,8 @@
 """Which rows of a dataset came from which source: an ordered list of segments, kept with the dataset. Light to import.
 
 The list is the attributes of a Zarr group inside of the dataset's, `segments-0123...`, which is named by what it holds
-and never written again: an append adds a group for the longer list, and the attributes of the dataset, replaced in one
-step, say which counts. So rows and what is said of them are committed together.
+and never written again: an append writes the longer list into a group of its own (`parts`), and the attributes of the
+dataset, replaced in one step, say which counts. So rows and what is said of them are committed together.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from protodask.data.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS, json_items, read_json
 from protodask.data.checksums import hash_json
 from protodask.data.generations import ROOT
-from protodask.data.local_files import delete, flush, flush_handle
-from protodask.data.locations import delete_below, is_url, list_names, storage_errors, write_object
-from protodask.data.storage import DATASET, find_group, is_taken, locate
+from protodask.data.locations import inside, is_url, list_names, storage_errors
+from protodask.data.parts import list_place
+from protodask.data.storage import DATASET, find_group, is_taken, locate, remove_inside, write_group
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 
 FORMAT = "protodask-segments"
@@ -76,34 +76,17 @@ def segments_content(segments: Sequence[Segment]) -> bytes:
 
 def write_segments(place: str, segments: Sequence[Segment]) -> str:
     """Write a list of segments into the group at `place`, durably, and tell its hash; it does not count yet."""
-    content, digest = segments_content(segments), segments_hash(segments)
-    name = f"segments-{digest}"
-    if is_url(place):
-        write_object(place, f"{name}/{ROOT}", content)
-        return digest
-    folder = os.path.join(place, name)
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, ROOT), "wb") as file:
-        file.write(content)
-        file.flush()
-        flush_handle(file.fileno())
-    flush(folder)
-    flush(place)
+    segments_content(segments)
+    digest = segments_hash(segments)
+    write_group(inside(place, f"segments-{digest}"), segments_record(segments))
     return digest
 
 
 def remove_other_segments(place: str, kept: str | None) -> None:
-    """Remove the lists of segments that do not count: those of earlier appends, and of such that never finished."""
+    """Remove the lists beside the arrays that do not count: appends of earlier versions wrote theirs there."""
     for name in list_names(place):
         if FOLDER.fullmatch(name) and name != f"segments-{kept}":
-            _remove_folder(place, name)
-
-
-def _remove_folder(place: str, name: str) -> None:
-    if is_url(place):
-        delete_below(place, name)
-        return
-    delete(os.path.join(place, name))
+            remove_inside(place, name)
 
 
 def read_segments(place: str, digest: str, where: str) -> tuple[Segment, ...]:
@@ -197,7 +180,7 @@ def _stored(where: str, place: str, attributes: Mapping[str, Any]) -> StoredSegm
         return StoredSegments(where, (whole_segment(where, fingerprint, rows),), known=False)
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise _damaged(where, "it has no checksum")
-    segments = read_segments(place, digest, where)
+    segments = read_segments(list_place(place, attributes), digest, where)
     check_rows(segments, rows, where)
     return StoredSegments(where, segments, known=True)
 

@@ -14,9 +14,25 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from protodask.data.bounded import read_json, read_object
-from protodask.data.generations import ROOT, holds_something, named_generation, new_generation, remove_replaced
-from protodask.data.local_files import discard, flush, flush_handle, make_durable, place_aside, put_in_place, remove
-from protodask.data.locations import gone, inside, is_url, locate, open_store, storage_errors
+from protodask.data.generations import (
+    ROOT,
+    holds_something,
+    named_generation,
+    new_generation,
+    remove_group,
+    remove_replaced,
+)
+from protodask.data.local_files import (
+    delete,
+    discard,
+    flush,
+    flush_handle,
+    make_durable,
+    place_aside,
+    put_in_place,
+    remove,
+)
+from protodask.data.locations import gone, inside, is_url, locate, open_store, storage_errors, write_object
 from protodask.data.locks import sole_writer, sweep
 from protodask.data.references import check_no_version
 from protodask.data.whole_files import check_file_free, replace_file
@@ -44,13 +60,15 @@ __all__ = [
     "read_attributes",
     "read_marker",
     "read_stable",
+    "remove_inside",
     "replace_file",
-    "require_group",
     "sole_writer",
     "storage_errors",
     "sweep",
     "version_of",
+    "write_group",
     "write_marker",
+    "writing_into",
 ]
 
 LOOKS = 20
@@ -262,12 +280,44 @@ def is_taken(path: str) -> bool:
     return holds_something(path) if is_url(path) else os.path.lexists(path)
 
 
+def remove_inside(place: str, name: str) -> None:
+    """Remove a group from another one that lies at `place`."""
+    if is_url(place):
+        remove_group(place, name)
+    else:
+        delete(os.path.join(place, name))
+
+
 def group_exists(path: str) -> bool:
     """Whether the group at `path` is still there: a writer asks before each block, in case the whole was given up."""
     return read_object(path, ROOT) is not None if is_url(path) else os.path.exists(os.path.join(path, ROOT))
 
 
-def require_group(path: str) -> None:
-    """Refuse to write into a group that was given up."""
+def write_group(path: str, attributes: Mapping[str, Any]) -> None:
+    """Put the attributes of a group at a place, durably: a group of its own if there is none."""
+    content = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}, allow_nan=False).encode()
+    if is_url(path):
+        write_object(path, ROOT, content)
+        return
+    os.makedirs(path, exist_ok=True)
+    with open(os.path.join(path, ROOT), "wb") as file:
+        file.write(content)
+        file.flush()
+        flush_handle(file.fileno())
+    flush(path)
+    flush(os.path.dirname(path))
+
+
+@contextmanager
+def writing_into(path: str) -> Iterator[None]:
+    """Refuse to write into a group that was given up, or is meanwhile: late writers must not bring it back."""
     if not group_exists(path):
         raise gone(path)
+    try:
+        yield
+    except ProtodaskError:
+        raise
+    except Exception as error:  # whatever Zarr says where a part of it is missing
+        if group_exists(path):
+            raise
+        raise gone(path) from error

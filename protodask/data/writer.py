@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,10 +14,9 @@ from typing import Any
 import numpy as np
 import zarr
 
+from protodask.data.commits import changing
 from protodask.data.dataset import Dataset
-from protodask.data.group_arrays import make_array, make_group
-from protodask.data.growing import begin_writing, claim, commit, remove_strays, require_writer, resize
-from protodask.data.local_files import LATE_WRITERS_SECONDS
+from protodask.data.group_arrays import make_array
 from protodask.data.metadata import (
     BLOCK_CHECK_BYTES,
     DIGEST_MODULUS,
@@ -28,20 +26,21 @@ from protodask.data.metadata import (
     check_of,
     require_storable,
     to_attributes,
+    unfinished_attributes,
 )
+from protodask.data.parts import Part, grown, new_name
 from protodask.data.rows import BlockNumbers, NamedArrays, RelaidSource, check_finite
 from protodask.data.same_schema import check_same_schema
 from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, WEIGHT, Column, Label, row_weights
-from protodask.data.segment_lists import appended_segment, segments_before, with_segments
-from protodask.data.segments import Segment, remove_other_segments, segments_content
+from protodask.data.segment_lists import appended_segment, segments_before
+from protodask.data.segments import Segment, check_rows, segments_content, write_segments
 from protodask.data.storage import (
-    is_url,
     locate,
-    make_durable,
     open_store,
     published,
-    sole_writer,
     storage_errors,
+    write_group,
+    writing_into,
 )
 from protodask.data.summary import Summary, empty_summary, merge_summaries, summarize_rows
 from protodask.engine import (
@@ -56,26 +55,26 @@ from protodask.engine import (
     identity,
     open_engine,
 )
-from protodask.errors import InputError, ProtodaskError, StorageError
+from protodask.errors import InputError
 
 
 @dataclass(frozen=True)
 class DatasetSink:
-    """Takes whole blocks of a dataset that is being written; small to pickle.
+    """Takes whole blocks of a part of a dataset that is being written; small to pickle.
 
-    `token` is another one for each writing, so that no process writes through arrays it opened for an earlier one, and
-    a worker that outlived its driver does not write into what another driver has begun.
+    The place is another one for each writing, so that no process writes through arrays it opened for an earlier one,
+    and a worker that outlived its driver does not write into what another driver has begun.
     """
 
     path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
-    token: str
     chunk_rows: Mapping[str, int]
+    first_row: int = 0
 
     def write(self, number: int, start: int, arrays: Arrays) -> None:
         """Store one block, a chunk at a time."""
-        with storage_errors(self.path, "writing"):
-            require_writer(self.path, self.token)
-            stored = _open_writable(self.path, self.token)
+        with storage_errors(self.path, "writing"), writing_into(self.path):
+            stored = _open_writable(self.path, tuple(self.chunk_rows))
+            start -= self.first_row
             for name, step in self.chunk_rows.items():
                 values = arrays[name]
                 for first in range(0, len(values), step):
@@ -84,8 +83,9 @@ class DatasetSink:
 
 
 @lru_cache(maxsize=16)
-def _open_writable(path: str, token: str) -> Mapping[str, Any]:
-    return dict(zarr.open_group(open_store(path), mode="r+", zarr_format=3).arrays())
+def _open_writable(path: str, names: tuple[str, ...]) -> Mapping[str, Any]:
+    store = open_store(path)
+    return {name: zarr.open_array(store, path=name, mode="r+", zarr_format=3) for name in names}
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ def write_dataset(
 
     The dataset appears whole or not at all. With `append` the rows are added to the dataset at `path`, which must
     have the same columns and classes; until the end it shows its old rows. One append at a time: another one is refused
-    while it lasts (at a URL, where nothing can be locked, the one that began first fails). Names of weight,
-    inclusion and group default to those of the arrays.
+    while it lasts (at a URL, where nothing can be locked, the first to end wins, and the others fail). Names of
+    weight, inclusion and group default to those of the arrays.
 
     `segments` say from which sources the rows are; an append to a dataset that knows all of its own without them makes
     one of its rows. `confirm` is called when the rows are written and before they count, and may refuse.
@@ -299,10 +299,16 @@ def _block_rows(metadata: Metadata, wanted: int | None) -> int:
     return rows
 
 
-def _writer(place: str, token: str, metadata: Metadata, first_new: int = 0) -> BlockWriter:
+def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int = 0) -> BlockWriter:
+    """What writes blocks from the first one on to a group, whose arrays are made for them."""
+    first_row = metadata.block_rows * first_block
+    with writing_into(place):
+        group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
+        for variable in metadata.variables:
+            make_array(group, variable, metadata, metadata.n_rows - first_row)
     steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
     return BlockWriter(
-        sink=DatasetSink(place, token, steps),
+        sink=DatasetSink(place, steps, first_row),
         dtype=metadata.dtype,
         names=tuple(steps),
         columns=metadata.feature_names,
@@ -343,19 +349,16 @@ def _create(
     if segments is not None:
         segments_content(segments)  # that there are not too many, before the rows are read
     with published(where, overwrite) as place:
-        group = make_group(place)
-        for variable in metadata.variables:
-            make_array(group, variable, metadata)
-        begin_writing(group, metadata.identity)
-        writer = _writer(place, metadata.identity, metadata)
-        written = _write_blocks(_relaid(source, metadata), writer, engine)
+        write_group(place, unfinished_attributes())
+        written = _write_blocks(_relaid(source, metadata), _writer(place, metadata), engine)
         _check_weight(written.summary)
         finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
         if segments is not None:
-            finished = with_segments(finished, place, where, segments)
+            check_rows(segments, finished.n_rows, where)
+            finished = replace(finished, segments=write_segments(place, segments), n_segments=len(segments))
         if confirm is not None:
             confirm()
-        group.attrs.put(to_attributes(finished))
+        write_group(place, to_attributes(finished))
     return Dataset.open(where)
 
 
@@ -372,58 +375,29 @@ def _append(
     segments: Sequence[Segment] | None,
     confirm: Callable[[], None] | None,
 ) -> Dataset:
-    with sole_writer(where), storage_errors(where, "appending to"):
-        dataset = Dataset.open(where)  # under the lock: what was opened before may have grown since
+    with changing(where) as change:
+        dataset = change.dataset
         old = dataset.metadata
         check_same_schema(old, wanted)
         before = segments_before(dataset, segments)
         total = replace(old, n_rows=old.n_rows + wanted.n_rows)
-        require_storable(total)
         first = old.n_rows // old.block_rows
+        part = Part(new_name(change.number), first, total.n_rows - old.block_rows * first)
+        total = replace(total, commit=change.number, parts=grown(old.all_parts, part))
+        require_storable(total)
         content = old.content
         if old.n_rows % old.block_rows:
             content -= block_digest(dataset.read(first))
-        place, token = dataset.place, os.urandom(8).hex()
-        claimed = claim(place)
-        if not _holds(where, dataset):
-            raise _changed(where)
-        group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
-        # From here on no worker of an append that never finished begins another block; what it left goes first.
-        begin_writing(group, token)
-        if claimed is not None and claimed.pending:
-            time.sleep(LATE_WRITERS_SECONDS)  # what one that was overtaken is in the middle of writing comes first
-        resize(group, old)
-        remove_strays(place, old, first)
-        remove_other_segments(place, old.segments)
-        try:
-            resize(group, total)
-            writer = _writer(place, token, total, first_new=old.n_rows)
-            written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
-            committed = _grown(old, wanted, total, written, (content + written.content) % DIGEST_MODULUS, first)
-            if before is not None:
-                added = [appended_segment(committed, old.n_rows)] if segments is None else segments
-                committed = with_segments(committed, place, where, (*before, *added))
-            if not is_url(place):
-                make_durable(place)
-            if confirm is not None:
-                confirm()
-        except BaseException:
-            # At a URL someone else may have begun: what they write must stay, and the next append removes the rest.
-            if claimed is None and _holds(where, dataset):
-                resize(group, old)
-                remove_other_segments(place, old.segments)
-            raise
-        # Where no lock holds, someone else may have committed: their rows stay as they are.
-        if not _holds(where, dataset):
-            raise _changed(where)
-        commit(place, where, to_attributes(committed), claimed)
-    return Dataset.open(where)
-
-
-def _changed(where: str) -> StorageError:
-    return StorageError(
-        "written-by-another", f"{where} was changed by someone else during an append.", "Append again, one at a time."
-    )
+        writer = _writer(change.make_group(part.name), total, first, first_new=old.n_rows)
+        written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
+        committed = _grown(old, wanted, total, written, (content + written.content) % DIGEST_MODULUS, first)
+        if before is not None:
+            added = [appended_segment(committed, old.n_rows)] if segments is None else segments
+            committed = change.with_segments(committed, (*before, *added))
+        change.make_durable()
+        if confirm is not None:
+            confirm()
+        return change.commit(committed)
 
 
 def _grown(
@@ -440,15 +414,3 @@ def _grown(
         notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
         dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
     )
-
-
-def _holds(where: str, dataset: Dataset) -> bool:
-    try:
-        found = Dataset.open(where)
-        return (found.place, found.metadata.identity, found.key) == (
-            dataset.place,
-            dataset.metadata.identity,
-            dataset.key,
-        )
-    except ProtodaskError:
-        return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from protodask.data.bounded import (
     read_json,
     read_object,
 )
-from protodask.data.growing import require_writer
 from protodask.data.records import RecordKind, recognize, seal, unseal
 from protodask.errors import FormatError
 
@@ -96,30 +94,6 @@ def test_read_object__tells_what_is_absent_and_is_bounded(tmp_path: Path, monkey
         assert read_object(root, "a/b/c") is None
         with refused("over-limit", "than 10", "10 bytes", f"{root}/large", kind=FormatError):
             read_object(root, "large")
-
-
-@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
-def test_append__does_not_wait_at_what_is_no_file(kind: str, tmp_path: Path) -> None:
-    (tmp_path / "precious").write_text('{"attributes": {"writer": "token"}}')
-    (tmp_path / "d" / "target").mkdir(parents=True)
-    (tmp_path / "d" / "zarr.json").write_text("{}")
-    place = tmp_path / "d" / "target" / "zarr.json"
-    _place(kind, place)
-    writers = [os.open(place, os.O_RDWR)] if kind == "pipe" else []
-
-    def close() -> None:
-        while writers:
-            os.close(writers.pop())
-
-    timer = threading.Timer(5, close)  # ends the wait, should there be one
-    timer.start()
-    try:
-        with refused("wrong-kind", place, kind=FormatError):
-            require_writer(str(tmp_path / "d"), "token")
-    finally:
-        timer.cancel()
-        timer.join()
-        close()
 
 
 def _place(kind: str, path: Path) -> None:

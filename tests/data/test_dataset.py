@@ -196,7 +196,7 @@ def test_open__refuses_unreadable_metadata(dataset: Dataset, text: str) -> None:
 
 def test_open__names_both_versions_of_a_newer_format(dataset: Dataset) -> None:
     rewrite(dataset, lambda found: found.update(version=7))
-    with refused("newer-format", "version 7", "up to 4", kind=FormatError):
+    with refused("newer-format", "version 7", "up to 5", kind=FormatError):
         Dataset.open(dataset.path)
 
 
@@ -491,9 +491,7 @@ def test_read__after_the_attributes_were_missing_for_a_moment_reads(
     place = Path(dataset.path, "zarr.json")
     os.utime(place)
     break_once(monkeypatch, place, FileNotFoundError(errno.ENOENT, "gone"))
-    with refused("changed-meanwhile", dataset.path, kind=StorageError):
-        dataset.read(0)
-    assert dataset.read(0).n_rows == 32
+    assert dataset.read(0).n_rows == 32, "looked at once more"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "disk"), PermissionError(errno.EACCES, "not yours")])

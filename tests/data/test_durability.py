@@ -34,10 +34,15 @@ def test_append__flushes_the_rows_before_they_count(
 ) -> None:
     place = tmp_path / "d.zarr"
     write(make_arrays(50), place)
+    before = files_below(place)
     events = watch_disk(monkeypatch)
     write(make_arrays(40, seed=1), place, append=True)
     counts = max(number for number, event in enumerate(events) if event == ("name", str(place / "zarr.json")))
-    assert files_below(place) <= flushed_below(events[:counts], str(place))
+    added = files_below(place) - before
+    assert added
+    assert added <= flushed_below(events[:counts], str(place))
+    folders = {str(Path(place, name).parent) for name in added}
+    assert {("flush", folder) for folder in (*folders, str(place))} <= set(events[:counts])
     assert ("flush", str(place)) in events[counts:]
 
 

@@ -17,7 +17,6 @@ from support.errors import refused
 
 from protodask.data import local_files as local_files_module
 from protodask.data import locks as locks_module
-from protodask.data.growing import commit
 from protodask.data.local_files import (
     discard,
     exchange,
@@ -30,7 +29,7 @@ from protodask.data.local_files import (
     recover,
 )
 from protodask.data.locks import lock_handle, sole_writer, sweep
-from protodask.data.storage import published
+from protodask.data.storage import published, write_group
 from protodask.data.whole_files import replace_file
 from protodask.errors import Code, OutputExistsError, StorageError
 
@@ -261,16 +260,16 @@ def test_flush__empties_the_cache_of_the_drive_where_the_system_can(
     assert calls == expected[answer]
 
 
-@pytest.mark.parametrize("write", [replace_file, lambda path, text: commit(os.path.dirname(path), path, {})])
+@pytest.mark.parametrize(("write", "flushed"), [(replace_file, 2), (lambda path, _: write_group(path[:-10], {}), 3)])
 def test_writers__flush_what_they_hold_in_the_same_way(
-    write: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[str, str], None], flushed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[int] = []
     (tmp_path / "zarr.json").write_text("{}")
     monkeypatch.setattr(local_files_module, "FULL_FLUSH", 51)
     monkeypatch.setattr(fcntl, "fcntl", lambda handle, command: commands.append(command))
     write(str(tmp_path / "zarr.json"), "{}")
-    assert commands == [51, 51], "the content and the name"
+    assert commands == [51] * flushed, "the content and the names"
 
 
 def test_discard__removes_at_once(tmp_path: Path) -> None:

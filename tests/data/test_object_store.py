@@ -29,8 +29,8 @@ from protodask.data import Column, Dataset, write_dataset
 from protodask.data import generations as generations_module
 from protodask.data import ingest_news as ingest_news_module
 from protodask.data import source_files as source_files_module
-from protodask.data import writer as writer_module
 from protodask.data.bounded import read_object
+from protodask.data.commits import Change
 from protodask.data.generations import GENERATION
 from protodask.data.ingest import ingest
 from protodask.data.locations import delete_below, list_names, open_store, write_object
@@ -67,6 +67,10 @@ def keys(url: str) -> list[str]:
         found: list[str] = fsspec.filesystem("memory").find(url.removeprefix("memory:/"))
         return found
     return keys_of(url)
+
+
+AT_WORK = "generation-00000003-0123abcd"
+"""What somebody may be writing where the second generation counts."""
 
 
 def generations(url: str) -> set[str]:
@@ -326,28 +330,6 @@ def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
     assert other.rpartition("/")[2].encode() in (read_object(url, "zarr.json") or b"")
 
 
-def test_writer__whose_work_is_removed_as_it_publishes_puts_back_what_counted(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"{root}/d.zarr"
-    with generations_module.new_generation(url, "some format") as first:
-        write_object(first, "zarr.json", b"{}")
-    before = read_object(url, "zarr.json")
-
-    def write_and_lose(path: str, name: str, content: bytes) -> None:
-        write_object(path, name, content)
-        delete_below(second, "zarr.json")
-
-    monkeypatch.setattr(generations_module, "write_object", write_and_lose)
-    with (
-        refused("written-by-another", url, kind=StorageError),
-        generations_module.new_generation(url, "some format") as second,
-    ):
-        write_object(second, "zarr.json", b"{}")
-    assert read_object(url, "zarr.json") == before
-    assert generations(url) == {first.rpartition("/")[2]}
-
-
 def test_writer__removes_what_lay_at_its_place_without_generations(root: str) -> None:
     url = f"{root}/d.zarr"
     for name in ("zarr.json", "features/zarr.json", "features/c/0/0"):
@@ -361,22 +343,31 @@ def test_writer__that_cleans_up_leaves_what_another_one_published_meanwhile(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"{root}/d.zarr"
-    remove_others = generations_module._remove_others
-    published: list[str] = []
+    remove, published = generations_module._remove_up_to, []
 
-    def remove_after_another_one(path: str, kept: str) -> None:
+    def remove_after_another_one(path: str, kept: str | None) -> None:
         if not published:
             published.append("")
             with generations_module.new_generation(url, "some format") as later:
                 write_object(later, "zarr.json", b"{}")
             published[0] = later.rpartition("/")[2]
-        remove_others(path, kept)
+        remove(path, kept)
 
     with generations_module.new_generation(url, "some format") as place:
         write_object(place, "zarr.json", b"{}")
-        monkeypatch.setattr(generations_module, "_remove_others", remove_after_another_one)
+        monkeypatch.setattr(generations_module, "_remove_up_to", remove_after_another_one)
     assert published[0].encode() in (read_object(url, "zarr.json") or b"")
     assert generations(url) == {published[0]}
+
+
+def test_writer__leaves_what_may_be_at_work(root: str) -> None:
+    url = f"{root}/d.zarr"
+    for name in ("generation-00000001-0123abcd", "generation-00000002-0123abcd"):
+        write_object(f"{url}/{name}", "zarr.json", b"{}")
+    with generations_module.new_generation(url, "some format") as place:
+        write_object(place, "zarr.json", b"{}")
+    assert generations(url) == {place.rpartition("/")[2], "generation-00000002-0123abcd"}
+    assert place.rpartition("/")[2].startswith("generation-00000001-")
 
 
 def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make, write: Write) -> None:
@@ -409,15 +400,15 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
     url = f"{root}/d.zarr"
     write(make_arrays(30), url)
     with monkeypatch.context() as patch:  # as if killed when the new generation had come to count
-        patch.setattr(generations_module, "_remove_others", lambda path, kept: None)
+        patch.setattr(generations_module, "_remove_up_to", lambda path, kept: None)
         write(make_arrays(40), url, overwrite=True)
     assert len(generations(url)) == 2
-    write_object(f"{url}/generation-0123456789abcdef", "zarr.json", b"perhaps somebody is writing this")
+    write_object(f"{url}/{AT_WORK}", "zarr.json", b"perhaps somebody is writing this")
     with refused("exists", "--overwrite", url, kind=OutputExistsError):
         write(make_arrays(50), url)
     assert len(generations(url)) == 2
     assert Dataset.open(url).n_rows == 40
-    assert "generation-0123456789abcdef" in generations(url)
+    assert AT_WORK in generations(url)
     write(make_arrays(50), url, overwrite=True)
     assert len(generations(url)) == 1
 
@@ -430,19 +421,6 @@ def test_write__that_fails_leaves_no_generation(root: str, make_arrays: Make, wr
     assert keys(root) == []
 
 
-def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: Make, write: Write) -> None:
-    url = f"{root}/d.zarr"
-    dataset = write(make_arrays(50), url, block_rows=16)
-    for stray in ("features/c/9/0", "target/c/4", "weight/c/900"):
-        write_object(dataset.place, stray, b"left behind")
-    grown = write(make_arrays(20, seed=1), url, append=True)
-    assert grown.n_rows == 70
-    assert grown.read(4).n_rows == 6
-    assert read_object(dataset.place, "features/c/9/0") is None
-    assert read_object(dataset.place, "weight/c/900") is None
-    assert dataset.read(3).n_rows == 2, "who opened it before sees the rows of then"
-
-
 @pytest.mark.parametrize(
     ("overtaken", "store"),
     [
@@ -452,7 +430,7 @@ def test_append__removes_what_one_that_was_killed_left(root: str, make_arrays: M
         pytest.param("before it commits", "bucket", marks=pytest.mark.slow),  # by a conditional write
     ],
 )
-def test_append__that_another_one_overtakes_fails_and_harms_nothing(
+def test_append__that_another_one_ends_before_fails_and_harms_nothing(
     overtaken: str,
     store: str,
     make_arrays: Make,
@@ -461,7 +439,6 @@ def test_append__that_another_one_overtakes_fails_and_harms_nothing(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
     root = request.getfixturevalue("bucket") if store == "bucket" else f"memory://{uuid.uuid4().hex}"
     url = f"{root}/d.zarr"
     arrays = [make_arrays(50), make_arrays(100, seed=1), make_arrays(60, seed=2)]
@@ -484,16 +461,14 @@ def test_append__that_another_one_overtakes_fails_and_harms_nothing(
 
     def first() -> None:
         confirm = wait if overtaken == "before it commits" else None
-        with refused("written-by-another", kind=StorageError):
-            write_dataset(Slow(), url, append=True, confirm=confirm, **settings)
-        said.append("refused")
+        said.append(write_dataset(Slow(), url, append=True, confirm=confirm, **settings).n_rows)
 
     class Second:
         inner = array_source(arrays[2], 8)
         layout, key, resident = inner.layout, inner.key, False
 
         def read(self, number: int) -> Any:
-            if number == 5:  # some is written, and the first one ends now
+            if number == 5:  # some is written, and the one that began first ends now
                 goes_on.set()
                 thread.join(60)
             return self.inner.read(number)
@@ -501,14 +476,13 @@ def test_append__that_another_one_overtakes_fails_and_harms_nothing(
     thread = threading.Thread(target=first)
     thread.start()
     assert begun.wait(60)
-    with thread_engine(1, 2**28) as engine:
-        grown = write_dataset(Second(), url, append=True, engine=engine, **settings)
-    assert said == ["refused"]
-    assert grown.n_rows == 110
+    with thread_engine(1, 2**28) as engine, refused("written-by-another", url, kind=StorageError):
+        write_dataset(Second(), url, append=True, engine=engine, **settings)
+    assert said == [150]
     found = all_rows(Dataset.open(url))
     for name, values in found.items():
-        np.testing.assert_array_equal(values, np.concatenate([arrays[0][name], arrays[2][name]]))
-    assert write(arrays[1], url, append=True).n_rows == 210
+        np.testing.assert_array_equal(values, np.concatenate([arrays[0][name], arrays[1][name]]))
+    assert write(arrays[2], url, append=True).n_rows == 210
     assert dataset.read(0).n_rows == 16
 
 
@@ -579,8 +553,6 @@ def test_ingest__takes_what_is_new_from_and_into_a_store(bucket: str, table: str
 def test_ingest__of_what_is_new_that_ends_before_the_commit_leaves_nothing_that_counts(
     root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from protodask.data import writer
-
     data = f"{root}/data.zarr"
     ingest(table, data, target="kind", new=True)
     Path(table).write_text(Path(table).read_text() + "0.5,0.5,yes\n")
@@ -588,7 +560,7 @@ def test_ingest__of_what_is_new_that_ends_before_the_commit_leaves_nothing_that_
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writer, "commit", dies)
+    monkeypatch.setattr(Change, "commit", dies)
     with pytest.raises(KeyboardInterrupt):
         ingest(table, data, new=True)
     monkeypatch.undo()

@@ -166,12 +166,14 @@ def test_append__that_fails_leaves_the_dataset_as_it_was(
     assert features.shape == (60, 3)
 
 
-def test_append__over_the_leftovers_of_one_that_was_killed(make_arrays: Make, write: Write, tmp_path: Path) -> None:
+def test_append__over_what_a_killed_one_of_an_earlier_version_left(
+    make_arrays: Make, write: Write, tmp_path: Path
+) -> None:
     arrays = make_arrays(90)
     whole = write(arrays, tmp_path / "whole", block_rows=16)
     part = write({name: values[:50] for name, values in arrays.items()}, tmp_path / "d", block_rows=16)
     group = zarr.open_group(part.path, mode="r+")
-    for name in arrays:  # what an append does before it commits
+    for name in arrays:  # what such an append did before it committed
         array: Any = group[name]
         array.resize((200, *array.shape[1:]))
         array[50:200] = 0
@@ -182,33 +184,11 @@ def test_append__over_the_leftovers_of_one_that_was_killed(make_arrays: Make, wr
     assert rest.read(5).n_rows == 10
 
 
-def test_append__removes_files_that_killed_processes_left(make_arrays: Make, write: Write, tmp_path: Path) -> None:
-    dataset = write(make_arrays(50), tmp_path / "d", block_rows=16)
-    strays = [
-        "zarr.0123.partial",
-        "target/zarr.0123.partial",
-        "target/c/3.0123.partial",
-        "features/c/3/0.0123.partial",
-        "features/c/7/0",
-        "weight/c/99",
-    ]
-    for stray in strays:
-        place = Path(dataset.path, stray)
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(b"left behind")
-    (tmp_path / ".d.partial-01234567").write_text("attributes that were never put in place")
-    grown = write(make_arrays(20, seed=1), dataset.path, append=True)
-    assert not [stray for stray in strays if Path(dataset.path, stray).exists()]
-    assert not Path(dataset.path, "features/c/7").exists()
-    assert os.listdir(tmp_path) == ["d"]
-    assert grown.read(4).n_rows == 6
-
-
 def test_append__is_safe_from_workers_of_one_that_was_killed(
     make_arrays: Make, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrays = make_arrays(48)
-    write({name: values[:32] for name, values in arrays.items()}, tmp_path / "d", block_rows=16)
+    place = write({name: values[:32] for name, values in arrays.items()}, tmp_path / "d", block_rows=16).path
     sinks: list[DatasetSink] = []
     write_blocks = writer_module._write_blocks
 
@@ -218,7 +198,7 @@ def test_append__is_safe_from_workers_of_one_that_was_killed(
             raise KeyboardInterrupt
         written = write_blocks(source, writer, *rest)
         # A worker of the first one wakes up when the second one has written, and has not committed.
-        with refused("written-by-another", "Someone else", tmp_path / "d", kind=StorageError):
+        with refused("changed-meanwhile", "is gone", kind=StorageError):
             sinks[0].write(2, 32, {name: values[:16] for name, values in arrays.items()})
         return written
 
@@ -228,6 +208,7 @@ def test_append__is_safe_from_workers_of_one_that_was_killed(
         write(more, tmp_path / "d", append=True)
     grown = write(more, tmp_path / "d", append=True)
     np.testing.assert_array_equal(grown.read(2)["features"], arrays["features"][32:])
+    assert {path.name for path in Path(place, "appends").iterdir()} == {"zarr.json", grown.metadata.parts[-1].name}
 
 
 def test_overwrite__removes_what_killed_ones_left_beside(make_arrays: Make, write: Write, tmp_path: Path) -> None:
@@ -330,7 +311,6 @@ def test_append__through_a_link_takes_the_lock_of_the_dataset(
 def test_append__at_a_url_spares_what_another_one_committed(
     make_arrays: Make, write: Write, all_rows: Callable[[Dataset], Arrays], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
     first, theirs = make_arrays(60), make_arrays(40, seed=2)
     path = "memory://appended/d.zarr"
     write(first, path, block_rows=16)
@@ -344,7 +324,6 @@ def test_append__at_a_url_spares_what_another_one_committed(
 def test_append__that_fails_spares_what_another_one_committed(
     make_arrays: Make, write: Write, all_rows: Callable[[Dataset], Arrays], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "LATE_WRITERS_SECONDS", 0.0)
     first, theirs = make_arrays(60), make_arrays(40, seed=2)
     path = "memory://failed/d.zarr"
     write(first, path, block_rows=16)
@@ -564,14 +543,14 @@ def test_sink__takes_the_blocks_of_a_map(make_arrays: Make, write: Write, engine
     dataset = write(arrays, tmp_path / "d", block_rows=32)
     steps = {variable.name: dataset.metadata.chunk_rows(variable) for variable in dataset.metadata.variables}
     other = {name: values[::-1].copy() for name, values in arrays.items()}
-    sink = DatasetSink(dataset.path, dataset.metadata.identity, steps)
+    sink = DatasetSink(dataset.path, steps)
     assert engine.map(array_source(other, 32), identity, sink=sink) == 100
     stored: Any = zarr.open_array(dataset.path, path="features", mode="r")
     np.testing.assert_array_equal(stored[...], other["features"])
 
 
 def test_sink__does_not_bring_back_what_was_given_up(make_arrays: Make, tmp_path: Path) -> None:
-    sink = DatasetSink(str(tmp_path / "gone"), "token", {"features": 8})
+    sink = DatasetSink(str(tmp_path / "gone"), {"features": 8})
     with refused("changed-meanwhile", tmp_path / "gone", kind=StorageError):
         sink.write(0, 0, make_arrays(8))
     assert os.listdir(tmp_path) == []
