@@ -8,9 +8,9 @@ from protodask._lazy import lazy_names
 from protodask._version import __version__
 
 if TYPE_CHECKING:
-    from protodask.data.dataset import Dataset
-    from protodask.data.ingest import ingest
-    from protodask.data.synthetic import sample_data
+    from protodask.data.format.dataset import Dataset
+    from protodask.data.tables.ingest import ingest
+    from protodask.data.tables.synthetic import sample_data
     from protodask.engine import Engine, thread_engine
     from protodask.errors import InputError, ProtodaskError
     from protodask.evaluation.splitting import split
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from protodask.selection.tuning import tune
 
 _HOMES = {
-    "Dataset": "protodask.data.dataset",
+    "Dataset": "protodask.data.format.dataset",
     "Engine": "protodask.engine",
     "FitConfig": "protodask.prototypes.config",
     "InputError": "protodask.errors",
@@ -38,11 +38,11 @@ _HOMES = {
     "PrototypeSetSearchCV": "protodask.selection.estimator",
     "SearchConfig": "protodask.selection.config",
     "fit": "protodask.prototypes.fitting",
-    "ingest": "protodask.data.ingest",
+    "ingest": "protodask.data.tables.ingest",
     "load_model": "protodask.prototypes.persistence",
     "plan": "protodask.prototypes.planning",
     "predict": "protodask.prototypes.prediction",
-    "sample_data": "protodask.data.synthetic",
+    "sample_data": "protodask.data.tables.synthetic",
     "split": "protodask.evaluation.splitting",
     "subsample": "protodask.evaluation.subsampling",
     "thread_engine": "protodask.engine",

@@ -25,7 +25,8 @@ from support.errors import refused
 from typer.testing import Result
 
 from protodask import Dataset, PrototypeSetClassifier, ingest, load_model
-from protodask.data import storage, writer
+from protodask.data.format import writer
+from protodask.data.places import storage
 from protodask.engine import thread_engine
 from protodask.errors import Code, ProtodaskError
 

@@ -29,11 +29,11 @@ from protodask.budget.matrix_models import Model
 from protodask.budget.measuring import MeasuredCosts, item_size
 from protodask.budget.prediction import Predictor
 from protodask.budget.sealed_file import local_place, non_negative, or_null
-from protodask.data.bounded import open_inside, read_bounded
-from protodask.data.local_files import flush_handle
-from protodask.data.locations import storage_errors
-from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.storage import Kind, published, read_marker, write_marker
+from protodask.data.places.bounded import open_inside, read_bounded
+from protodask.data.places.local_files import flush_handle
+from protodask.data.places.locations import storage_errors
+from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.storage import Kind, published, read_marker, write_marker
 from protodask.errors import FormatError, InputError, StorageError, some
 from protodask.prototypes.estimator_rows import plain_label
 from protodask.prototypes.model import PrototypeSet

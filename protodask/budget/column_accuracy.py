@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
-from protodask.data.dataset import Dataset
-from protodask.data.storage import storage_errors
+from protodask.data.format.dataset import Dataset
+from protodask.data.places.storage import storage_errors
 from protodask.engine import Engine
 from protodask.engine.together import Company, Job, run_together
 from protodask.errors import InputError, ProtodaskError

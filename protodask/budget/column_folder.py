@@ -19,10 +19,9 @@ from protodask.budget.expansions import FeatureSet
 from protodask.budget.index import BudgetIndex
 from protodask.budget.index_file import index_text, load_index, save_index
 from protodask.budget.sealed_file import local_place
-from protodask.data.checksums import hash_json
-from protodask.data.records import RecordKind, recognize, seal, unseal
-from protodask.data.schema import Label
-from protodask.data.storage import Kind, published, read_marker, write_marker
+from protodask.data.format.schema import Label
+from protodask.data.places.records import RecordKind, hash_json, recognize, seal, unseal
+from protodask.data.places.storage import Kind, published, read_marker, write_marker
 from protodask.errors import FormatError, InputError, StorageError
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, model_fingerprint, save_model

@@ -16,8 +16,8 @@ from protodask.budget.index import BudgetIndex
 from protodask.budget.index_building import index_exploration, warn_of_assumption
 from protodask.budget.lattice import MOST_FEATURES, Exploration, ExplorationProgress, explore
 from protodask.budget.recorded import recorded
-from protodask.data.dataset import Dataset
-from protodask.data.schema import Label
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import Label
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig

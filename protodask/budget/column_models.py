@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from protodask.budget.column_accuracy import crew_for, describe_error, fit_shape, is_own, set_name
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, restricted
-from protodask.data.dataset import Dataset
+from protodask.data.format.dataset import Dataset
 from protodask.engine import Engine
 from protodask.engine.together import Job, run_together
 from protodask.errors import FormatError

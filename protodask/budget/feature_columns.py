@@ -12,7 +12,7 @@ import numpy as np
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import FeatureSet
 from protodask.budget.polynomials import Integers
-from protodask.data.schema import FEATURES, Column
+from protodask.data.format.schema import FEATURES, Column
 from protodask.engine import Block
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some

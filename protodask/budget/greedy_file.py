@@ -29,7 +29,7 @@ from protodask.budget.sealed_file import (
     read_sealed,
     write_sealed,
 )
-from protodask.data.records import Fields, RecordKind
+from protodask.data.places.records import Fields, RecordKind
 
 RECORD = RecordKind(
     "greedy index",

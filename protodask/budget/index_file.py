@@ -37,7 +37,7 @@ from protodask.budget.sealed_file import (
     write_sealed,
 )
 from protodask.budget.skyline import MOST_ENTRIES, Presence, count_entries
-from protodask.data.records import Fields, RecordKind
+from protodask.data.places.records import Fields, RecordKind
 
 RECORD = RecordKind(
     "budget index",

@@ -15,13 +15,12 @@ from typing import Any, BinaryIO
 from protodask.budget.expanding import usable
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.sealed_file import local_place
-from protodask.data.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
-from protodask.data.checksums import hash_json
-from protodask.data.local_files import flush_handle, place_aside
-from protodask.data.locations import storage_errors
-from protodask.data.locks import sole_writer
-from protodask.data.records import CHECKSUM, RecordKind, recognize, seal, unseal
-from protodask.data.whole_files import write_whole
+from protodask.data.places.bounded import MAX_JSON_BYTES, open_inside, open_to_append, parse_json
+from protodask.data.places.local_files import flush_handle, place_aside
+from protodask.data.places.locations import storage_errors
+from protodask.data.places.locks import sole_writer
+from protodask.data.places.records import CHECKSUM, RecordKind, hash_json, recognize, seal, unseal
+from protodask.data.places.whole_files import write_whole
 from protodask.errors import InputError, some
 
 RECORD = RecordKind(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from protodask.budget.costs import MOST_COEFFICIENTS, CostCurves
-from protodask.data.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
-from protodask.data.locations import is_url, locate, storage_errors
-from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.storage import check_file_free, replace_file
+from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded
+from protodask.data.places.locations import is_url, locate, storage_errors
+from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
+from protodask.data.places.storage import check_file_free, replace_file
 from protodask.errors import FormatError, InputError
 from protodask.places import mask
 

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING
 from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from protodask.data.dataset import Dataset
-    from protodask.data.encoding import MatrixTable, encode_features, encode_labels
-    from protodask.data.ingest_scan import table_source
-    from protodask.data.schema import Column, Label
-    from protodask.data.summary import Summary, summarize
-    from protodask.data.synthetic import SyntheticSource, sample_data, synthetic_source
-    from protodask.data.tables import TableSource
-    from protodask.data.writer import DatasetSink, write_dataset
-    from protodask.data.zarr_arrays import ZarrArraysSource
+    from protodask.data.arrays.zarr_arrays import ZarrArraysSource
+    from protodask.data.format.dataset import Dataset
+    from protodask.data.format.schema import Column, Label
+    from protodask.data.format.summary import Summary, summarize
+    from protodask.data.format.writer import DatasetSink, write_dataset
+    from protodask.data.tables.encoding import MatrixTable, encode_features, encode_labels
+    from protodask.data.tables.ingest_scan import table_source
+    from protodask.data.tables.synthetic import SyntheticSource, sample_data, synthetic_source
+    from protodask.data.tables.tables import TableSource
 
 _HOMES = {
-    "Column": "protodask.data.schema",
-    "Dataset": "protodask.data.dataset",
-    "DatasetSink": "protodask.data.writer",
-    "Label": "protodask.data.schema",
-    "MatrixTable": "protodask.data.encoding",
-    "Summary": "protodask.data.summary",
-    "SyntheticSource": "protodask.data.synthetic",
-    "TableSource": "protodask.data.tables",
-    "ZarrArraysSource": "protodask.data.zarr_arrays",
-    "encode_features": "protodask.data.encoding",
-    "encode_labels": "protodask.data.encoding",
-    "sample_data": "protodask.data.synthetic",
-    "summarize": "protodask.data.summary",
-    "synthetic_source": "protodask.data.synthetic",
-    "table_source": "protodask.data.ingest_scan",
-    "write_dataset": "protodask.data.writer",
+    "Column": "protodask.data.format.schema",
+    "Dataset": "protodask.data.format.dataset",
+    "DatasetSink": "protodask.data.format.writer",
+    "Label": "protodask.data.format.schema",
+    "MatrixTable": "protodask.data.tables.encoding",
+    "Summary": "protodask.data.format.summary",
+    "SyntheticSource": "protodask.data.tables.synthetic",
+    "TableSource": "protodask.data.tables.tables",
+    "ZarrArraysSource": "protodask.data.arrays.zarr_arrays",
+    "encode_features": "protodask.data.tables.encoding",
+    "encode_labels": "protodask.data.tables.encoding",
+    "sample_data": "protodask.data.tables.synthetic",
+    "summarize": "protodask.data.format.summary",
+    "synthetic_source": "protodask.data.tables.synthetic",
+    "table_source": "protodask.data.tables.ingest_scan",
+    "write_dataset": "protodask.data.format.writer",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.rows import read_rows
+from protodask.data.arrays.rows import read_rows
 from protodask.decisions.deciding import Method, check_method, fewest_of_least
 from protodask.decisions.decision import HALF
 from protodask.decisions.group_tables import (

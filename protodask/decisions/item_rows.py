@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from protodask.data.row_arrays import RowArray, row_array
+from protodask.data.arrays.row_arrays import RowArray, row_array
 from protodask.decisions.decision import Cut, Flags
 from protodask.decisions.probabilities import check_shape
 from protodask.engine import Block, Layout, Source, choose_block_rows

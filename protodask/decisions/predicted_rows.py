@@ -15,10 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.records import Fields, recognize, unseal
-from protodask.data.row_arrays import ZarrRows
-from protodask.data.schema import Label
-from protodask.data.source_files import (
+from protodask.data.arrays.row_arrays import ZarrRows
+from protodask.data.format.schema import Label
+from protodask.data.news.source_files import (
     PARQUET_ENDINGS,
     SourceFile,
     bytes_digest,
@@ -27,7 +26,8 @@ from protodask.data.source_files import (
     is_table_path,
     source_files,
 )
-from protodask.data.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
+from protodask.data.places.records import Fields, recognize, unseal
+from protodask.data.places.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, StorageError, some

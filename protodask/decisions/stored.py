@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protodask.data.parquet_folder import check_parquet, is_parquet
-from protodask.data.storage import check_free, check_outside, locate, published
-from protodask.data.table_files import is_csv
+from protodask.data.places.storage import check_free, check_outside, locate, published
+from protodask.data.tables.parquet_folder import check_parquet, is_parquet
+from protodask.data.tables.table_files import is_csv
 from protodask.decisions.deciding import Method, check_method, decide
 from protodask.decisions.decision import Decision
 from protodask.decisions.decision_store import (

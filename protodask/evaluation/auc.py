@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.schema import INCLUSION, WEIGHT
+from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import (

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, Label
+from protodask.data.format.schema import FEATURES, Label
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows

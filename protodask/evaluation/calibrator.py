@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from protodask.data.rows import FILL_IN
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.arrays.rows import FILL_IN
+from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.engine.sources import ViewedSource

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, GROUP, TARGET
+from protodask.data.format.schema import FEATURES, GROUP, TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.dataset import Dataset
+from protodask.data.format.dataset import Dataset
 from protodask.engine import Arrays, Block, Layout
 
 

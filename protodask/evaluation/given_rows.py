@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.column_source import column_source
-from protodask.data.schema import INCLUSION, row_weights
+from protodask.data.arrays.column_source import column_source
+from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.engine import Block, Source
 from protodask.errors import InputError
 

@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike
 
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES
+from protodask.data.format.schema import FEATURES
 from protodask.engine import Block, EngineLike, Source, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.control_points import ScoredRows, SplineSettings, class_rows, fit_splines

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import INCLUSION, TARGET, WEIGHT
+from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT
 from protodask.engine import Block
 from protodask.errors import InputError
 from protodask.evaluation.auc_interval import ClassTotals, merge_totals

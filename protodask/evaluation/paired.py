@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from protodask.data.keyed import keyed_draws, stream_key
+from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.errors import InputError
 from protodask.evaluation.interval import check_confidence
 

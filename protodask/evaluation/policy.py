@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.schema import INCLUSION, WEIGHT
+from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, source_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, check_weight, require, source_of, usable_weights

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import keyed_draws, smallest, stream_key
-from protodask.data.schema import FEATURES
+from protodask.data.arrays.keyed import keyed_draws, smallest, stream_key
+from protodask.data.format.schema import FEATURES
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.evaluation.given_rows import usable_weights
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.dataset import Dataset
-from protodask.data.keyed import keyed_draws, stream_key
-from protodask.data.rows import BlockNumbers
-from protodask.data.schema import GROUP
-from protodask.data.storage import check_free, check_outside, is_taken, locate, sweep
-from protodask.data.writer import write_dataset
+from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.data.arrays.rows import BlockNumbers
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import GROUP
+from protodask.data.format.writer import write_dataset
+from protodask.data.places.storage import check_free, check_outside, is_taken, locate, sweep
 from protodask.engine import Block, Engine, EngineLike, Layout, Reduction, choose_block_rows, identity, open_engine
 from protodask.errors import InputError, ProtodaskError
 from protodask.evaluation.chosen_rows import ChosenRows

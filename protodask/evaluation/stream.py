@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import keyed_draws, smallest, stream_key
-from protodask.data.schema import FEATURES, TARGET
-from protodask.data.summary import Summary, merge_summaries, summarize_rows
+from protodask.data.arrays.keyed import keyed_draws, smallest, stream_key
+from protodask.data.format.schema import FEATURES, TARGET
+from protodask.data.format.summary import Summary, merge_summaries, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Label
+from protodask.data.format.schema import Label
 from protodask.evaluation.interval import normal_quantile
 from protodask.evaluation.shifts import holm, mean_difference, share_at_least, shift_p_value, stability_index
 from protodask.evaluation.stream import LOSS, RESIDUAL

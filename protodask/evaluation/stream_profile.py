@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.records import Fields, RecordKind, recognize, seal, unseal
-from protodask.data.schema import Label
+from protodask.data.format.schema import Label
+from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.evaluation.row_moments import effective_rows
 from protodask.evaluation.stream import (
     CALIBRATION_BINS,

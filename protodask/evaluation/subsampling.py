@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.dataset import Dataset
-from protodask.data.encoding import label_codes
-from protodask.data.keyed import keyed_draws, stream_key
-from protodask.data.rows import BlockNumbers
-from protodask.data.schema import INCLUSION, TARGET, Label
-from protodask.data.storage import check_free, check_outside, locate
-from protodask.data.writer import write_dataset
+from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.data.arrays.rows import BlockNumbers
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import INCLUSION, TARGET, Label
+from protodask.data.format.writer import write_dataset
+from protodask.data.places.storage import check_free, check_outside, locate
+from protodask.data.tables.encoding import label_codes
 from protodask.engine import (
     Arrays,
     Block,

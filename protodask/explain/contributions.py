@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.rows import check_finite
-from protodask.data.schema import Label
+from protodask.data.arrays.rows import check_finite
+from protodask.data.format.schema import Label
 from protodask.errors import InputError
 from protodask.explain.dominance import dominant_size, winning_class
 from protodask.explain.text import as_text

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import smallest
-from protodask.data.schema import FEATURES, row_weights
+from protodask.data.arrays.keyed import smallest
+from protodask.data.format.schema import FEATURES, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
 from protodask.prototypes.candidates import priority

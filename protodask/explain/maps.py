@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.schema import Label
+from protodask.data.format.schema import Label
 from protodask.errors import InputError
 from protodask.prototypes.model import Batch, PrototypeSet
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.dataset import Dataset
-from protodask.data.schema import FEATURES, TARGET, Column, Label
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import FEATURES, TARGET, Column, Label
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.errors import InputError
 from protodask.explain.contributions import Contribution

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protodask.data.schema import Label
+from protodask.data.format.schema import Label
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationCurve
 from protodask.explain.importance import Importance

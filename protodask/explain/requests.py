@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label
-from protodask.data.encoding import Unseen
-from protodask.data.schema import FEATURES, TARGET
+from protodask.data.format.schema import FEATURES, TARGET
+from protodask.data.tables.encoding import Unseen
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.explain.contributions import Contribution, explain_rows

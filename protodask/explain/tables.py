@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Label
+from protodask.data.format.schema import Label
 from protodask.errors import InputError
 from protodask.explain.contributions import Contribution, Explanation
 from protodask.explain.familiarity import FamiliarityReference

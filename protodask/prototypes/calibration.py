@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.dataset import Dataset
-from protodask.data.metadata import block_digest
-from protodask.data.unweighted import UnweightedSource
+from protodask.data.format.dataset import Dataset, UnweightedSource
+from protodask.data.format.metadata import block_digest
 from protodask.engine import Block, Engine, Layout, Reduction, Source, array_source, identity, zip_sources
 from protodask.engine.costs import kept_blocks, longest_share
 from protodask.engine.scheduling import Processes

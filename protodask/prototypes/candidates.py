@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import keyed_draws, stream_key
-from protodask.data.schema import TARGET, Label, row_weights
+from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.data.format.schema import TARGET, Label, row_weights
 from protodask.engine import Block, Reduction, identity
 from protodask.errors import InputError
 

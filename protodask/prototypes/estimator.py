@@ -24,10 +24,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from protodask.data.encoding import MatrixTable, Table
-from protodask.data.frames import in_pandas
-from protodask.data.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
-from protodask.data.summary import summarize
+from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
+from protodask.data.format.summary import summarize
+from protodask.data.tables.encoding import MatrixTable, Table
+from protodask.data.tables.frames import in_pandas
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
@@ -253,7 +253,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
-        from protodask.data.ingest import ingest_arrays
+        from protodask.data.tables.ingest import ingest_arrays
 
         with temporary_folder() as folder:
             given = np.asarray(X.columns, dtype=object) if hasattr(X, "columns") else None

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import (
+from protodask.data.arrays.rows import first_unusable
+from protodask.data.format.schema import Column, Label, feature_names
+from protodask.data.tables.encoding import (
     MISSING,
     MatrixTable,
     Table,
@@ -27,8 +29,6 @@ from protodask.data.encoding import (
     settle_labels,
     table_rows,
 )
-from protodask.data.rows import first_unusable
-from protodask.data.schema import Column, Label, feature_names
 from protodask.errors import InputError, some
 from protodask.prototypes.model import PrototypeSet
 
@@ -47,14 +47,14 @@ def frame_in_memory(X: Any, model: PrototypeSet | None = None) -> Any:
     if getattr(frame, "ndim", 0) != 2 or 0 in frame.shape:
         return None  # which scikit-learn has its words for
     numbers = model is None or all(column.kind == "numeric" for column in model.columns)
-    from protodask.data.ingest_frames import are_numbers
+    from protodask.data.tables.ingest_frames import are_numbers
 
     return None if numbers and are_numbers(frame.dtypes) else frame
 
 
 def frame_table(frame: Any) -> Table:
     """The columns of a pandas frame: numbers with NaN, all else as objects with None where missing."""
-    from protodask.data.ingest_frames import frame_columns
+    from protodask.data.tables.ingest_frames import frame_columns
 
     names = check_frame(frame)
     table = frame_columns(frame.set_axis(names, axis=1), names)

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from protodask.data.dataset import Dataset
-from protodask.data.encoding import encode_group
-from protodask.data.row_arrays import ZarrRows, row_array
-from protodask.data.schema import FEATURES
-from protodask.data.zarr_arrays import ZarrArraysSource
+from protodask.data.arrays.row_arrays import ZarrRows, row_array
+from protodask.data.arrays.zarr_arrays import ZarrArraysSource
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import FEATURES
+from protodask.data.tables.encoding import encode_group
 from protodask.engine import Engine, Source, array_source
 from protodask.engine.lazy import is_lazy
 from protodask.errors import InputError

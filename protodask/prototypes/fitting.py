@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.dataset import Dataset
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT
-from protodask.data.summary import Summary, summarize
-from protodask.data.unweighted import UnweightedSource
+from protodask.data.format.dataset import Dataset, UnweightedSource
+from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.format.summary import Summary, summarize
 from protodask.engine import Engine, EngineLike, open_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.draws import Fitting, how_together

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import keyed_draws, mix, stream_key
-from protodask.data.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label, row_weights
+from protodask.data.arrays.keyed import keyed_draws, mix, stream_key
+from protodask.data.format.schema import GROUP, INCLUSION, TARGET, WEIGHT, Label, row_weights
 from protodask.engine import ArraySource, Block, Engine, Layout, Reduction, Source, identity, zip_sources
 from protodask.engine.sources import ViewedSource, leaves
 from protodask.errors import InputError

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from protodask.data.dataset import Dataset
-from protodask.data.metadata import MAX_CHUNK_BYTES
-from protodask.data.summary import SLAB_ROWS
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.metadata import MAX_CHUNK_BYTES
+from protodask.data.format.summary import SLAB_ROWS
 from protodask.engine import Layout
 from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, kept_blocks, most_partials
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET, Column, row_weights
+from protodask.data.format.schema import FEATURES, TARGET, Column, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity, one_blas_thread
 from protodask.prototypes.candidates import MergeSamples, Sample, sample_of
 from protodask.prototypes.config import FeatureForms

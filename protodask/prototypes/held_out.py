@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
-from protodask.data.summary import summarize
+from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
+from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
 from protodask.prototypes.candidates import HELD_OUT, smallest_class

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column, Label, feature_names
+from protodask.data.format.schema import Column, Label, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.kernel import Differences, Knots, ScoredColumns, ScoreKernel, Standardization
 from protodask.prototypes.splines import SplineCalibration
 from protodask.prototypes.tiles import Precision
 
 if TYPE_CHECKING:
-    from protodask.data.encoding import Unseen
+    from protodask.data.tables.encoding import Unseen
     from protodask.scoring.scorer import Scorer
 
 Floats = NDArray[np.float64]

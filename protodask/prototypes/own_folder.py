@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from protodask.data.local_files import delete, flush, place_aside
-from protodask.data.locations import storage_errors
-from protodask.data.locks import CAN_LOCK, lock_handle
+from protodask.data.places.local_files import delete, flush, place_aside
+from protodask.data.places.locations import storage_errors
+from protodask.data.places.locks import CAN_LOCK, lock_handle
 
 try:
     import fcntl

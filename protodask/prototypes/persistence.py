@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
-from protodask.data.records import Fields, RecordKind, Relative, recognize, seal, unseal
-from protodask.data.references import follow
-from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
+from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
+from protodask.data.places.records import Fields, RecordKind, Relative, recognize, seal, unseal
+from protodask.data.places.references import follow
+from protodask.data.places.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError
 from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.model import Batch, PrototypeSet

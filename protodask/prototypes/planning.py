@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from protodask.data.dataset import Dataset
+from protodask.data.format.dataset import Dataset
 from protodask.engine import Engine, EngineLike, Layout, open_engine
 from protodask.engine.costs import Memory, longest_share
 from protodask.engine.memory import process_memory_limit

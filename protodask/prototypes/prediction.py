@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.array_store import ArraySpec, ArrayStore, store_key
-from protodask.data.dataset import Dataset
-from protodask.data.kept_columns import KEPT, unpack
-from protodask.data.parquet_folder import label_column
-from protodask.data.records import RecordKind, seal
-from protodask.data.schema import GROUP, Label
-from protodask.data.storage import MARKER, Kind, locate, published
-from protodask.data.table_files import TableSink, is_table, published_table
-from protodask.data.tables import TableSource
+from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import GROUP, Label
+from protodask.data.places.records import RecordKind, seal
+from protodask.data.places.storage import MARKER, Kind, locate, published
+from protodask.data.tables.kept_columns import KEPT, unpack
+from protodask.data.tables.parquet_folder import label_column
+from protodask.data.tables.table_files import TableSink, is_table, published_table
+from protodask.data.tables.tables import TableSource
 from protodask.engine import Arrays, EngineLike, Sink, Source, open_engine
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet

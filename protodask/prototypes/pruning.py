@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import keyed_draws, stream_key
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
+from protodask.data.arrays.keyed import keyed_draws, stream_key
+from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
-from protodask.data.encoding import BadRows, Unseen
-from protodask.data.source_files import check_present
-from protodask.data.storage import DATASET, is_url, locate, read_attributes
-from protodask.data.tables import TableSource
+from protodask.data.news.source_files import check_present
+from protodask.data.places.storage import DATASET, is_url, locate, read_attributes
+from protodask.data.tables.encoding import BadRows, Unseen
+from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some
 from protodask.prototypes.model import PrototypeSet

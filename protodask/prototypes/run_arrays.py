@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.bounded import open_inside
+from protodask.data.places.bounded import open_inside
 
 _HEAD = struct.Struct("<4sII")
 _MAGIC = b"arrs"

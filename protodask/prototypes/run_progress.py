@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from protodask.data.bounded import file_status
-from protodask.data.storage import storage_errors
+from protodask.data.places.bounded import file_status
+from protodask.data.places.storage import storage_errors
 from protodask.prototypes.runs import HISTORY_FILE, RunDirectory, read_log, read_run
 
 DRIVER_LOG = ".driver.log"

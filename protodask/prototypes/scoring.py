@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.kept_columns import KEPT
-from protodask.data.schema import FEATURES, GROUP, MARKED
+from protodask.data.format.schema import FEATURES, GROUP, MARKED
+from protodask.data.tables.kept_columns import KEPT
 from protodask.engine import Arrays, Block
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET, WEIGHT, row_weights
+from protodask.data.format.schema import FEATURES, TARGET, WEIGHT, row_weights
 from protodask.engine import Arrays, ArraySource, Block, Engine, Source, array_source
 from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED, priority
 from protodask.prototypes.kernel import RowSide

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from protodask.data.records import Fields, describe_columns
-from protodask.data.schema import Column, Label, feature_names
+from protodask.data.format.schema import Column, Label, feature_names
+from protodask.data.places.records import Fields, describe_columns
 from protodask.prototypes.tiles import Precision
 
 

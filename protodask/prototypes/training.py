@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET, Column, Label, row_weights
-from protodask.data.summary import Summary
+from protodask.data.format.schema import FEATURES, TARGET, Column, Label, row_weights
+from protodask.data.format.summary import Summary
 from protodask.engine import ArraySource, Block, Engine, Source, zip_sources
 from protodask.errors import InputError
 from protodask.prototypes.candidates import STANDARDIZED, check_classes, draw, sampling

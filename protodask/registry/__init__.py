@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 from protodask._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from protodask.data.references import has_alias, is_reference, reference_fingerprint, resolve
-    from protodask.data.registry_state import CHAMPION, PREVIOUS, Move
+    from protodask.data.places.references import has_alias, is_reference, reference_fingerprint, resolve
+    from protodask.data.places.registry_state import CHAMPION, PREVIOUS, Move
     from protodask.registry.differences import Difference
     from protodask.registry.registry import Published, Registry
     from protodask.registry.versions import Version
 
 _HOMES = {
-    "CHAMPION": "protodask.data.registry_state",
+    "CHAMPION": "protodask.data.places.registry_state",
     "Difference": "protodask.registry.differences",
-    "Move": "protodask.data.registry_state",
-    "PREVIOUS": "protodask.data.registry_state",
+    "Move": "protodask.data.places.registry_state",
+    "PREVIOUS": "protodask.data.places.registry_state",
     "Published": "protodask.registry.registry",
     "Registry": "protodask.registry.registry",
     "Version": "protodask.registry.versions",
-    "has_alias": "protodask.data.references",
-    "is_reference": "protodask.data.references",
-    "reference_fingerprint": "protodask.data.references",
-    "resolve": "protodask.data.references",
+    "has_alias": "protodask.data.places.references",
+    "is_reference": "protodask.data.places.references",
+    "reference_fingerprint": "protodask.data.places.references",
+    "resolve": "protodask.data.places.references",
 }
 
 __all__ = [

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from protodask.data.conditional import Tag, tag_of, write_if
-from protodask.data.local_files import delete, place_aside
-from protodask.data.locations import delete_below, inside, is_url, list_names, storage_errors, write_object
-from protodask.data.locks import sole_writer
-from protodask.data.registry_state import (
+from protodask.data.places.conditional import Tag, tag_of, write_if
+from protodask.data.places.local_files import delete, place_aside
+from protodask.data.places.locations import delete_below, inside, is_url, list_names, storage_errors, write_object
+from protodask.data.places.locks import sole_writer
+from protodask.data.places.registry_state import (
     FOLDER,
     REGISTRY_FILE,
     VERSIONS,
@@ -30,7 +30,7 @@ from protodask.data.registry_state import (
     require_state,
     to_bytes,
 )
-from protodask.data.whole_files import write_whole
+from protodask.data.places.whole_files import write_whole
 from protodask.errors import InputError, ProtodaskError, StorageError
 from protodask.places import mask
 

@@ -8,10 +8,10 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from protodask.data.bounded import open_anew, open_inside, open_named
-from protodask.data.generations import GENERATION
-from protodask.data.locations import inside, is_url, open_store, storage_errors, write_object
-from protodask.data.registry_state import DIGEST_BYTES
+from protodask.data.places.bounded import open_anew, open_inside, open_named
+from protodask.data.places.generations import GENERATION
+from protodask.data.places.locations import inside, is_url, open_store, storage_errors, write_object
+from protodask.data.places.registry_state import DIGEST_BYTES
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 

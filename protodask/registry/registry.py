@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from protodask.data.local_files import flush, make_durable
-from protodask.data.locations import inside, is_url, locate, storage_errors
-from protodask.data.references import follow
-from protodask.data.registry_state import (
+from protodask.data.places.local_files import flush, make_durable
+from protodask.data.places.locations import inside, is_url, locate, storage_errors
+from protodask.data.places.references import follow
+from protodask.data.places.registry_state import (
     CHAMPION,
     FILE,
     FILES,
@@ -29,7 +29,7 @@ from protodask.data.registry_state import (
     require_state,
     to_bytes,
 )
-from protodask.data.storage import check_outside, find_group
+from protodask.data.places.storage import check_outside, find_group
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 from protodask.registry import changing

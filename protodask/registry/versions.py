@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.bounded import read_json
-from protodask.data.locations import inside, locate, storage_errors
-from protodask.data.records import RecordKind, recognize, seal, unseal
-from protodask.data.references import place_of
-from protodask.data.registry_state import VERSION_FILE, VERSIONS, Entry, RegistryState
-from protodask.data.storage import find_group
+from protodask.data.places.bounded import read_json
+from protodask.data.places.locations import inside, locate, storage_errors
+from protodask.data.places.records import RecordKind, recognize, seal, unseal
+from protodask.data.places.references import place_of
+from protodask.data.places.registry_state import VERSION_FILE, VERSIONS, Entry, RegistryState
+from protodask.data.places.storage import find_group
 from protodask.errors import FormatError, ProtodaskError
 from protodask.places import mask
 from protodask.prototypes.fitting import FITS

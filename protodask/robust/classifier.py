@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from protodask.data.dataset import Dataset
-from protodask.data.schema import Column
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import Column
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError, some
@@ -146,7 +146,7 @@ class RobustClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 check_alone(y, sample_weight)
                 self._fit_dataset(rows, config, engine, named=True)
             elif is_out_of_memory(rows):
-                from protodask.data.ingest import ingest_arrays
+                from protodask.data.tables.ingest import ingest_arrays
 
                 with temporary_folder() as folder:
                     place = f"{folder}/data.zarr"

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
-from protodask.data.model_arrays import digest_arrays
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.arrays.model_arrays import digest_arrays
+from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block, array_source
 from protodask.errors import InputError, some
 from protodask.robust.kept_terms import UncertainSource

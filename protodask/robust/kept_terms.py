@@ -7,10 +7,10 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from protodask.data.array_store import ArrayStore, store_key
-from protodask.data.records import RecordKind, recognize, seal, unseal
-from protodask.data.schema import Label
-from protodask.data.storage import Kind, find_group, is_url, locate, published, storage_errors
+from protodask.data.arrays.array_store import ArrayStore, store_key
+from protodask.data.format.schema import Label
+from protodask.data.places.records import RecordKind, recognize, seal, unseal
+from protodask.data.places.storage import Kind, find_group, is_url, locate, published, storage_errors
 from protodask.engine import Engine, Source, array_source
 from protodask.errors import InputError, StorageError
 from protodask.places import mask

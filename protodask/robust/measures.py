@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import TARGET
+from protodask.data.format.schema import TARGET
 from protodask.engine import Block, EngineLike, Reduction, Source, open_engine
 from protodask.evaluation.given_rows import check_rows, check_weight, usable_weights
 from protodask.robust.formulations import check_eps

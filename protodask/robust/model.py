@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column, Label, feature_names
+from protodask.data.format.schema import Column, Label, feature_names
 from protodask.errors import InputError
 from protodask.prototypes.tiles import Precision
 from protodask.robust.brackets import rows_of_terms

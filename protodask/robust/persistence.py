@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import zarr
 
-from protodask.data.checksums import hash_json
-from protodask.data.model_arrays import damage_named, digest_arrays, read_array, write_array
-from protodask.data.records import Fields, RecordKind, Relative, recognize, seal, unseal
-from protodask.data.references import follow
-from protodask.data.storage import Kind, find_group, locate, open_store, published, read_stable
+from protodask.data.arrays.model_arrays import damage_named, digest_arrays, read_array, write_array
+from protodask.data.places.records import Fields, RecordKind, Relative, hash_json, recognize, seal, unseal
+from protodask.data.places.references import follow
+from protodask.data.places.storage import Kind, find_group, locate, open_store, published, read_stable
 from protodask.errors import FormatError, InputError
 from protodask.prototypes.table_model import read_table, table_fields
 from protodask.robust.config import RobustConfig

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.array_store import ArraySpec, ArrayStore, store_key
-from protodask.data.parquet_folder import label_column
-from protodask.data.records import RecordKind, seal
-from protodask.data.schema import Label
-from protodask.data.storage import Kind, locate, published
-from protodask.data.table_files import TableSink, is_table, published_table
+from protodask.data.arrays.array_store import ArraySpec, ArrayStore, store_key
+from protodask.data.format.schema import Label
+from protodask.data.places.records import RecordKind, seal
+from protodask.data.places.storage import Kind, locate, published
+from protodask.data.tables.parquet_folder import label_column
+from protodask.data.tables.table_files import TableSink, is_table, published_table
 from protodask.engine import Arrays, Block, EngineLike, Sink, Source, open_engine
 from protodask.robust.model import RobustModel, codes_of
 from protodask.robust.passes import tiles

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.array_store import ArraySpec
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.arrays.array_store import ArraySpec
+from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Arrays, Block
 from protodask.evaluation.given_rows import usable_weights
 from protodask.robust.formulations import Formulation, named, unit_terms

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.dataset import Dataset
-from protodask.data.schema import FEATURES, Column
-from protodask.data.unweighted import UnweightedSource
+from protodask.data.format.dataset import Dataset, UnweightedSource
+from protodask.data.format.schema import FEATURES, Column
 from protodask.engine import Block, Engine, EngineLike, Source, open_engine
 from protodask.errors import some
 from protodask.prototypes.fitting import dataset_for_training, own_directory

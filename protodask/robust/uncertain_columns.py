@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.errors import InputError, some
 from protodask.robust.uncertain_rows import UncertainRows
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask._version import __version__
-from protodask.data.encoding import MISSING, UNSEEN
-from protodask.data.schema import Column, Label
-from protodask.data.storage import check_file_free, replace_file
+from protodask.data.format.schema import Column, Label
+from protodask.data.places.storage import check_file_free, replace_file
+from protodask.data.tables.encoding import MISSING, UNSEEN
 from protodask.errors import InputError
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import PrototypeSet

@@ -9,9 +9,17 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import MatrixTable, Table, Unseen, Values, columns_besides, encode_features, table_rows
-from protodask.data.frames import STREAM, arrow_table
-from protodask.data.schema import Column, feature_names
+from protodask.data.format.schema import Column, feature_names
+from protodask.data.tables.encoding import (
+    MatrixTable,
+    Table,
+    Unseen,
+    Values,
+    columns_besides,
+    encode_features,
+    table_rows,
+)
+from protodask.data.tables.frames import STREAM, arrow_table
 from protodask.errors import InputError
 from protodask.prototypes.model import PrototypeSet
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.encoding import Unseen
+from protodask.data.tables.encoding import Unseen
 from protodask.prototypes.model import PrototypeSet, familiarity, probabilities
 from protodask.scoring.formula import Floats, Formula
 from protodask.scoring.rows import RowReader

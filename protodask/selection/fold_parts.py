@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from protodask.data.schema import FEATURES, TARGET, WEIGHT
-from protodask.data.summary import summarize
+from protodask.data.format.schema import FEATURES, TARGET, WEIGHT
+from protodask.data.format.summary import summarize
 from protodask.engine import Engine, Source
 from protodask.engine.together import Company, Job, run_together
 from protodask.prototypes.config import FitConfig

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET, row_weights
+from protodask.data.format.schema import FEATURES, TARGET, row_weights
 from protodask.engine import Block, Reduction, identity
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import ScoreKernel

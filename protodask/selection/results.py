@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from protodask.data.records import Fields
+from protodask.data.places.records import Fields
 from protodask.prototypes.model import PrototypeSet
 
 Strategy = Literal["joint", "two-stage"]

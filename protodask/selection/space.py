@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.keyed import stream_key
+from protodask.data.arrays.keyed import stream_key
 from protodask.errors import InputError
 from protodask.prototypes.config import FitConfig
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from protodask.data.dataset import Dataset
-from protodask.data.keyed import stream_key
-from protodask.data.storage import storage_errors
+from protodask.data.arrays.keyed import stream_key
+from protodask.data.format.dataset import Dataset
+from protodask.data.places.storage import storage_errors
 from protodask.engine import Block, Engine, EngineLike, Reduction, Source, array_source, identity, open_engine
 from protodask.engine.together import Company
 from protodask.errors import InputError

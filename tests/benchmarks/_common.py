@@ -187,7 +187,7 @@ def scratch(folder: str | None) -> Iterator[str]:
 def make_blobs(rows: int, out: str, block_rows: int, n_features: int) -> None:
     """Sample data in a process of its own; the first rows are the same whatever `rows` is."""
     program = (
-        "from protodask.data.synthetic import sample_data\n"
+        "from protodask.data.tables.synthetic import sample_data\n"
         f"sample_data('blobs', {rows}, {out!r}, n_features={n_features}, n_classes=2, block_rows={block_rows})\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

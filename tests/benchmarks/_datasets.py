@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
 
-from protodask.data.schema import FEATURES, TARGET
-from protodask.data.synthetic import synthetic_source
+from protodask.data.format.schema import FEATURES, TARGET
+from protodask.data.tables.synthetic import synthetic_source
 
 Features = NDArray[np.float64]
 Target = NDArray[np.int64]

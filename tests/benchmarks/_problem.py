@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET
+from protodask.data.format.schema import FEATURES, TARGET
 from protodask.engine import Arrays, Engine, Source
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.kernel import Standardization

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import TARGET
-from protodask.data.synthetic import SyntheticSource, synthetic_source
+from protodask.data.format.schema import TARGET
+from protodask.data.tables.synthetic import SyntheticSource, synthetic_source
 from protodask.engine import Block, Engine, Layout, Reduction, array_source, identity, thread_engine
 from protodask.engine.blas import one_blas_thread
 from protodask.engine.groups import Pass

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET
+from protodask.data.format.schema import FEATURES, TARGET
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.engine.blas import one_blas_thread
 from protodask.prototypes.estimator import PrototypeSetClassifier

@@ -117,7 +117,7 @@ def open_engine(mode: str, limit: int) -> AbstractContextManager[Engine]:
 
 def train(settings: argparse.Namespace) -> None:
     """What the measured process does; it writes a `Measured` to standard output."""
-    from protodask.data.dataset import Dataset
+    from protodask.data.format.dataset import Dataset
     from protodask.prototypes.config import FitConfig
     from protodask.prototypes.fitting import dataset_for_training
     from protodask.prototypes.scores import MemoryScores

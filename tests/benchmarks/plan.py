@@ -103,7 +103,7 @@ def config_of(case: Case, iterations: int) -> Any:
 
 def make(case: Case, place: str) -> None:
     """The data of a problem."""
-    from protodask.data.synthetic import sample_data
+    from protodask.data.tables.synthetic import sample_data
 
     sample_data("blobs", case.rows, place, n_features=case.features, n_classes=case.classes)
 

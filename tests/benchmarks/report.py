@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from protodask.data import Dataset, sample_data
-from protodask.data.synthetic import synthetic_source
+from protodask.data.tables.synthetic import synthetic_source
 from protodask.engine import thread_engine
 from protodask.pipeline.steps import ReportStep
 from protodask.pipeline.work.results import ReportWritten

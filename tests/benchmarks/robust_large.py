@@ -84,7 +84,7 @@ def make_data(folder: str, rows: int, settings: argparse.Namespace) -> str:
     """The dataset, from arrays that are written chunk by chunk."""
     from numpy.lib.format import open_memmap
 
-    from protodask.data.ingest import ingest
+    from protodask.data.tables.ingest import ingest
 
     names = [f"x{feature}.{part}" for feature in range(settings.features) for part in PARTS]
     features, target = os.path.join(folder, "X.npy"), os.path.join(folder, "y.npy")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask import PrototypeSet, PrototypeSetClassifier
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.prototypes.model import Batch
 
 if TYPE_CHECKING:

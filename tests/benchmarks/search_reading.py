@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from protodask.data.dataset import Dataset
-from protodask.data.schema import FEATURES, TARGET
-from protodask.data.summary import summarize
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import FEATURES, TARGET
+from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, Layout, choose_block_rows, thread_engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import dataset_for_training

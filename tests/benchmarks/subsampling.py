@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from protodask.data import Dataset
-from protodask.data.ingest import ingest_arrays
+from protodask.data.tables.ingest import ingest_arrays
 from protodask.evaluation import Calibrator, log_loss, subsample
 from protodask.prototypes.estimator import PrototypeSetClassifier
 

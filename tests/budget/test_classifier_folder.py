@@ -24,7 +24,7 @@ from protodask.budget import (
     save_budgeted,
     save_greedy,
 )
-from protodask.data.records import CHECKSUM, seal
+from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import FormatError, OutputExistsError, StorageError
 
 Extractors = dict[str, Callable[[Any], Any]]

@@ -18,8 +18,8 @@ from protodask.budget.column_accuracy import CrossValidation, column_expander, i
 from protodask.budget.expansions import Expand, Expansion, FeatureSet
 from protodask.budget.feature_columns import FeatureColumns, feature_columns, restricted
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
-from protodask.data.summary import summarize
+from protodask.data.format.schema import Column
+from protodask.data.format.summary import summarize
 from protodask.engine import Block, Engine, array_source, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.local import local_engine

@@ -28,7 +28,7 @@ from protodask.budget.column_models import SetFit
 from protodask.budget.index import make_index
 from protodask.budget.lattice import Exploration, ExplorationProgress, explore
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.errors import FormatError, InputError, OutputExistsError, StorageError
 from protodask.prototypes.config import FitConfig

@@ -8,7 +8,7 @@ import pytest
 from support.errors import refused
 
 from protodask.budget.feature_columns import encoded_positions, feature_columns
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 
 COLUMNS = (Column("a"), Column("b", "nominal", ("x", "y")), Column("c", "ordinal", ("low", "high")))
 COSTS: dict[str, Any] = {"first": (["a"], [1.0, 2.0]), "rest": (["b", "c"], [0.5])}

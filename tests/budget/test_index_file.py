@@ -14,7 +14,7 @@ from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
 from protodask.budget.index_file import RECORD, index_text, parse_index
-from protodask.data.records import CHECKSUM, seal
+from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code, FormatError, OutputExistsError, StorageError
 
 

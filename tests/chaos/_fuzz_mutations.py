@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.metadata import from_attributes, to_attributes
-from protodask.data.records import seal
+from protodask.data.format.metadata import from_attributes, to_attributes
+from protodask.data.places.records import seal
 
 Random = np.random.Generator
 

@@ -20,8 +20,8 @@ import zarr
 from support.kills import END_SECONDS, START
 
 from protodask.data import Dataset
-from protodask.data import storage as storage_module
-from protodask.data.storage import read_marker
+from protodask.data.places import storage as storage_module
+from protodask.data.places.storage import read_marker
 from protodask.errors import StorageError
 
 State = tuple[str, str]

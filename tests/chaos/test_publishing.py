@@ -16,8 +16,8 @@ from chaos._readers import State, reader, state_of
 from support.commands import run_command
 from support.kills import PAUSE, Ended, Strike, run_command_process, seen_in, small_blocks, spread, what_kills_leave
 
-from protodask.data.ingest import ingest
-from protodask.data.local_files import lock_place
+from protodask.data.places.local_files import lock_place
+from protodask.data.tables.ingest import ingest
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.persistence import save_model
 

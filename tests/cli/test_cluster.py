@@ -13,9 +13,9 @@ from support.commands import check_failed
 from support.secure_cluster import START_SECONDS, secure_cluster, tls_files
 
 from protodask.engine import connect
-from protodask.engine.certificates import make_certificates
 from protodask.engine.connect import connect_client
 from protodask.errors import Code
+from protodask.security.certificates import make_certificates
 
 Call = Callable[..., Any]
 

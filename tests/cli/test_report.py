@@ -91,7 +91,7 @@ def test_report__that_cannot_be_written_leaves_what_was_there(
 
     out = tmp_path / "report.html"
     out.write_text("mine")
-    monkeypatch.setattr("protodask.data.whole_files.flush_handle", full)
+    monkeypatch.setattr("protodask.data.places.whole_files.flush_handle", full)
     refused = call("report", example.model, example.data, "--out", out, "--overwrite")
     assert refused.exit_code == 1
     assert out.read_text() == "mine"

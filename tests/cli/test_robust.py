@@ -21,7 +21,7 @@ from protodask.cli import app
 from protodask.cli.progress.reporter import LogReporter
 from protodask.cli.progress.robust import RobustTally
 from protodask.data import Dataset
-from protodask.data.records import CHECKSUM, seal
+from protodask.data.places.records import CHECKSUM, seal
 from protodask.errors import Code
 from protodask.pipeline.steps import Formulation, RobustFitStep
 from protodask.pipeline.steps.robust import KNOWS

@@ -11,7 +11,7 @@ from support.commands import check_failed
 from support.errors import refused
 
 from protodask.data import Dataset
-from protodask.data.ingest import ingest
+from protodask.data.tables.ingest import ingest
 from protodask.errors import Code
 from protodask.evaluation import balanced_rates
 from protodask.pipeline.steps.subsample import parse_rates

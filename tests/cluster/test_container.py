@@ -25,7 +25,7 @@ from cluster._started import CLUSTER, ROOT, end, environment, free_port, run, wa
 from distributed.cli import dask_scheduler, dask_worker
 
 from protodask.cli import app
-from protodask.engine.certificates import make_certificates
+from protodask.security.certificates import make_certificates
 
 FOLDER = CLUSTER / "container"
 

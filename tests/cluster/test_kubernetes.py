@@ -17,7 +17,7 @@ from distributed.cli import dask_scheduler, dask_worker
 
 from protodask.cli import app
 from protodask.cli.options import parse_bytes
-from protodask.engine.certificates import make_certificates
+from protodask.security.certificates import make_certificates
 
 FOLDER = CLUSTER / "kubernetes"
 DASK = "kubernetes.dask.org/v1"

@@ -23,10 +23,10 @@ from support.passes import SUM
 from support.secure_cluster import secure_cluster, tls_files
 
 from protodask.engine import TlsFiles, array_source, cluster_engine, connect, open_engine
-from protodask.engine.certificates import make_certificates
 from protodask.engine.connect import check_address, connect_client
 from protodask.errors import ClusterError, Code, StorageError
 from protodask.places import mask_text
+from protodask.security.certificates import make_certificates
 
 WAIT_SECONDS = 20
 

@@ -16,7 +16,7 @@ from support.errors import refused
 
 import protodask
 from protodask.data import Column, Dataset, write_dataset
-from protodask.data.keyed import keyed_draws, stream_key
+from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.errors import OutputExistsError
 from protodask.evaluation import splitting

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Block
 from protodask.evaluation.row_sample import sample_rows
 from protodask.evaluation.shifts import mean_difference

@@ -9,7 +9,7 @@ import pytest
 from support.errors import refused
 from support.models import make_model
 
-from protodask.data.records import seal
+from protodask.data.places.records import seal
 from protodask.engine import array_source, thread_engine
 from protodask.errors import FormatError
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream

@@ -152,7 +152,7 @@ def test_export__that_fails_leaves_what_was_there(suffix: str, tmp_path: Path, m
     def fail(*_: object) -> None:
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr("protodask.data.whole_files.flush_handle", fail)
+    monkeypatch.setattr("protodask.data.places.whole_files.flush_handle", fail)
     with refused("disk-full", path, kind=StorageError):
         export(Table("t", {"x": [2]}), path, overwrite=True)
     assert path.read_bytes() == before

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
 from protodask.explain.contributions import explain_rows
 from protodask.explain.familiarity import (

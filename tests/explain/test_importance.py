@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.engine.sources import ArraySource
 from protodask.explain import importance

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data import Dataset, encode_features
-from protodask.data.ingest import ingest
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
+from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine
 from protodask.explain.contributions import explain_rows
 from protodask.explain.original_rows import check_training, decode_row, original_rows, training_keys

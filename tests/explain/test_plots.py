@@ -26,7 +26,7 @@ from support.errors import refused
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.index import make_index
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.errors import Code
 from protodask.evaluation.calibration import CalibrationCurve, calibration_sums, finish_calibration, no_calibration
 from protodask.evaluation.outcomes import Outcomes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import refused
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.explain.surface import surface, typical_point, weighted_median
 from protodask.prototypes.model import Batch, PrototypeSet
 

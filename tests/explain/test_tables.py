@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.errors import refused
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.explain.contributions import explain_rows
 from protodask.explain.familiarity import FamiliarityReference
 from protodask.explain.original_rows import OriginalRow, all_prototypes, original_rows

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.errors import refused
 
-from protodask.engine.certificates import Certificates
 from protodask.errors import OutputExistsError
 from protodask.pipeline.work.certificates import write_certificates
+from protodask.security.certificates import Certificates
 
 
 def test_write_certificates__names_files_that_are_there(tmp_path: Path) -> None:

@@ -22,20 +22,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.errors import check_error, refused
 
-from protodask.data import Column, ingest_frames, scored_ledger, small_files, source_files
-from protodask.data.bounded import open_to_append
-from protodask.data.local_files import lock_place
-from protodask.data.scored_ledger import LEDGER, part_name, read_ledger
-from protodask.data.source_files import bytes_digest
+from protodask.data import Column
+from protodask.data.news import source_files
+from protodask.data.news.source_files import bytes_digest
+from protodask.data.places.bounded import open_to_append
+from protodask.data.places.local_files import lock_place
+from protodask.data.tables import ingest_frames, small_files
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
 from protodask.pipeline.inspecting.describe import describe_place
 from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.telling.result import FilesFailedError
 from protodask.pipeline.work import each_file as module
-from protodask.pipeline.work import file_parts
+from protodask.pipeline.work import file_parts, scored_ledger
 from protodask.pipeline.work.each_file import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.work.new_scores import news_of_predict
+from protodask.pipeline.work.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scoring import predict_features
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from protodask.data.ingest import ingest
+from protodask.data.tables.ingest import ingest
 from protodask.pipeline.steps import IngestStep
 
 

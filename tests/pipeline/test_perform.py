@@ -10,7 +10,7 @@ from support.errors import refused
 from support.pipelines import results_of
 
 from protodask.data import sample_data
-from protodask.data.local_files import place_aside
+from protodask.data.places.local_files import place_aside
 from protodask.engine import thread_engine
 from protodask.errors import Code, OutputExistsError, StorageError
 from protodask.pipeline.file.definition import read_pipeline

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 from support.pipelines import results_of
 
-from protodask.data.ingest import ingest
+from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
 from protodask.pipeline.file.definition import read_pipeline

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from support import models
 
-from protodask.data.schema import Column
-from protodask.data.summary import summarize
+from protodask.data.format.schema import Column
+from protodask.data.format.summary import summarize
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import Spline, SplineCalibration

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protodask import plan
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, Layout, array_source, thread_engine
 from protodask.engine.groups import Pass, split_blocks
 from protodask.engine.reduction import Node

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protodask import plan
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source, open_engine, thread_engine
 from protodask.engine.memory import cache_budget
 from protodask.engine.threads import ThreadScheduler

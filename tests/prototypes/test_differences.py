@@ -17,7 +17,7 @@ from support.models import looking_at_differences, looking_at_scores
 from threadpoolctl import threadpool_limits
 
 from protodask import PrototypeSetClassifier
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
 from protodask.errors import FormatError
 from protodask.explain import Explained, all_prototypes, explain_rows, explanation_table, original_rows

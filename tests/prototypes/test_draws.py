@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier, plan
-from protodask.data.ingest import ingest_arrays
+from protodask.data.tables.ingest import ingest_arrays
 from protodask.engine import Engine, thread_engine
 from protodask.engine.together import Company
 from protodask.explain.original_rows import training_keys

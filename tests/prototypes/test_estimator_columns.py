@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier
-from protodask.data.ingest import ingest
+from protodask.data.tables.ingest import ingest
 from protodask.explain import Explanation
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import fit

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protodask.data import sample_data
-from protodask.data.ingest import ingest
+from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine
 from protodask.prototypes.config import FitConfig
 from protodask.prototypes.fitting import MOST_VALUES, batch_summary, fit, thinned

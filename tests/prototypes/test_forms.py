@@ -15,7 +15,7 @@ from reference.objective import Penalty, dense_objective, loss_weights
 from support.models import looking_at_scores
 
 from protodask import PrototypeSetClassifier
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
 from protodask.prototypes import FitConfig, PrototypeSet
 from protodask.prototypes import tiles as tiles_module

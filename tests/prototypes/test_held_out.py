@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask import PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, tune
-from protodask.data.ingest import ingest_arrays
+from protodask.data.tables.ingest import ingest_arrays
 from protodask.engine import Block, Engine, Source
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import draws as draws_module

@@ -19,7 +19,7 @@ from support.errors import refused
 
 from protodask import FitConfig, SearchConfig, fit, load_model, tune
 from protodask.data import Column, Dataset, write_dataset
-from protodask.data.summary import summarize_block
+from protodask.data.format.summary import summarize_block
 from protodask.engine import Block, Engine, array_source
 from protodask.engine.progress import Progress
 from protodask.prototypes.candidates import allocate

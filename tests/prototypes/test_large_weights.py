@@ -17,9 +17,9 @@ from support.errors import refused
 
 from protodask import FitConfig, PrototypeSetClassifier, PrototypeSetSearchCV, SearchConfig, fit, tune
 from protodask.data import Column, Dataset, summarize, write_dataset
-from protodask.data.checksums import hash_json
-from protodask.data.metadata import from_attributes, to_attributes
-from protodask.data.summary import Summary, empty_summary, merge_summaries
+from protodask.data.format.metadata import from_attributes, to_attributes
+from protodask.data.format.summary import Summary, empty_summary, merge_summaries
+from protodask.data.places.records import hash_json
 from protodask.engine import array_source, thread_engine
 from protodask.errors import FormatError
 from protodask.prototypes import LargeWeightWarning

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference import objective as oracle
 
-from protodask.data.schema import row_weights
+from protodask.data.format.schema import row_weights
 from protodask.engine import Block, Engine, array_source, zip_sources
 from protodask.prototypes.candidates import SCORES
 from protodask.prototypes.kernel import Standardization

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.errors import refused
 
-from protodask.data.locks import lock_handle
+from protodask.data.places.locks import lock_handle
 from protodask.errors import StorageError
 from protodask.prototypes import own_folder as own_folder_module
 from protodask.prototypes.own_folder import LOCK, make_folder, own_folder, temporary_folder

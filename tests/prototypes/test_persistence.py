@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 from support.models import looking_at_scores
 
-from protodask.data.checksums import hash_text
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
+from protodask.data.places.records import hash_text
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, load_model
 from protodask.prototypes.kernel import Knots

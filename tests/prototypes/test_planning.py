@@ -14,7 +14,7 @@ from support.errors import refused
 
 from protodask import plan
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Block, Engine, Layout, array_source, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node

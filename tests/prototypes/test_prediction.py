@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.data import table_source
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import ArraySource, Block, Engine, Layout, array_source
 from protodask.errors import InputError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet, predict

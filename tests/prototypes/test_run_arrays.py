@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protodask.data.whole_files import write_whole
+from protodask.data.places.whole_files import write_whole
 from protodask.prototypes.run_arrays import pack_arrays, read_arrays
 
 EXAMPLE: dict[str, NDArray[Any]] = {

@@ -16,7 +16,7 @@ from support.errors import refused
 
 from protodask import sample_data
 from protodask.data import Dataset
-from protodask.data.records import seal
+from protodask.data.places.records import seal
 from protodask.engine import Engine
 from protodask.errors import FormatError
 from protodask.prototypes import FitConfig, fit

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from support.errors import refused
 
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Arrays, Block, Engine, array_source, thread_engine
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes import FitConfig, fit, fitting, training

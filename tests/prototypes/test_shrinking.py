@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.data import Dataset
-from protodask.data.ingest import ingest
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
+from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine
 from protodask.prototypes import FitConfig, fit, load_model
 from protodask.prototypes.model import Batch, PrototypeSet

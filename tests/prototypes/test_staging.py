@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 
 from protodask import PrototypeSetClassifier
-from protodask.data.ingest import ingest_arrays
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.format.schema import TARGET, WEIGHT
+from protodask.data.tables.ingest import ingest_arrays
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import config as config_module

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reference import classifier as oracle
 from support.errors import refused
 
-from protodask.data.schema import row_weights
+from protodask.data.format.schema import row_weights
 from protodask.engine import Block, Engine, thread_engine
 from protodask.engine.groups import Pass
 from protodask.engine.reduction import Node

@@ -18,8 +18,8 @@ from support.disk import watch_disk
 from support.errors import refused
 
 from protodask import load_model
-from protodask.data.references import resolve
-from protodask.data.registry_state import RegistryState
+from protodask.data.places.references import resolve
+from protodask.data.places.registry_state import RegistryState
 from protodask.errors import Code, FormatError, StorageError
 from protodask.prototypes.persistence import model_fingerprint
 from protodask.prototypes.scoring import predict_features
@@ -217,7 +217,7 @@ def test_publish__keeps_what_is_known_of_a_model(tmp_path: Path, model_at: Model
 
 
 def test_publish__takes_robust_models_too(tmp_path: Path) -> None:
-    from protodask.data.schema import Column
+    from protodask.data.format.schema import Column
 
     model = RobustModel(
         weights=np.array([[1.0, 0.0]]),

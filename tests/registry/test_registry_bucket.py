@@ -11,10 +11,10 @@ from support.errors import refused
 from support.object_stores import keys_of, make_bucket, reached
 
 from protodask import load_model
-from protodask.data import locations as locations_module
-from protodask.data.locations import list_names, write_object
-from protodask.data.references import has_alias, reference_fingerprint, resolve
-from protodask.data.registry_state import read_state, to_bytes
+from protodask.data.places import locations as locations_module
+from protodask.data.places.locations import list_names, write_object
+from protodask.data.places.references import has_alias, reference_fingerprint, resolve
+from protodask.data.places.registry_state import read_state, to_bytes
 from protodask.errors import FormatError, StorageError
 from protodask.prototypes.persistence import model_fingerprint, save_model
 from protodask.registry import Registry, changing

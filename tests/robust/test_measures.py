@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.data.schema import TARGET, WEIGHT, Column
+from protodask.data.format.schema import TARGET, WEIGHT, Column
 from protodask.engine import array_source, thread_engine
 from protodask.robust.classifier_rows import RowsOfArrays
 from protodask.robust.config import RobustConfig

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from support.errors import refused
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.robust import RobustConfig, RobustModel, UncertainRows
 from protodask.robust.model import codes_of
 

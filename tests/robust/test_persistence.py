@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask import load_model
-from protodask.data.checksums import hash_json
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
+from protodask.data.places.records import hash_json
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import PrototypeSet
 from protodask.robust import RobustConfig, RobustModel, load_robust_model

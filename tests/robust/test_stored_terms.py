@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.errors import refused
 from support.uncertain_tables import drawn_columns
 
-from protodask.data.schema import TARGET, WEIGHT
+from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.engine import Block
 from protodask.robust.brackets import bracket
 from protodask.robust.classifier_rows import RowsOfArrays

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import refused
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.errors import Code
 from protodask.robust.formulations import largest_deviation
 from protodask.robust.uncertain_columns import category_names, columns_of, columns_of_table, uncertain_columns

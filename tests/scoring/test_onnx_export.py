@@ -17,7 +17,7 @@ from support.errors import refused
 from support.models import make_model
 
 from protodask import PrototypeSet
-from protodask.data.schema import Column, Label
+from protodask.data.format.schema import Column, Label
 from protodask.prototypes.splines import Spline, SplineCalibration
 
 __all__ = ["fruit"]

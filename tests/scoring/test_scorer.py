@@ -20,7 +20,7 @@ from support.errors import refused
 from support.models import looking_at_differences, looking_at_scores, make_model
 
 from protodask import PrototypeSet, PrototypeSetClassifier
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import Batch, familiarity, probabilities
 from protodask.prototypes.splines import Spline, SplineCalibration

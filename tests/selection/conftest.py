@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, write_dataset
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source, thread_engine
 
 Arrays = dict[str, NDArray[Any]]

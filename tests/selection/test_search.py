@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protodask.data.schema import Column
-from protodask.data.summary import summarize
+from protodask.data.format.schema import Column
+from protodask.data.format.summary import summarize
 from protodask.engine import Engine, Source, array_source, thread_engine
 from protodask.engine.together import Company
 from protodask.evaluation import log_loss

@@ -27,7 +27,8 @@ import pyarrow.parquet
 import zarr.storage
 
 import protodask.cli
-from protodask.data import local_files, writer
+from protodask.data.format import writer
+from protodask.data.places import local_files
 from protodask.prototypes import runs
 
 Seen = TypeVar("Seen")

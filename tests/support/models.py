@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.schema import Column, Label
+from protodask.data.format.schema import Column, Label
 from protodask.prototypes.kernel import Differences, Knots
 from protodask.prototypes.model import Batch, PrototypeSet
 

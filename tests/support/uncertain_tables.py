@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset
-from protodask.data.ingest import ingest
+from protodask.data.tables.ingest import ingest
 from protodask.robust.uncertain_rows import UncertainRows
 
 Columns = dict[str, NDArray[np.float64]]

@@ -16,8 +16,8 @@ from protodask.pipeline.steps.base import Overwrite
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten, size
 
 if TYPE_CHECKING:
-    from protodask.engine.checkup import Report
     from protodask.pipeline.work.certificates import CertificatesWritten
+    from protodask.security.checkup import Report
 
 PROBLEMS_FOUND = 3
 """Exit code where everything was looked at and something is wrong."""
@@ -109,7 +109,7 @@ def check(
     Exit codes: 0 fine, 1 the scheduler cannot be reached, 3 something was found.
     """
     with reported(debug):
-        from protodask.engine.checkup import check_cluster
+        from protodask.security.checkup import check_cluster
 
         check_connection(address, connection)
         report = check_cluster(address, connection.tls, connection.insecure, storage or ())

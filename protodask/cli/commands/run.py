@@ -207,7 +207,7 @@ class _Work:
 
 def _draw(definition: Pipeline, place: str, as_json: bool) -> None:
     from protodask.cli.showing.console import say, show_json
-    from protodask.data.whole_files import replace_file
+    from protodask.data.places.whole_files import replace_file
     from protodask.pipeline.file.graph import graph_of, graph_svg, graph_text
 
     if place != "-" and not place.lower().endswith(".svg"):

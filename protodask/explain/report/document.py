@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.dataset import Dataset
-from protodask.data.schema import Label
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import Label
 from protodask.engine import Engine, Source
 from protodask.errors import InputError
 from protodask.evaluation.calibration import finish_calibration

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import Label
+from protodask.data.format.schema import Label
 from protodask.evaluation.row_sample import spread
 from protodask.evaluation.shifts import holm
 from protodask.explain.report.profile import Profile

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, TARGET, row_weights
-from protodask.data.summary import Summary, empty_summary, merge_summaries, summarize_rows
+from protodask.data.format.schema import FEATURES, TARGET, row_weights
+from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.evaluation.row_moments import effective_rows
 from protodask.evaluation.row_sample import RowSample, merge_samples, no_sample, sample_rows, sample_size

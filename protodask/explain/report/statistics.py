@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
+from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT, row_weights
 from protodask.engine import Block, Engine, Reduction, Source, identity
 from protodask.errors import InputError
 from protodask.evaluation.calibration import CalibrationSums, calibration_sums, merge_calibrations

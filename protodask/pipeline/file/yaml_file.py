@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from protodask.data.bounded import open_named, read_bounded
+from protodask.data.places.bounded import open_named, read_bounded
 from protodask.errors import InputError, ProtodaskError, StorageError
 
 MAX_YAML_BYTES = 2**18

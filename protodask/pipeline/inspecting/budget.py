@@ -11,8 +11,8 @@ from protodask.budget.column_folder import load_column_budget
 from protodask.budget.column_index import EXPANSIONS
 from protodask.budget.column_models import MODELS
 from protodask.budget.recorded import read_record
-from protodask.data.bounded import file_status
-from protodask.data.storage import storage_errors
+from protodask.data.places.bounded import file_status
+from protodask.data.places.storage import storage_errors
 from protodask.pipeline.work.budget_results import describe_index
 from protodask.places import mask
 from protodask.prototypes.runs import HISTORY_FILE

@@ -10,12 +10,11 @@ import numpy as np
 
 from protodask.budget.column_folder import BUDGET
 from protodask.data import Dataset, Label
-from protodask.data.bounded import file_status
-from protodask.data.records import describe_columns, recognize, unseal
-from protodask.data.references import follow
-from protodask.data.registry_state import read_state
-from protodask.data.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
-from protodask.data.storage import DATASET, is_url, locate, read_attributes, read_marker
+from protodask.data.places.bounded import file_status
+from protodask.data.places.records import describe_columns, recognize, unseal
+from protodask.data.places.references import follow
+from protodask.data.places.registry_state import read_state
+from protodask.data.places.storage import DATASET, is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
 from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run, is_budget_run
@@ -27,6 +26,7 @@ from protodask.pipeline.inspecting.robust import (
 )
 from protodask.pipeline.inspecting.searches import describe_search_run, is_search
 from protodask.pipeline.work.robust_results import describe_robust_model
+from protodask.pipeline.work.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint

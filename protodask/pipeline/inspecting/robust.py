@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from protodask.data.bounded import file_status
-from protodask.data.records import recognize, unseal
-from protodask.data.storage import storage_errors
+from protodask.data.places.bounded import file_status
+from protodask.data.places.records import recognize, unseal
+from protodask.data.places.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.runs import RunDirectory, read_history, read_log
 from protodask.robust.bundle_run import STAGE

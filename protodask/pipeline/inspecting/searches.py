@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from protodask.data.storage import storage_errors
+from protodask.data.places.storage import storage_errors
 from protodask.places import mask
 from protodask.prototypes.run_arrays import read_arrays
 from protodask.prototypes.run_progress import DRIVER_LOG, RunProgress, read_progress

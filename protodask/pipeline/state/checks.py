@@ -8,9 +8,9 @@ from __future__ import annotations
 import glob
 import os
 
-from protodask.data.locations import is_url, locate
-from protodask.data.references import split_reference
-from protodask.data.source_files import check_present
+from protodask.data.news.source_files import check_present
+from protodask.data.places.locations import is_url, locate
+from protodask.data.places.references import split_reference
 from protodask.pipeline.file.places import settings_of_places
 from protodask.pipeline.steps import Place, Step, Training
 
@@ -23,7 +23,7 @@ def check_there(step: Step) -> None:
 
     Training may go on from its record though its model is there, and what grows, or is divided again, may be there.
     """
-    from protodask.data.storage import check_file_free, check_free, sweep
+    from protodask.data.places.storage import check_file_free, check_free, sweep
 
     for setting in READ_BY_ALL:
         found = getattr(step, setting, None)

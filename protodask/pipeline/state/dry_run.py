@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from protodask.data.locations import locate
+from protodask.data.places.locations import locate
 from protodask.errors import ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs

@@ -23,10 +23,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from protodask.data.bounded import read_json
-from protodask.data.locations import storage_errors
-from protodask.data.locks import CAN_LOCK, lock_handle
-from protodask.data.whole_files import replace_file
+from protodask.data.places.bounded import read_json
+from protodask.data.places.locations import storage_errors
+from protodask.data.places.locks import CAN_LOCK, lock_handle
+from protodask.data.places.whole_files import replace_file
 from protodask.errors import StorageError
 from protodask.places import mask
 

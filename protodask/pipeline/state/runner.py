@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from protodask._version import __version__
-from protodask.data.locations import is_url, locate
+from protodask.data.places.locations import is_url, locate
 from protodask.errors import InputError, NothingYetError, OutputExistsError, ProtodaskError
 from protodask.pipeline.file.definition import Pipeline
 from protodask.pipeline.file.places import holds, inputs

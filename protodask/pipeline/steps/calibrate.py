@@ -49,7 +49,7 @@ class CalibrateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelCalibrated:
         from protodask.data import Dataset
-        from protodask.data.storage import check_free, check_outside, locate
+        from protodask.data.places.storage import check_free, check_outside, locate
         from protodask.evaluation.model_calibration import fit_calibration
         from protodask.pipeline.work.results import ModelCalibrated
         from protodask.prototypes.persistence import CALIBRATION, MODEL, load_model, save_model

@@ -127,7 +127,7 @@ class EvaluateStep(KnownRows, Step):
         PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelEvaluated | PolicyEvaluated:
-        from protodask.data.storage import check_file_free
+        from protodask.data.places.storage import check_file_free
         from protodask.pipeline.telling.json_file import write_json
         from protodask.pipeline.work.model_scores import evaluate_model
         from protodask.pipeline.work.policy import evaluate_policy

@@ -42,7 +42,7 @@ class FitStep(FitSettings, Training):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelFitted:
         from protodask.data import Dataset
-        from protodask.data.storage import locate
+        from protodask.data.places.storage import locate
         from protodask.pipeline.work.published import published_model
         from protodask.pipeline.work.results import ModelFitted
         from protodask.pipeline.work.settings import fit_config, run_directory

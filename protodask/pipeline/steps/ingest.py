@@ -88,14 +88,14 @@ class IngestStep(Step):
         return False
 
     def check(self) -> None:
-        from protodask.data.new_sources import check_new
+        from protodask.data.news.new_sources import check_new
 
         if self.appends and self.overwrite:
             raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
         check_new(self.new, self.unless_in, self.settle, self.appends, self.overwrite, self.out)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetWritten:
-        from protodask.data.ingest import ingest
+        from protodask.data.tables.ingest import ingest
         from protodask.pipeline.work.results import DatasetWritten
 
         if self.takes_new():
@@ -121,8 +121,8 @@ class IngestStep(Step):
 
     def _take_new(self, engine: Engine) -> DatasetWritten:
         """Take what the dataset, or the other one, does not have; `overwrite` is for `unless_in` alone."""
-        from protodask.data.ingest_news import ingest_news
-        from protodask.data.ingest_schema import Roles, Wanted, orders_of
+        from protodask.data.news.ingest_news import ingest_news
+        from protodask.data.tables.ingest_schema import Roles, Wanted, orders_of
         from protodask.pipeline.work.results import DatasetWritten
 
         wanted = Wanted(
@@ -156,7 +156,7 @@ class IngestStep(Step):
         return self.new or self.unless_in is not None
 
     def news(self) -> str | None:
-        from protodask.data.new_sources import check_new, news_for
+        from protodask.data.news.new_sources import check_new, news_for
 
         check_new(self.new, self.unless_in, self.settle, False, self.overwrite, self.out)
         found = news_for(self.out, self.sources, self.new, self.unless_in, self.settle)

@@ -67,8 +67,8 @@ class PredictStep(GivenRows, Step):
             check_each_file(self)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PredictionsWritten | FilesScored:
-        from protodask.data.storage import check_free, locate
-        from protodask.data.tables import TableSource
+        from protodask.data.places.storage import check_free, locate
+        from protodask.data.tables.tables import TableSource
         from protodask.pipeline.work.each_file import score_each_file
         from protodask.pipeline.work.results import PredictionsWritten
         from protodask.prototypes.persistence import load_model

@@ -33,7 +33,7 @@ class PruneStep(KnownRows, Step):
         check_count("prototypes", self.prototypes, 1)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelPruned:
-        from protodask.data.storage import check_free, check_outside, locate
+        from protodask.data.places.storage import check_free, check_outside, locate
         from protodask.pipeline.work.results import ModelPruned
         from protodask.prototypes.persistence import MODEL, load_model, save_model
         from protodask.prototypes.pruning import prune

@@ -57,7 +57,7 @@ class PublishStep(Step):
     ] = None
 
     def check(self) -> None:
-        from protodask.data.registry_state import check_name
+        from protodask.data.places.registry_state import check_name
         from protodask.registry.registry import check_keep
 
         check_name(self.alias, "an alias")
@@ -67,7 +67,7 @@ class PublishStep(Step):
             check_keep(self.retain)
 
     def perform(self, engine: Engine | None = None, listeners: Listeners = NOBODY) -> ModelPublished:
-        from protodask.data.locations import locate
+        from protodask.data.places.locations import locate
         from protodask.pipeline.work.registry_results import ModelPublished
         from protodask.registry.registry import Registry
 
@@ -88,8 +88,8 @@ class PublishStep(Step):
 
 def read_metrics(path: str) -> Mapping[str, Any]:
     """The results in a JSON file."""
-    from protodask.data.bounded import MAX_JSON_BYTES, parse_json
-    from protodask.data.references import follow
+    from protodask.data.places.bounded import MAX_JSON_BYTES, parse_json
+    from protodask.data.places.references import follow
     from protodask.registry.copying import read_file
 
     content = follow(path, read_file)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from protodask.data.locations import locate
+from protodask.data.places.locations import locate
 from protodask.errors import InputError
 from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
 from protodask.pipeline.steps.rows import Batches, KnownRows, Model, check_batches
@@ -51,7 +51,7 @@ class ReportStep(KnownRows, Step):
         check_batches(self.batches)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ReportWritten:
-        from protodask.data.storage import check_file_free, replace_file
+        from protodask.data.places.storage import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
         from protodask.pipeline.work.results import ReportWritten
         from protodask.prototypes.persistence import load_model
@@ -107,7 +107,7 @@ class ReportStep(KnownRows, Step):
 def _named(source: Source, path: str) -> Rows:
     """Rows as a report calls them; without classes where those of the rows are not read."""
     from protodask.data import Dataset
-    from protodask.data.tables import TableSource
+    from protodask.data.tables.tables import TableSource
     from protodask.explain.report import Rows
 
     classes = source.classes if isinstance(source, Dataset | TableSource) else ()

@@ -36,7 +36,7 @@ class SampleDataStep(Step):
     overwrite: Overwrite = False
 
     def check(self) -> None:
-        from protodask.data.synthetic import synthetic_source
+        from protodask.data.tables.synthetic import synthetic_source
 
         synthetic_source(self.kind, self.rows, seed=self.seed, n_features=self.features, n_classes=self.classes)
 

@@ -66,7 +66,7 @@ class SubsampleStep(Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSubsampled:
         from protodask.data import Dataset
-        from protodask.data.storage import check_free, locate
+        from protodask.data.places.storage import check_free, locate
         from protodask.evaluation.subsampling import class_rates, subsample
         from protodask.pipeline.work.results import DatasetSubsampled
 

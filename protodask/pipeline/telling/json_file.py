@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from protodask.data.whole_files import check_file_free, replace_file
+from protodask.data.places.whole_files import check_file_free, replace_file
 
 
 def to_json(value: Any) -> str:

@@ -81,7 +81,7 @@ def run_metrics(path: str, complain: Callable[[str], None]) -> RunListener:
     steps that were fresh, the figures of steps that were not reached. That the file cannot be written is told to
     `complain`, and is no error.
     """
-    from protodask.data.whole_files import check_file_free
+    from protodask.data.places.whole_files import check_file_free
 
     check_file_free(path, overwrite=True)
     heard = _Heard()
@@ -142,7 +142,7 @@ def _hear_result(step: StepIdentity, seconds: float, result: Result, heard: _Hea
 
 
 def _write(path: str, event: RunEnded, heard: _Heard) -> None:
-    from protodask.data.whole_files import replace_file
+    from protodask.data.places.whole_files import replace_file
 
     earlier = tuple(_earlier(path, heard.pipeline))
     complete = event.status in ("done", "fresh") and len(heard.figures) >= heard.steps

@@ -20,7 +20,7 @@ from protodask.budget.greedy_index import GreedyIndex
 from protodask.budget.polynomials import evaluate
 from protodask.budget.sealed_file import local_place
 from protodask.data import Dataset
-from protodask.data.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
+from protodask.data.places.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
 from protodask.pipeline.steps import BudgetStep

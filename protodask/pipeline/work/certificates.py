@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from protodask.data.storage import Kind, check_free, is_url, locate, published, write_marker
-from protodask.engine.certificates import (
+from protodask.data.places.storage import Kind, check_free, is_url, locate, published, write_marker
+from protodask.errors import InputError
+from protodask.security.certificates import (
     CA_FILE,
     CA_KEY_FILE,
     DAYS,
@@ -20,7 +21,6 @@ from protodask.engine.certificates import (
     key_file,
     make_certificates,
 )
-from protodask.errors import InputError
 
 CERTIFICATES = Kind("folder of certificates", "protodask-certificates")
 CERTIFICATES_VERSION = 1

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from protodask.data.storage import check_file_free, check_free, locate, storage_errors
+from protodask.data.places.storage import check_file_free, check_free, locate, storage_errors
 from protodask.errors import ClusterError, InputError
 from protodask.pipeline.file.yaml_file import read_mapping
 from protodask.pipeline.steps import FitStep, TuneStep

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from protodask._version import __version__
-from protodask.data.encoding import BadRows, Unseen
-from protodask.data.local_files import flush
-from protodask.data.scored_ledger import Scored, blocks_name, part_name
-from protodask.data.small_files import NotSmallError, encode_file, is_small
-from protodask.data.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
-from protodask.data.storage import storage_errors
+from protodask.data.news.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
+from protodask.data.places.local_files import flush
+from protodask.data.places.storage import storage_errors
+from protodask.data.tables.encoding import BadRows, Unseen
+from protodask.data.tables.small_files import NotSmallError, encode_file, is_small
 from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
+from protodask.pipeline.work.scored_ledger import Scored, blocks_name, part_name
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
 from protodask.prototypes.rows_to_score import dropped_columns, rows_to_predict

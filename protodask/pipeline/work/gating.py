@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label
-from protodask.data.references import has_alias
-from protodask.data.storage import check_file_free
+from protodask.data.places.references import has_alias
+from protodask.data.places.storage import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError, some
 from protodask.evaluation.challenging import Rival, compare_models

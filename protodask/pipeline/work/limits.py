@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protodask.data.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded, read_json
-from protodask.data.references import follow
-from protodask.data.storage import is_url, locate
+from protodask.data.places.bounded import MAX_JSON_BYTES, open_named, parse_json, read_bounded, read_json
+from protodask.data.places.references import follow
+from protodask.data.places.storage import is_url, locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError, some
 from protodask.pipeline.steps import Limit
 from protodask.places import mask

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Label
-from protodask.data.schema import FEATURES
+from protodask.data.format.schema import FEATURES
 from protodask.engine import Block, Engine, Reduction, Source
 from protodask.evaluation.metrics import (
     EvaluationPartial,

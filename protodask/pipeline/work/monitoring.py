@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from protodask.data import Label
-from protodask.data.storage import check_file_free
+from protodask.data.places.storage import check_file_free
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from protodask.data.locations import is_url, locate
-from protodask.data.scored_ledger import Ledger, leftovers, read_ledger
-from protodask.data.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of, is_out_of_reach
+from protodask.data.news.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of, is_out_of_reach
+from protodask.data.places.locations import is_url, locate
 from protodask.errors import StorageError
 from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.work.scored_ledger import Ledger, leftovers, read_ledger
 
 
 def news_of_predict(step: PredictStep) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protodask.data.schema import FEATURES
-from protodask.data.storage import check_file_free
+from protodask.data.format.schema import FEATURES
+from protodask.data.places.storage import check_file_free
 from protodask.engine import Block, Engine, Reduction, identity
 from protodask.evaluation.policy import (
     MATCH,

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
-from protodask.data.encoding import Unseen, encode_group
-from protodask.data.ingest_sources import open_table
-from protodask.data.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
-from protodask.data.source_files import check_present
+from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
+from protodask.data.news.source_files import check_present
+from protodask.data.tables.encoding import Unseen, encode_group
+from protodask.data.tables.ingest_sources import open_table
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from protodask.data.storage import Kind, check_free, sweep
+from protodask.data.places.storage import Kind, check_free, sweep
 from protodask.errors import OutputExistsError
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
 from protodask.prototypes.runs import HISTORY_FILE

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from protodask.data import Dataset, Label
-from protodask.data.segments import Segment
+from protodask.data.format.segments import Segment
 from protodask.decisions.decision_store import plain_number
 from protodask.decisions.stored import Compared
 from protodask.evaluation.metrics import Scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protodask.data import Dataset
-from protodask.data.storage import check_file_free, check_free, locate
+from protodask.data.places.storage import check_file_free, check_free, locate
 from protodask.engine import Engine
 from protodask.errors import InputError
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep

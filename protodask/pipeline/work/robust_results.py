@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protodask.data.records import describe_columns
+from protodask.data.places.records import describe_columns
 from protodask.errors import some
 from protodask.pipeline.steps.robust import what_is_known
 from protodask.pipeline.telling.result import Pairs, Piece, Result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from protodask.data.storage import is_url, locate
+from protodask.data.places.storage import is_url, locate
 from protodask.errors import InputError
 from protodask.pipeline.file.values import key_of, ordered_fields, parse_record
 from protodask.pipeline.file.yaml_file import read_mapping
@@ -139,7 +139,7 @@ def run_directory(out: str, run_dir: str | None) -> str:
 
 def plan_step(step: FitStep, engine: Engine) -> Plan:
     """What a step's fit will cost, by the shape of its data and a measurement of this machine."""
-    from protodask.data.dataset import Dataset
+    from protodask.data.format.dataset import Dataset
     from protodask.prototypes.persistence import load_model
     from protodask.prototypes.planning import plan
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from protodask.data import Dataset
-from protodask.data.storage import check_file_free, locate, replace_file
+from protodask.data.places.storage import check_file_free, locate, replace_file
 from protodask.engine import Engine
 from protodask.errors import OutputExistsError
 from protodask.pipeline.steps import Listeners, TuneStep

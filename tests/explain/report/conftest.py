@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protodask.data.schema import Column
+from protodask.data.format.schema import Column
 from protodask.engine import Engine, array_source
 from protodask.explain.report import Content, Rows, make_content
 from protodask.prototypes.model import PrototypeSet

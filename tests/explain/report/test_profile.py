@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protodask.data.keyed import keyed_draws, stream_key
+from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.engine import Block, Engine, array_source
 from protodask.evaluation.row_sample import SAMPLE_STREAM
 from protodask.explain.report.profile import (

@@ -1,0 +1,162 @@
+"""Zarr arrays in the one form this package writes, checked before Zarr looks at them.
+
+Chunks hold the plain bytes and a CRC-32C. Zarr itself would follow whatever an array's metadata asks for: codecs that
+unpack a kilobyte to gigabytes, shards, chunks elsewhere. Here another form than the expected one is refused, and a
+chunk is read only if its file has the size that its shape comes to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.places.bounded import file_status, read_json, read_object
+from protodask.data.places.locations import open_store
+
+if TYPE_CHECKING:
+    import zarr
+
+CHECKSUM_BYTES = 4
+"""What the CRC-32C adds to a chunk."""
+
+CODECS = [
+    {"name": "bytes", "configuration": {"endian": "little"}},
+    {"name": "crc32c", "configuration": {}},
+]
+CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+
+OPTIONAL_KEYS = {"attributes", "dimension_names", "storage_transformers"}
+MOST_ROWS = 2**62
+"""Beyond this, sums of row numbers would overflow."""
+
+KEYS = OPTIONAL_KEYS | {
+    "zarr_format",
+    "node_type",
+    "shape",
+    "data_type",
+    "chunk_grid",
+    "chunk_key_encoding",
+    "fill_value",
+    "codecs",
+}
+
+
+@dataclass(frozen=True)
+class PlainArray:
+    """The array `name` of the store `root`, as it should be."""
+
+    root: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    fill: float
+    growing: bool = False
+    """Whether there may be more rows than `shape` says: those of an append that has not been committed."""
+
+    def open(self) -> zarr.Array[Any]:
+        """Open the array; where it is not as it should be, a `ValueError` says what it is instead."""
+        import zarr
+
+        self._check_form()
+        opened = zarr.open_array(open_store(self.root, read_only=True), path=self.name, mode="r", zarr_format=3)
+        if opened.dtype != np.dtype(self.dtype) or opened.shape[1:] != self.shape[1:]:
+            raise ValueError("it changed while it was opened")
+        return opened
+
+    def read(self) -> NDArray[Any]:
+        """All of an array that is a single chunk, without Zarr; a `ValueError` says what is wrong with it."""
+        self._check_form()
+        if 0 in self.shape:
+            return np.empty(self.shape, dtype=self.dtype)
+        numbers = (0,) * len(self.shape)
+        self.check_chunk(*numbers)
+        content = read_object(self.root, self._key(*numbers), self._chunk_bytes)
+        if content is None or len(content) != self._chunk_bytes:
+            raise ValueError("a chunk is missing, or not of the size it must have")
+        values, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
+        if google_crc32c.value(values) != int.from_bytes(checksum, "little"):
+            raise ValueError("the checksum of a chunk is another one")
+        stored = np.frombuffer(values, dtype=np.dtype(self.dtype).newbyteorder("<"))
+        return stored.astype(self.dtype).reshape(self.shape)
+
+    def _check_form(self) -> None:
+        if reason := self._misfit(read_json(self.root, f"{self.name}/zarr.json")):
+            raise ValueError(reason)
+
+    def _key(self, *numbers: int) -> str:
+        return "/".join((self.name, "c", *map(str, numbers)))
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return np.dtype(self.dtype).itemsize * math.prod(self.chunks) + CHECKSUM_BYTES
+
+    def _misfit(self, record: Any) -> str | None:
+        if not isinstance(record, Mapping) or not KEYS >= record.keys() >= KEYS - OPTIONAL_KEYS:
+            return "its metadata are not those of an array of this package"
+        shape = record["shape"]
+        if not self._fits(shape):
+            return f"it has the shape {_short(shape)} where {list(self.shape)} was expected"
+        fill = "NaN" if math.isnan(self.fill) else self.fill
+        grid = {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}}
+        codecs = [_configured(codec) for codec in record["codecs"]] if isinstance(record["codecs"], list) else None
+        for name, found, expected in (
+            ("zarr_format", record["zarr_format"], 3),
+            ("node_type", record["node_type"], "array"),
+            ("data_type", record["data_type"], self.dtype),
+            ("chunk_grid", record["chunk_grid"], grid),
+            ("chunk_key_encoding", record["chunk_key_encoding"], CHUNK_KEYS),
+            ("codecs", codecs, CODECS),
+            ("fill_value", record["fill_value"], fill),
+            ("storage_transformers", record.get("storage_transformers", []), []),
+        ):
+            if not _same(found, expected):
+                return f"for {name} it says {_short(record.get(name))}, which is not how this package stores arrays"
+        return None
+
+    def _fits(self, shape: Any) -> bool:
+        if not isinstance(shape, list) or any(type(length) is not int for length in shape):
+            return False
+        if self.growing and shape and self.shape[0] <= shape[0] <= MOST_ROWS:
+            return shape[1:] == list(self.shape[1:])
+        return shape == list(self.shape)
+
+    def check_chunk(self, *numbers: int) -> None:
+        """Refuse a chunk whose file is missing, no file at all, or not of the size it must have; local stores only."""
+        if "://" in self.root or 0 in self.shape:
+            return
+        try:
+            found = file_status(self.root, self._key(*numbers)).st_size
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ValueError("a chunk is missing") from error
+        if found != self._chunk_bytes:
+            raise ValueError(f"a chunk has {found} bytes where {self._chunk_bytes} were expected")
+
+
+def _configured(codec: Any) -> Any:
+    # Zarr leaves an empty configuration out, and other writers need not.
+    return {"configuration": {}, **codec} if isinstance(codec, Mapping) else codec
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Equal, with types: True is not 1. Numbers may be written with a decimal point or without."""
+    if type(found) in (int, float) and type(expected) in (int, float):
+        return bool(found == expected)
+    if type(found) is not type(expected):
+        return False
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(_same(found[key], value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_same, found, expected))
+    return bool(found == expected)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -1,0 +1,253 @@
+"""Arrays of every kind, read by ranges of rows without having them in memory."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from protodask.data.arrays.foreign_arrays import check_chunk_files, open_foreign_array
+from protodask.data.places.storage import locate
+from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
+
+PARTITION_ROWS = 65_536
+"""Rows of a partition where the data could be cut anywhere."""
+
+
+class RowArray(Protocol):
+    """Something with rows that can be sliced, without being in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @property
+    def resident(self) -> bool: ...
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Rows where it is best cut, from 0 to the last."""
+        ...
+
+    def slice(self, first: int, last: int) -> NDArray[Any]: ...
+
+
+def even_edges(rows: int, step: int) -> tuple[int, ...]:
+    """Cuts every `step` rows."""
+    return (*range(0, rows, max(step, 1)), rows)
+
+
+@dataclass(frozen=True)
+class MemoryRows:
+    """An array in memory."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def resident(self) -> bool:
+        return True
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        return even_edges(len(self.array), PARTITION_ROWS)
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        return self.array[first:last]
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """A .npy file, mapped into memory where it is read."""
+
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, path: str) -> NpyRows:
+        mapped = _map_npy(path)
+        return cls(path, mapped.shape, mapped.dtype)
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        return even_edges(self.shape[0], PARTITION_ROWS)
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        # Copied, so that no mapped page counts as this process's memory for longer than the partition lives.
+        return np.array(_map_npy(self.path)[first:last])
+
+
+def _map_npy(path: str) -> np.memmap[Any, Any]:
+    try:
+        mapped: np.memmap[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(
+            "unreadable", f"{path} is not a readable .npy file ({error}).", "Write it again with numpy.save."
+        ) from error
+    return mapped
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """A Zarr array in a store: read by whole chunks where it can be."""
+
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+    token: str
+    """Another one for each opening, so that an array written anew at its place is not taken for the old one."""
+
+    @classmethod
+    def open(cls, path: str, name: str = "") -> ZarrRows:
+        array = open_foreign_array(path, name)
+        rows = (array.shards or array.chunks)[0] if array.ndim else 1
+        return cls(path, name, array.shape, np.dtype(array.dtype), rows, os.urandom(8).hex())
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        step = self.chunk_rows * max(1, PARTITION_ROWS // max(self.chunk_rows, 1))
+        return even_edges(self.shape[0], step)
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        array = _opened_zarr_array(self.path, self.name, self.token)
+        try:
+            check_chunk_files(array, self.path, first, last)
+            return np.asarray(array[first:last])
+        except (MemoryError, ProtodaskError):
+            raise
+        except Exception as error:  # a wrong checksum or length, in the words of any codec
+            raise FormatError(
+                "damaged",
+                f"Rows {first} to {last} of the array {self.path}/{self.name} could not be read ({error}).",
+                "Write the array again.",
+            ) from error
+
+
+@lru_cache(maxsize=64)
+def _opened_zarr_array(path: str, name: str, token: str) -> Any:
+    return open_foreign_array(path, name)
+
+
+def row_array(array: Any) -> RowArray:
+    """An array of any kind, to be read by ranges of rows."""
+    if isinstance(array, (str, os.PathLike)):
+        path = locate(array)
+        return NpyRows.open(path) if path.endswith(".npy") else ZarrRows.open(path)
+    if isinstance(array, zarr.Array):
+        place = _zarr_place(array)
+        return MemoryRows(np.asarray(array[...])) if place is None else ZarrRows.open(*place)
+    if hasattr(array, "dask") and hasattr(array, "chunks"):
+        return _dask_rows(array)
+    if isinstance(array, np.memmap) and _is_whole_file(array, str(array.filename)):
+        return NpyRows.open(str(array.filename))
+    try:
+        return MemoryRows(np.asarray(array))
+    except ValueError as error:
+        raise InputError("wrong-shape", f"The values are no array ({error}).", "Give rows of one length.") from error
+
+
+def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
+    """Whether a memory map has the very values of a .npy file, so that tasks map that themselves.
+
+    Views of one are of the map that they are of, and not of its file itself; those that may be written to may have
+    values that are not in the file, or not yet for other machines.
+    """
+    base: object = array.base
+    if array.mode != "r" or not isinstance(base, mmap.mmap) or not path.endswith(".npy"):
+        return False
+    try:
+        again = _map_npy(path)
+    except ProtodaskError:  # taken away since
+        return False
+    return (array.shape, array.dtype, array.strides, array.offset) == (
+        again.shape,
+        again.dtype,
+        again.strides,
+        again.offset,
+    )
+
+
+def _zarr_place(array: Any) -> tuple[str, str] | None:
+    """Where a Zarr array lies, so that tasks open it themselves; None where it is in memory."""
+    from zarr.storage import LocalStore
+
+    if isinstance(array.store, LocalStore):
+        return str(array.store.root.resolve()), array.path
+    if array.store.__class__.__name__ == "FsspecStore":
+        protocol = array.store.fs.protocol
+        return f"{protocol if isinstance(protocol, str) else protocol[0]}://{array.store.path}", array.path
+    return None
+
+
+@dataclass(frozen=True)
+class DaskRows:
+    """A dask array, computed by ranges of rows."""
+
+    array: Any
+    edges: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(length) for length in self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.array.dtype
+        return dtype
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        return np.asarray(self.array[first:last].compute(scheduler="synchronous"))
+
+
+def refuse_futures(mappings: Iterable[Mapping[Any, Any]]) -> None:
+    """Refuse a dask collection with parts that are results on a cluster: tasks cannot read those block by block."""
+    for mapping in mappings:
+        # By the module's name, because only the engine imports distributed.
+        if any(type(value).__module__.partition(".")[0] == "distributed" for value in mapping.values()):
+            raise InputError(
+                "unsupported",
+                "A dask collection was persisted on a cluster, so its rows are not in its graph any more.",
+                "Pass the collection from before persist(), or write it to Parquet or Zarr and pass that.",
+            )
+
+
+def _dask_rows(array: Any) -> DaskRows:
+    # Futures lie in layers that are plain mappings; other layers would be spelled out by looking into them.
+    refuse_futures(layer.mapping for layer in array.dask.layers.values() if hasattr(layer, "mapping"))
+    if any(math.isnan(length) for length in array.shape):
+        array = array.compute_chunk_sizes()  # a pass over the array: only that tells how long its chunks are
+    return DaskRows(array, (0, *np.cumsum(array.chunks[0], dtype=np.int64).tolist()))

@@ -1,0 +1,221 @@
+"""Changing a stored dataset: what is added lies in groups of its own, and counts once the attributes name it.
+
+On a disk one writer at a time holds the lock. At a URL there is none: all that began from one state may write, the
+first to commit wins, and the others find that the attributes are not those they began from. In S3 the replacement
+itself is made on that condition, so that no two can win; other stores are asked just before, and looked at after.
+Nobody ever removes what a commit names, or what one that is still to come may name (`parts`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.metadata import Metadata, to_attributes
+from protodask.data.format.parts import APPENDS, commit_of, new_name, place_of
+from protodask.data.format.segments import (
+    Segment,
+    check_rows,
+    remove_other_segments,
+    segments_content,
+    whole_segment,
+    write_segments,
+)
+from protodask.data.places.bounded import read_object
+from protodask.data.places.conditional import Tag, replace_object, tag_of
+from protodask.data.places.generations import ROOT, give_up
+from protodask.data.places.local_files import delete, flush, flush_handle, make_durable, place_aside, remove
+from protodask.data.places.locations import gone, inside, is_url, list_names
+from protodask.data.places.records import hash_json
+from protodask.data.places.storage import (
+    find_group,
+    group_exists,
+    locate,
+    read_stable,
+    remove_inside,
+    sole_writer,
+    storage_errors,
+    write_group,
+)
+from protodask.errors import ProtodaskError, StorageError
+from protodask.places import mask
+
+PART_FORMAT = "protodask-part"
+
+
+@dataclass
+class Change:
+    """A change of a dataset that has begun."""
+
+    dataset: Dataset
+    """As it was then."""
+    base: bytes
+    """The object with its attributes."""
+    tag: Tag
+    added: list[str]
+    """Names of the groups that were written for this."""
+
+    @property
+    def place(self) -> str:
+        return self.dataset.place
+
+    @property
+    def number(self) -> int:
+        """Of the commit that it will be."""
+        return self.dataset.metadata.commit + 1
+
+    def make_group(self, name: str) -> str:
+        """Make an empty group in `appends`, and tell its place."""
+        self.added.append(name)
+        if not group_exists(folder := inside(self.place, APPENDS)):
+            write_group(folder, {})
+        place = place_of(self.place, name)
+        write_group(place, {"format": PART_FORMAT})
+        return place
+
+    def with_segments(self, metadata: Metadata, segments: tuple[Segment, ...]) -> Metadata:
+        """What says that its rows are from these segments, which are written to a group of their own."""
+        check_rows(segments, metadata.n_rows, self.dataset.path)
+        name = new_name(self.number)
+        digest = write_segments(self.make_group(name), segments)
+        return replace(metadata, segments=digest, n_segments=len(segments), segments_in=name)
+
+    def make_durable(self) -> None:
+        """Have the system write what was added to the disk."""
+        if not is_url(self.place):
+            for name in self.added:
+                make_durable(place_of(self.place, name))
+            flush(inside(self.place, APPENDS))
+
+    def is_overtaken(self) -> bool:
+        """Whether the dataset is not the one any more that this began from."""
+        return find_group(self.dataset.path)[0] != self.place or read_object(self.place, ROOT) != self.base
+
+    def commit(self, metadata: Metadata) -> Dataset:
+        """Have the dataset be as the metadata say, in one step; what no one can need any more is removed."""
+        changed = replace(metadata, commit=self.number, parts=metadata.all_parts)
+        record = {**json.loads(self.base), "attributes": to_attributes(changed)}
+        content = json.dumps(record, indent=2, allow_nan=False).encode()
+        if self.is_overtaken():
+            raise _overtaken(self.dataset.path)
+        if not is_url(self.place):
+            self._replace_file(content)
+        elif (
+            not replace_object(self.place, ROOT, self.base, content, self.tag)
+            or find_group(self.dataset.path)[0] != self.place
+        ):
+            raise _overtaken(self.dataset.path)
+        with suppress(OSError, ProtodaskError):  # it is committed; what could not be removed now, the next one removes
+            remove_unnamed(self.place, changed)
+        return Dataset.open(self.dataset.path)
+
+    def _replace_file(self, content: bytes) -> None:
+        # Beside the dataset: Zarr warns of files in a group that it does not know.
+        aside = place_aside(os.path.realpath(self.dataset.path))
+        try:
+            with open(aside, "wb") as file:
+                file.write(content)
+                file.flush()
+                flush_handle(file.fileno())
+            os.replace(aside, os.path.join(self.place, ROOT))
+        except BaseException:
+            delete(aside)
+            raise
+        flush(self.place)
+
+    def give_up(self) -> None:
+        """Remove what was added."""
+        for name in self.added:
+            if is_url(self.place):
+                give_up(inside(self.place, APPENDS), name)
+            else:
+                remove(place_of(self.place, name))
+
+
+@contextmanager
+def changing(where: str) -> Iterator[Change]:
+    """Begin to change the dataset at a place; if the body fails, nothing is left of it."""
+    with sole_writer(where) as locked, storage_errors(where, "appending to"):
+        change = read_stable(where, lambda: _begun(where))
+        if locked:  # so whatever else there is was left by a process that was killed
+            remove_unnamed(change.place, change.dataset.metadata, later=True)
+        try:
+            yield change
+        except BaseException as error:
+            overtaken = False
+            with suppress(Exception):  # the first error is the one to tell
+                # Whoever commits removes what others have begun, who then find it gone.
+                overtaken = getattr(error, "code", None) == "changed-meanwhile" and change.is_overtaken()
+                change.give_up()
+            if overtaken:
+                raise _overtaken(where) from error
+            raise
+
+
+def _begun(where: str) -> Change:
+    place, attributes = find_group(where)
+    tag = tag_of(place, ROOT) if is_url(place) else Tag(None, False)
+    base = read_object(place, ROOT)
+    if base is None:
+        raise gone(where)
+    if json.loads(base).get("attributes") != attributes:
+        raise _overtaken(where)
+    return Change(Dataset.of(where, place, attributes), base, tag, [])
+
+
+def remove_unnamed(place: str, metadata: Metadata, later: bool = False) -> None:
+    """Remove what these attributes do not name and no later commit can; with `later`, what one might."""
+    named = {metadata.segments_in, *(part.name for part in metadata.all_parts)}
+    for name in list_names(place, APPENDS):
+        number = commit_of(name)
+        if number is not None and name not in named and (later or number <= metadata.commit):
+            remove_inside(inside(place, APPENDS), name)
+    remove_other_segments(place, None if metadata.segments_in else metadata.segments)
+
+
+def _overtaken(where: str) -> StorageError:
+    return StorageError(
+        "written-by-another",
+        f"Someone else has changed {mask(where)} meanwhile.",
+        "What was to be added was not: write to it one at a time, and repeat.",
+    )
+
+
+def segments_before(dataset: Dataset, added: Sequence[Segment] | None) -> tuple[Segment, ...] | None:
+    """The segments a dataset has before an append, or None if it will have none after it either.
+
+    That of all rows, where they are the first. The caller holds the lock, so what was new may turn out to be there.
+    """
+    if dataset.metadata.segments is not None:
+        before = dataset.segments
+    elif added is None:
+        return None
+    else:
+        before = (whole_segment(dataset.path, dataset.key, dataset.n_rows),)
+    known = {segment.digest for segment in before}
+    if added is not None and any(segment.digest in known for segment in added):
+        raise StorageError(
+            "written-by-another",
+            f"Someone else added the same rows to {dataset.path} meanwhile.",
+            "Repeat: what is there is not added again.",
+        )
+    segments_content([*before, *(added or ())])  # that there are not too many, before the rows are read
+    return before
+
+
+def appended_segment(metadata: Metadata, first_row: int) -> Segment:
+    """The rows from `first_row` on, of unknown origin: told by that number and by all that the dataset now holds."""
+    return Segment("", hash_json(["appended", metadata.fingerprint, first_row]), metadata.n_rows - first_row)
+
+
+def add_empty_segments(path: str, added: Sequence[Segment]) -> Dataset:
+    """Note sources without a single row in the dataset at a path, so that they are not looked into again."""
+    with changing(locate(path)) as change:
+        before = segments_before(change.dataset, added) or ()
+        noted = change.with_segments(change.dataset.metadata, (*before, *added))
+        change.make_durable()
+        return change.commit(noted)

@@ -1,0 +1,453 @@
+"""A dataset on disk, as a source of blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.core.buffer.cpu import NDBuffer
+
+from protodask.data.arrays.plain_arrays import PlainArray
+from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
+from protodask.data.format.parts import Part, place_of
+from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label, Variable
+from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments
+from protodask.data.format.summary import Summary
+from protodask.data.places.locations import is_remote
+from protodask.data.places.records import describe_columns
+from protodask.data.places.storage import (
+    find_group,
+    group_exists,
+    is_url,
+    locate,
+    own_attributes,
+    read_stable,
+    version_of,
+)
+from protodask.engine import Block, Layout
+from protodask.errors import FormatError, ProtodaskError, StorageError, some
+from protodask.places import mask, mask_text
+
+LOOKS = 5
+"""How often a block is looked for again that appends put into another part meanwhile."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Encoded rows in a Zarr group, in fixed blocks.
+
+    It names its place and holds no rows, so it is small to pickle; each process opens the arrays on first use. It
+    shows the rows that were committed when it was opened: a later append does not change it. When another dataset took
+    its place, reading it is a `StorageError`: never are the other one's rows handed out as its own.
+    """
+
+    path: str
+    metadata: Metadata = field(repr=False)
+    group: str = field(default="", repr=False)
+    """Where its arrays lie, if not at `path` itself."""
+
+    def __repr__(self) -> str:
+        return f"Dataset({mask(self.path)!r})"  # tasks are logged with their arguments
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dataset) and (self.path, self.key) == (other.path, other.key)
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.key))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Dataset:
+        """Open a dataset and check its attributes and the shapes of its arrays; no row is read."""
+        where = locate(path)
+        return read_stable(where, lambda: cls.of(where, *find_group(where)))
+
+    @classmethod
+    def of(cls, where: str, place: str, attributes: object) -> Dataset:
+        """The dataset whose group lies at `place`, with these attributes; its first and last part are looked at."""
+        dataset = cls(where, from_attributes(attributes, where), "" if place == where else place)
+        parts = dataset.metadata.all_parts
+        for part in {parts[0], parts[-1]}:
+            _load_part(dataset, part)
+        _require_unreplaced(where, place, dataset.metadata.identity)
+        return dataset
+
+    @property
+    def place(self) -> str:
+        """The group with the arrays: `path`, or the generation below it that was current when this was opened."""
+        return self.group or self.path
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.metadata.n_rows, self.metadata.block_rows)
+
+    @property
+    def key(self) -> str:
+        """The fingerprint: where it is equal, rows, their meaning and their statistics are equal to the last bit."""
+        return self.metadata.fingerprint
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def n_rows(self) -> int:
+        return self.metadata.n_rows
+
+    @property
+    def n_features(self) -> int:
+        return self.metadata.n_features
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        return self.metadata.classes
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.metadata.columns
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return self.metadata.feature_names
+
+    @property
+    def target_name(self) -> str:
+        return self.metadata.target_name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the features."""
+        return np.dtype(self.metadata.dtype)
+
+    @property
+    def summary(self) -> Summary:
+        return self.metadata.summary
+
+    @property
+    def array_names(self) -> tuple[str, ...]:
+        """Names of the arrays a block has."""
+        return tuple(variable.name for variable in self.metadata.variables)
+
+    @property
+    def has_weight(self) -> bool:
+        return self.metadata.weight_name is not None
+
+    @property
+    def has_inclusion(self) -> bool:
+        return self.metadata.inclusion_name is not None
+
+    @property
+    def has_group(self) -> bool:
+        """Whether it says which rows belong together."""
+        return self.metadata.group_name is not None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Which rows came from which source, in the order of the rows; empty where the dataset does not say.
+
+        Read on each call.
+        """
+        digest = self.metadata.segments
+        if digest is None:
+            return ()
+        try:
+            found = read_segments(place_of(self.place, self.metadata.segments_in), digest, self.path)
+        except FormatError:
+            # Appends remove lists that count no more, and theirs begin with this one.
+            now = Dataset.open(self.path)
+            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
+            if now.metadata.segments in (None, digest):
+                raise
+            place = place_of(now.place, now.metadata.segments_in)
+            following = read_segments(place, str(now.metadata.segments), self.path)
+            prefix = prefix_of(following, self.n_rows, digest)
+            if prefix is None:
+                raise
+            return prefix
+        check_rows(found, self.n_rows, self.path)
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks from ingest, and those on columns with missing values and on constant features if there are any."""
+        found = list(self.metadata.notes)
+        if names := [column.name for column in self.columns if column.marked]:
+            found.append(
+                f"Values are missing in {some(names)}: they count as the mean of the others, or as no category, and a "
+                "feature of their own says where."
+            )
+        if names := [
+            name for name, constant in zip(self.feature_names, self.summary.constant, strict=True) if constant
+        ]:
+            found.append(f"Constant features, kept with scale 1: {some(names)}.")
+        return tuple(found)
+
+    def read(self, number: int) -> Block:
+        """One block: "features" (rows, D), "target", and "weight", "inclusion" and "group" where the dataset has them.
+
+        The arrays are filled chunk by chunk, so that reading needs the block and one chunk of memory.
+        """
+        try:
+            block = self._read_block(self.metadata.part_of(number), number)
+        except ProtodaskError:
+            # What looks like damage may be another dataset, or a part that appends have put another in place of.
+            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
+            block = self._read_moved(number)
+        _require_unreplaced(self.path, self.place, self.metadata.identity)
+        return block
+
+    def _read_moved(self, number: int) -> Block:
+        """A block whose part was removed: an append wrote it once more, with the rows that it added."""
+        part = self.metadata.part_of(number)
+        for _ in range(LOOKS):
+            now = Dataset.open(self.path)
+            if now.metadata.identity != self.metadata.identity or now.n_rows < self.n_rows:
+                raise _replaced(self.path)
+            if part in now.metadata.all_parts:
+                break
+            part = now.metadata.part_of(number)
+            try:
+                return self._read_block(part, number)
+            except ProtodaskError:
+                continue
+        return self._read_block(part, number)
+
+    def _read_block(self, part: Part, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        opened = _open_part(self, part, self.place, self.metadata.identity)
+        offset = self.layout.block_rows * part.first_block
+        arrays = {
+            variable.name: self._read_array(opened, variable, number, start - offset, stop - offset)
+            for variable in self.metadata.variables
+        }
+        block = Block(number, start, arrays)
+        verified = _verified(self, self.place)
+        if number not in verified:
+            # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
+            if check_of(block_digest(block)) != self.metadata.block_check(number):
+                raise FormatError(
+                    "damaged",
+                    f"Block {number} of the dataset {self.path} holds other rows than were written there.",
+                    INGEST_AGAIN,
+                )
+            verified.add(number)
+        return block
+
+    def _read_array(self, opened: _Opened, variable: Variable, number: int, start: int, stop: int) -> NDArray[Any]:
+        stored, form = opened.arrays[variable.name], opened.forms[variable.name]
+        step = self.metadata.chunk_rows(variable)
+        rest = (0,) * (len(variable.dims) - 1)
+        with self._reading(variable, number):  # before anything is allocated
+            for chunk in range(start // step, -(-stop // step)):
+                form.check_chunk(chunk, *rest)
+        values = np.empty(self.metadata.shape_of(variable, stop - start), dtype=self.metadata.dtype_of(variable))
+        for first in range(start, stop, step):
+            last = min(first + step, stop)
+            part = values[first - start : last - start]
+            with self._reading(variable, number):
+                stored.get_basic_selection(slice(first, last), out=NDBuffer.from_numpy_array(part))
+            # What a missing chunk reads as is no legal value, so one value of each chunk tells.
+            if _is_fill(part.reshape(-1)[0], variable):
+                raise self._damaged(variable, number, "a chunk is missing")
+        if variable is TARGET and (values.min() < 0 or values.max() >= len(self.classes)):
+            raise self._damaged(variable, number, "it holds codes of no class")
+        return values
+
+    @contextmanager
+    def _reading(self, variable: Variable, number: int) -> Iterator[None]:
+        try:
+            yield
+        except (MemoryError, PermissionError, FormatError):
+            raise
+        except Exception as error:  # a wrong checksum or length is a ValueError, a lost volume an OSError
+            if isinstance(error, OSError) or is_remote(error):
+                raise StorageError(
+                    "unreadable",
+                    f"Block {number} of {mask(self.path)} could not be read ({mask_text(str(error), self.path)}).",
+                    "Check the storage and repeat.",
+                ) from error
+            raise self._damaged(variable, number, str(error)) from error
+
+    def _damaged(self, variable: Variable, number: int, reason: str) -> FormatError:
+        return FormatError(
+            "damaged",
+            f"The array {variable.name!r} of the dataset {self.path} is damaged in block {number} ({reason}).",
+            INGEST_AGAIN,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know without reading rows, ready for JSON."""
+        summary = self.summary
+        return {
+            "kind": "dataset",
+            "path": mask(self.path),
+            "format_version": self.metadata.version,
+            "fingerprint": self.key,
+            "rows": self.n_rows,
+            "features": self.n_features,
+            "dtype": self.metadata.dtype,
+            "block_rows": self.metadata.block_rows,
+            "blocks": self.layout.n_blocks,
+            "parts": len(self.metadata.all_parts),
+            "bytes": self.n_rows * self.metadata.row_bytes,
+            "target": self.target_name,
+            "weight": self.metadata.weight_name,
+            "inclusion": self.metadata.inclusion_name,
+            "group": self.metadata.group_name,
+            "sources": None if self.metadata.segments is None else self.metadata.n_segments,
+            "total_weight": float(summary.weight),
+            "classes": [
+                {"label": label, "rows": int(rows), "weight": float(weight)}
+                for label, rows, weight in zip(self.classes, summary.class_rows, summary.class_weight, strict=True)
+            ],
+            "columns": describe_columns(self.columns),
+            "feature_summary": [
+                {"name": name, "mean": mean, "deviation": deviation, "minimum": low, "maximum": high}
+                for name, mean, deviation, low, high in zip(
+                    self.feature_names,
+                    summary.mean.tolist(),
+                    summary.deviation.tolist(),
+                    summary.minimum.tolist(),
+                    summary.maximum.tolist(),
+                    strict=True,
+                )
+            ],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class UnweightedSource:
+    """A dataset whose weights do not count: every row stands for itself, those of weight zero too.
+
+    Its blocks have no weights and no inclusion probabilities, so that they are not cached either.
+    """
+
+    data: Dataset
+
+    @property
+    def layout(self) -> Layout:
+        return self.data.layout
+
+    @property
+    def key(self) -> str:
+        return f"{self.data.key}/unweighted"
+
+    @property
+    def resident(self) -> bool:
+        return self.data.resident
+
+    def read(self, number: int) -> Block:
+        block = self.data.read(number)
+        kept = {name: array for name, array in block.arrays.items() if name not in (WEIGHT.name, INCLUSION.name)}
+        return Block(block.number, block.start, kept)
+
+
+def _is_fill(value: Any, variable: Variable) -> bool:
+    return bool(np.isnan(value)) if np.isnan(variable.fill) else bool(value == variable.fill)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The arrays of a part in this process."""
+
+    forms: Mapping[str, PlainArray]
+    arrays: Mapping[str, zarr.Array[Any]]
+
+
+@lru_cache(maxsize=64)
+def _verified(dataset: Dataset, place: str) -> set[int]:
+    """Blocks that were found to be those that were written, digest and all; after that their checksums suffice."""
+    return set()
+
+
+@lru_cache(maxsize=256)
+def _open_part(dataset: Dataset, part: Part, place: str, identity: str) -> _Opened:
+    """The arrays of a part of a dataset, opened once in a process.
+
+    `identity` and the dataset's fingerprint tell apart what one place held over time, and what is there must be what
+    they say: the arrays of another dataset must not be kept under their names.
+    """
+    opened = _load_part(dataset, part)
+    _require_unreplaced(dataset.path, place, identity)
+    return opened
+
+
+def _require_unreplaced(path: str, place: str, identity: str, failed: bool = False) -> None:
+    """Refuse what was read through a path before this, if it was not of the dataset it was meant to be of.
+
+    A generation in an object store has a name of its own: what is read there is of this dataset, or is not there.
+    """
+    if is_url(place):
+        replaced = failed and not group_exists(place)
+    else:
+        version = version_of(place)
+        replaced = version is None or _identity_at(path, place, version) != identity
+    if replaced:
+        raise _replaced(path)
+
+
+def _replaced(path: str) -> StorageError:
+    return StorageError(
+        "changed-meanwhile",
+        f"The dataset {mask(path)} was replaced or removed while it was being read.",
+        "Repeat what you did, with the dataset that is there now.",
+    )
+
+
+@lru_cache(maxsize=64)
+def _identity_at(path: str, place: str, version: object) -> object:
+    """The identity of the dataset at a place, looked up once for each version of its attributes.
+
+    Only what was found is kept: what is missing now, or cannot be read now, may be there at the next look.
+    """
+    attributes = own_attributes(place)
+    if not isinstance(attributes, dict):
+        raise _replaced(path)
+    return attributes.get("identity", "")
+
+
+def _load_part(dataset: Dataset, part: Part) -> _Opened:
+    path, metadata = dataset.path, dataset.metadata
+    forms: dict[str, PlainArray] = {}
+    arrays: dict[str, zarr.Array[Any]] = {}
+    for variable in metadata.variables:
+        form = PlainArray(
+            root=place_of(dataset.place, part.name),
+            name=variable.name,
+            dtype=metadata.dtype_of(variable).name,
+            shape=metadata.shape_of(variable, part.rows),
+            chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
+            fill=variable.fill,
+            growing=not part.name,  # earlier versions appended in place, and may have been killed at it
+        )
+        try:
+            arrays[variable.name] = form.open()
+        except (FormatError, MemoryError):
+            raise
+        except PermissionError as error:
+            raise StorageError(
+                "unreadable",
+                f"{mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                "Check that you may read it.",
+            ) from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise FormatError("damaged", f"The dataset {path} has no array {variable.name!r}.", INGEST_AGAIN) from error
+        except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
+            if is_remote(error) or isinstance(error, OSError):
+                raise StorageError(
+                    "unreadable",
+                    f"The dataset {mask(path)} cannot be read ({mask_text(str(error), path)}).",
+                    f"Check the {'network and the credentials' if is_remote(error) else 'storage'}, and repeat.",
+                ) from error
+            raise FormatError(
+                "damaged", f"The array {variable.name!r} of the dataset {path} cannot be used ({error}).", INGEST_AGAIN
+            ) from error
+        forms[variable.name] = form
+    return _Opened(forms, arrays)

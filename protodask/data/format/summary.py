@@ -1,0 +1,159 @@
+"""What training needs to know of a dataset as a whole: counts by class, and moments and range of every feature.
+
+`N` rows, `D` features, `K` classes; `s` the weight of a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.format.schema import FEATURES, TARGET, row_weights
+from protodask.engine import Block, Engine, Reduction, Source, identity
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Weighted counts and moments; merges as a monoid, so blocks, files and appends can be added in any grouping."""
+
+    rows: int
+    class_rows: NDArray[np.int64]
+    """Rows of positive weight in each class (K,)."""
+    class_weight: Floats
+    """Sum of `s` in each class (K,)."""
+    weight: float
+    """Sum of `s`."""
+    mean: Floats
+    """`sum s x / sum s` (D,)."""
+    squares: Floats
+    """`sum s (x - mean)^2` (D,)."""
+    minimum: Floats
+    maximum: Floats
+    largest_weight: float | None = None
+    """The largest `s`; None where it is not known, as of a dataset written before it was kept."""
+
+    @property
+    def deviation(self) -> Floats:
+        """Standard deviation `sqrt(squares / weight)` (D,), of the population."""
+        deviation: Floats = np.sqrt(self.squares / self.weight) if self.weight > 0 else np.zeros_like(self.squares)
+        return deviation
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Features with one value only (D,)."""
+        constant: NDArray[np.bool_] = self.minimum == self.maximum
+        return constant
+
+    @property
+    def scale(self) -> Floats:
+        """The standard deviation, 1 for constant features (D,)."""
+        deviation = self.deviation
+        return np.where(self.constant | (deviation == 0), 1.0, deviation)
+
+
+def summarize_block(block: Block, n_classes: int) -> Summary:
+    """Summary of one block; sums that overflow are infinite or NaN, and whoever uses them has to look."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return summarize_rows(block[FEATURES.name], block[TARGET.name], row_weights(block), n_classes)
+
+
+def summarize_rows(
+    features: NDArray[np.floating], target: NDArray[np.integer], weights: Floats | None, n_classes: int
+) -> Summary:
+    """Summary of some rows, in two passes over them: means first, then deviations from the means."""
+    if weights is not None:
+        kept = weights > 0
+        if not kept.all():
+            features, target, weights = features[kept], target[kept], weights[kept]
+    rows, width = features.shape
+    if rows == 0:
+        return empty_summary(width, n_classes)
+    counts = np.bincount(target, minlength=n_classes)
+    # A slab at a time, so that no float64 copy of a block is made; the slabs merge like blocks.
+    if rows > SLAB_ROWS:
+        parts = [
+            summarize_rows(
+                features[first : first + SLAB_ROWS],
+                target[first : first + SLAB_ROWS],
+                None if weights is None else weights[first : first + SLAB_ROWS],
+                n_classes,
+            )
+            for first in range(0, rows, SLAB_ROWS)
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = merge_summaries(total, part)
+        return total
+    values = features.astype(np.float64)
+    minimum, maximum = values.min(axis=0), values.max(axis=0)
+    if weights is None:
+        weight, largest = float(rows), 1.0
+        mean = values.mean(axis=0)
+        squares = np.square(values - mean).sum(axis=0)
+        class_weight = counts.astype(np.float64)
+    else:
+        weight, largest = float(weights.sum()), float(weights.max())
+        mean = weights @ values / weight
+        squares = weights @ np.square(values - mean)
+        class_weight = np.asarray(np.bincount(target, weights=weights, minlength=n_classes), dtype=np.float64)
+    return Summary(rows, counts.astype(np.int64), class_weight, weight, mean, squares, minimum, maximum, largest)
+
+
+SLAB_ROWS = 8192
+
+
+def empty_summary(n_features: int, n_classes: int) -> Summary:
+    """The summary of no rows: the identity of merging."""
+    zeros = np.zeros(n_features)
+    return Summary(
+        0,
+        np.zeros(n_classes, dtype=np.int64),
+        np.zeros(n_classes),
+        0.0,
+        zeros,
+        zeros,
+        np.full(n_features, np.inf),
+        np.full(n_features, -np.inf),
+        0.0,
+    )
+
+
+def merge_summaries(left: Summary, right: Summary) -> Summary:
+    """Summary of both: `mean = (W_l mean_l + W_r mean_r) / W`, squares gain `(mean_r - mean_l)^2 W_l W_r / W`."""
+    if left.weight == 0:
+        return right
+    if right.weight == 0:
+        return left
+    weight = left.weight + right.weight
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _merged(left, right, weight)
+
+
+def _merged(left: Summary, right: Summary, weight: float) -> Summary:
+    step = right.mean - left.mean
+    largest = None
+    if left.largest_weight is not None and right.largest_weight is not None:
+        largest = max(left.largest_weight, right.largest_weight)
+    return Summary(
+        rows=left.rows + right.rows,
+        class_rows=left.class_rows + right.class_rows,
+        class_weight=left.class_weight + right.class_weight,
+        weight=weight,
+        mean=left.mean + step * (right.weight / weight),
+        squares=left.squares + right.squares + np.square(step) * (left.weight * right.weight / weight),
+        minimum=np.minimum(left.minimum, right.minimum),
+        maximum=np.maximum(left.maximum, right.maximum),
+        largest_weight=largest,
+    )
+
+
+SUMMARY: Reduction[Summary, Summary] = Reduction(summarize_block, merge_summaries, identity)
+
+
+def summarize(engine: Engine, source: Source, n_classes: int) -> Summary:
+    """One pass over a source of features and targets."""
+    return engine.reduce(source, SUMMARY, n_classes, label="summary")

@@ -1,0 +1,442 @@
+"""Writing a dataset block by block, from any process, and committing it at the end.
+
+`D` features, `K` classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from protodask.data.arrays.rows import BlockNumbers, NamedArrays, RelaidSource, check_finite
+from protodask.data.format.commits import appended_segment, changing, segments_before
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.metadata import (
+    BLOCK_CHECK_BYTES,
+    DIGEST_MODULUS,
+    MAX_BLOCK_BYTES,
+    Metadata,
+    block_digest,
+    check_of,
+    check_same_schema,
+    require_storable,
+    to_attributes,
+    unfinished_attributes,
+)
+from protodask.data.format.parts import Part, grown, new_name
+from protodask.data.format.schema import (
+    FEATURES,
+    GROUP,
+    INCLUSION,
+    TARGET,
+    WEIGHT,
+    Column,
+    Label,
+    Variable,
+    row_weights,
+)
+from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
+from protodask.data.format.summary import Summary, empty_summary, merge_summaries, summarize_rows
+from protodask.data.places.storage import (
+    locate,
+    open_store,
+    published,
+    storage_errors,
+    write_group,
+    writing_into,
+)
+from protodask.engine import (
+    Arrays,
+    Block,
+    Engine,
+    EngineLike,
+    Layout,
+    Reduction,
+    Source,
+    choose_block_rows,
+    identity,
+    open_engine,
+)
+from protodask.errors import InputError
+
+
+@dataclass(frozen=True)
+class DatasetSink:
+    """Takes whole blocks of a part of a dataset that is being written; small to pickle.
+
+    The place is another one for each writing, so that no process writes through arrays it opened for an earlier one,
+    and a worker that outlived its driver does not write into what another driver has begun.
+    """
+
+    path: str = field(repr=False)  # tasks are logged with their arguments, and a URL may hold a secret
+    chunk_rows: Mapping[str, int]
+    first_row: int = 0
+
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        """Store one block, a chunk at a time."""
+        with storage_errors(self.path, "writing"), writing_into(self.path):
+            stored = _open_writable(self.path, tuple(self.chunk_rows))
+            start -= self.first_row
+            for name, step in self.chunk_rows.items():
+                values = arrays[name]
+                for first in range(0, len(values), step):
+                    part = values[first : first + step]
+                    stored[name][start + first : start + first + len(part)] = part
+
+
+@lru_cache(maxsize=16)
+def _open_writable(path: str, names: tuple[str, ...]) -> Mapping[str, Any]:
+    store = open_store(path)
+    return {name: zarr.open_array(store, path=name, mode="r+", zarr_format=3) for name in names}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the blocks written so far amount to."""
+
+    rows: int
+    summary: Summary
+    content: int
+    block_checks: bytes
+
+
+@dataclass(frozen=True)
+class BlockWriter:
+    """Checks a block, writes it, and says what it adds. Rows before `first_new` were counted before."""
+
+    sink: DatasetSink
+    dtype: str
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    classes: int
+    first_new: int = 0
+
+    def store(self, block: Block) -> Written:
+        arrays = {
+            name: np.ascontiguousarray(block[name], dtype=self.dtype if name == FEATURES.name else None)
+            for name in self.names
+        }
+        arrays[TARGET.name] = _codes(arrays[TARGET.name])
+        if GROUP.name in arrays:
+            arrays[GROUP.name] = _group_codes(arrays[GROUP.name])
+        block = Block(block.number, block.start, arrays)
+        self.check(block)
+        self.sink.write(block.number, block.start, arrays)
+        new = max(self.first_new - block.start, 0)
+        weights = row_weights(block)
+        summary = summarize_rows(
+            arrays[FEATURES.name][new:],
+            arrays[TARGET.name][new:],
+            None if weights is None else weights[new:],
+            self.classes,
+        )
+        digest = block_digest(block)
+        return Written(block.n_rows - new, summary, digest, check_of(digest))
+
+    def check(self, block: Block) -> None:
+        """Whatever a source hands out, only legal values reach the disk."""
+        features = block[FEATURES.name]
+        if features.ndim != 2 or features.shape[1] != len(self.columns):
+            raise InputError(
+                "wrong-shape",
+                f"A block of features has the shape {features.shape}, and there are {len(self.columns)} features.",
+                "Give a source and columns that belong together.",
+            )
+        check_finite(features, self.columns, block.start)
+        target = block[TARGET.name]
+        _refuse(block, (target < 0) | (target >= self.classes), "target code", f"Codes are 0 to {self.classes - 1}.")
+        if WEIGHT.name in block:
+            weight = block[WEIGHT.name]
+            _refuse(block, ~(np.isfinite(weight) & (weight >= 0)), "weight", "Weights are finite and at least 0.")
+        if INCLUSION.name in block:
+            share = block[INCLUSION.name]
+            _refuse(block, ~((share > 0) & (share <= 1)), "inclusion probability", "These are above 0 and at most 1.")
+        if GROUP.name in block:
+            _refuse(block, block[GROUP.name] < 0, "group code", "Codes of groups are whole numbers of at least 0.")
+
+
+def _codes(target: Any) -> Any:
+    if target.dtype.kind not in "iu":
+        raise InputError(
+            "wrong-type",
+            f"The target codes are of type {target.dtype}.",
+            "Encode the labels as positions in `classes`.",
+        )
+    return np.ascontiguousarray(target, dtype=np.int32)
+
+
+def _group_codes(group: Any) -> Any:
+    if group.dtype.kind not in "iu" or group.dtype == np.uint64:
+        raise InputError(
+            "wrong-type",
+            f"The codes of the groups are of type {group.dtype}.",
+            "Give each group a number from 0 that int64 can hold.",
+        )
+    return np.ascontiguousarray(group, dtype=np.int64)
+
+
+def _refuse(block: Block, wrong: Any, what: str, remedy: str) -> None:
+    if wrong.any():
+        raise InputError(
+            "bad-value", f"Row {block.start + int(np.argmax(wrong))} (counted from 0) has an illegal {what}.", remedy
+        )
+
+
+def _store_block(block: Block, writer: BlockWriter) -> Written:
+    return writer.store(block)
+
+
+def _read_and_store(number: Block, source: Source, writer: BlockWriter) -> Written:
+    return writer.store(source.read(number.number))
+
+
+def _merge_written(left: Written, right: Written) -> Written:
+    return Written(
+        left.rows + right.rows,
+        merge_summaries(left.summary, right.summary),
+        (left.content + right.content) % DIGEST_MODULUS,
+        left.block_checks + right.block_checks,  # the tree merges in the order of the blocks
+    )
+
+
+# Writing, counting and hashing in one pass: the rows are read once.
+STORE: Reduction[Written, Written] = Reduction(_store_block, _merge_written, identity, writes=True)
+READ_AND_STORE: Reduction[Written, Written] = Reduction(_read_and_store, _merge_written, identity, writes=True)
+
+
+def write_dataset(
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    classes: Sequence[Label],
+    columns: Sequence[Column],
+    target_name: str = "target",
+    weight_name: str | None = None,
+    inclusion_name: str | None = None,
+    group_name: str | None = None,
+    dropped: Sequence[str] = (),
+    engine: EngineLike = None,
+    dtype: str = "float32",
+    block_rows: int | None = None,
+    overwrite: bool = False,
+    append: bool = False,
+    notes: Sequence[str] = (),
+    segments: Sequence[Segment] | None = None,
+    confirm: Callable[[], None] | None = None,
+) -> Dataset:
+    """Write a source of encoded "features" and "target" (and "weight", "inclusion", "group") as a dataset.
+
+    The dataset appears whole or not at all. With `append` the rows are added to the dataset at `path`, which must
+    have the same columns and classes; until the end it shows its old rows. One append at a time: another one is refused
+    while it lasts (at a URL, where nothing can be locked, the first to end wins, and the others fail). Names of
+    weight, inclusion and group default to those of the arrays.
+
+    `segments` say from which sources the rows are; an append to a dataset that knows all of its own without them makes
+    one of its rows. `confirm` is called when the rows are written and before they count, and may refuse.
+    """
+    where = locate(path)
+    if source.layout.n_rows == 0:
+        raise InputError("no-rows", "There are no rows to write.", "Give a source with rows.")
+    with open_engine(engine) as opened:
+        if None in (weight_name, inclusion_name, group_name):
+            present = source.array_names if isinstance(source, NamedArrays) else tuple(source.read(0).arrays)
+            weight_name = weight_name or (WEIGHT.name if WEIGHT.name in present else None)
+            inclusion_name = inclusion_name or (INCLUSION.name if INCLUSION.name in present else None)
+            group_name = group_name or (GROUP.name if GROUP.name in present else None)
+        wanted = Metadata(
+            n_rows=source.layout.n_rows,
+            block_rows=1,
+            dtype=np.dtype(dtype).name,
+            classes=tuple(classes),
+            columns=tuple(columns),
+            target_name=target_name,
+            weight_name=weight_name,
+            inclusion_name=inclusion_name,
+            group_name=group_name,
+            dropped=tuple(dropped),
+            summary=empty_summary(sum(len(column.feature_names) for column in columns), len(classes)),
+            content=0,
+            block_checks=b"",
+            notes=tuple(notes),
+        )
+        _check_schema(wanted)
+        if append:
+            return _append(source, where, wanted, opened, segments, confirm)
+        wanted = replace(wanted, block_rows=_block_rows(wanted, block_rows), identity=os.urandom(8).hex())
+        require_storable(wanted)
+        return _create(source, where, wanted, opened, overwrite, segments, confirm)
+
+
+def _check_schema(metadata: Metadata) -> None:
+    if metadata.dtype not in FEATURES.dtypes:
+        raise InputError("bad-setting", f"The dtype {metadata.dtype!r} is not supported.", "Use float32 or float64.")
+    if len(metadata.classes) < 2:
+        raise InputError(
+            "one-class",
+            f"The target {metadata.target_name!r} has {len(metadata.classes)} class.",
+            "Give data of two or more classes.",
+        )
+    names = metadata.feature_names
+    if len(names) == 0:
+        raise InputError(
+            "column-missing", "There are no feature columns.", "Give a table with columns besides the target."
+        )
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InputError(
+            "named-twice", f"Several features would have one name: {', '.join(twice)}.", "Rename the columns."
+        )
+
+
+def _block_rows(metadata: Metadata, wanted: int | None) -> int:
+    rows = choose_block_rows(metadata.n_rows, metadata.row_bytes) if wanted is None else wanted
+    if rows < 1 or rows & (rows - 1):
+        raise InputError("bad-setting", f"block_rows is {rows}.", "Give a power of two, or leave it out.")
+    if min(rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
+        raise InputError(
+            "over-limit",
+            f"Blocks of {rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
+            "Give fewer block_rows, or leave it out.",
+        )
+    return rows
+
+
+def _make_array(group: zarr.Group, variable: Variable, metadata: Metadata, rows: int) -> None:
+    """An empty array for some rows. Chunks are stored as they are with a checksum: measured faster than any
+    compression, and a flipped bit does not go unnoticed.
+    """
+    group.create_array(
+        variable.name,
+        shape=metadata.shape_of(variable, rows),
+        chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
+        dtype=metadata.dtype_of(variable),
+        serializer=BytesCodec(endian="little"),
+        compressors=Crc32cCodec(),
+        filters=None,
+        fill_value=variable.fill,
+        dimension_names=variable.dims,
+    )
+
+
+def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int = 0) -> BlockWriter:
+    """What writes blocks from the first one on to a group, whose arrays are made for them."""
+    first_row = metadata.block_rows * first_block
+    with writing_into(place):
+        group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
+        for variable in metadata.variables:
+            _make_array(group, variable, metadata, metadata.n_rows - first_row)
+    steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
+    return BlockWriter(
+        sink=DatasetSink(place, steps, first_row),
+        dtype=metadata.dtype,
+        names=tuple(steps),
+        columns=metadata.feature_names,
+        classes=len(metadata.classes),
+        first_new=first_new,
+    )
+
+
+def _relaid(source: Source, metadata: Metadata, head: Dataset | None = None) -> Source:
+    layout = Layout(metadata.n_rows, metadata.block_rows)
+    if head is None and source.layout == layout:
+        return source
+    return RelaidSource(source, layout, 0 if head is None else head.n_rows, head)
+
+
+def _write_blocks(source: Source, writer: BlockWriter, engine: Engine, first: int = 0) -> Written:
+    blocks = range(first, source.layout.n_blocks)
+    if not source.resident:
+        numbers = BlockNumbers(source.layout)
+        return engine.reduce(
+            numbers, READ_AND_STORE, engine.share(source), engine.share(writer), label="ingest", blocks=blocks
+        )
+    try:
+        return engine.reduce(source, STORE, engine.share(writer), label="ingest", blocks=blocks)
+    finally:
+        engine.forget(source)
+
+
+def _create(
+    source: Source,
+    where: str,
+    metadata: Metadata,
+    engine: Engine,
+    overwrite: bool,
+    segments: Sequence[Segment] | None,
+    confirm: Callable[[], None] | None,
+) -> Dataset:
+    if segments is not None:
+        segments_content(segments)  # that there are not too many, before the rows are read
+    with published(where, overwrite) as place:
+        write_group(place, unfinished_attributes())
+        written = _write_blocks(_relaid(source, metadata), _writer(place, metadata), engine)
+        _check_weight(written.summary)
+        finished = metadata.extended(written.rows, written.summary, written.content, written.block_checks)
+        if segments is not None:
+            check_rows(segments, finished.n_rows, where)
+            finished = replace(finished, segments=write_segments(place, segments), n_segments=len(segments))
+        if confirm is not None:
+            confirm()
+        write_group(place, to_attributes(finished))
+    return Dataset.open(where)
+
+
+def _check_weight(summary: Summary) -> None:
+    if not summary.weight > 0:
+        raise InputError("no-rows", "All rows have the weight 0.", "Give positive weights to the rows that count.")
+
+
+def _append(
+    source: Source,
+    where: str,
+    wanted: Metadata,
+    engine: Engine,
+    segments: Sequence[Segment] | None,
+    confirm: Callable[[], None] | None,
+) -> Dataset:
+    with changing(where) as change:
+        dataset = change.dataset
+        old = dataset.metadata
+        check_same_schema(old, wanted)
+        before = segments_before(dataset, segments)
+        total = replace(old, n_rows=old.n_rows + wanted.n_rows)
+        first = old.n_rows // old.block_rows
+        part = Part(new_name(change.number), first, total.n_rows - old.block_rows * first)
+        total = replace(total, commit=change.number, parts=grown(old.all_parts, part))
+        require_storable(total)
+        content = old.content
+        if old.n_rows % old.block_rows:
+            content -= block_digest(dataset.read(first))
+        writer = _writer(change.make_group(part.name), total, first, first_new=old.n_rows)
+        written = _write_blocks(_relaid(source, total, dataset), writer, engine, first)
+        committed = _grown(old, wanted, total, written, (content + written.content) % DIGEST_MODULUS, first)
+        if before is not None:
+            added = [appended_segment(committed, old.n_rows)] if segments is None else segments
+            committed = change.with_segments(committed, (*before, *added))
+        change.make_durable()
+        if confirm is not None:
+            confirm()
+        return change.commit(committed)
+
+
+def _grown(
+    old: Metadata, wanted: Metadata, total: Metadata, written: Written, content: int, first_block: int
+) -> Metadata:
+    """What a dataset says of itself after an append of blocks from `first_block` on."""
+    return replace(
+        total.extended(
+            total.n_rows,
+            merge_summaries(old.summary, written.summary),
+            content,
+            old.block_checks[: BLOCK_CHECK_BYTES * first_block] + written.block_checks,
+        ),
+        notes=(*old.notes, *(note for note in wanted.notes if note not in old.notes)),
+        dropped=(*old.dropped, *(name for name in wanted.dropped if name not in old.dropped)),
+    )

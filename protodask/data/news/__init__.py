@@ -1,0 +1,1 @@
+"""Files that come in: which there are, and which are new."""

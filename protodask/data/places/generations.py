@@ -1,0 +1,143 @@
+"""Publishing in object stores, where nothing can be renamed.
+
+What is written lies below the place in a group of its own, its *generation*. The attributes of the place itself are one
+object, which is replaced in one step; they name the generation that counts:
+
+    data.zarr/zarr.json                           {"format": ..., "generation": "generation-00000003-0123abcd"}
+    data.zarr/generation-00000003-0123abcd/...    the whole group, as it would lie in a local folder
+
+Until that object is replaced the old state stays as it was; afterwards the old generation is removed, and who still
+reads it finds its objects missing. There are no locks: all that began from one state may write, and the first to
+replace the object wins; the others fail, and say so. In S3 it is replaced on the condition that it is still the one
+that the writer began from; other stores are asked just before, and looked at after.
+
+A generation has the number of the one it follows, and one more. Once a number counts, all others of it or of earlier
+ones are removed: none of them can come to count any more. Whatever has a later number may be somebody at work.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from protodask.data.places.bounded import read_object
+from protodask.data.places.conditional import replace_object, tag_of
+from protodask.data.places.local_files import CALM_LOOKS, LATE_WRITERS_SECONDS, LOOK_SECONDS
+from protodask.data.places.locations import delete_below, inside, list_names
+from protodask.errors import StorageError
+from protodask.places import mask
+
+GENERATION = re.compile(r"generation-(?:(\d{8,18})-[0-9a-f]{8}|[0-9a-f]{16})")
+"""Earlier versions gave no numbers."""
+
+ROOT = "zarr.json"
+"""What Zarr names the object with the attributes of a group."""
+
+
+def named_generation(attributes: object) -> str | None:
+    """The generation that the attributes of a place name, or None where they are those of what is wanted itself."""
+    name = attributes.get("generation") if isinstance(attributes, dict) else None
+    return name if isinstance(name, str) and GENERATION.fullmatch(name) else None
+
+
+def holds_something(path: str) -> bool:
+    """Whether there is anything at a URL but generations that never came to count."""
+    return any(not GENERATION.fullmatch(name) for name in list_names(path))
+
+
+@contextmanager
+def new_generation(path: str, form: str) -> Iterator[str]:
+    """Hand out a place below `path` for a group of the format `form`, and have it count when the body is done."""
+    tag = tag_of(path, ROOT)
+    before = read_object(path, ROOT)
+    old = _named_in(before)
+    _remove_up_to(path, old)
+    name = f"generation-{_number(old) + 1:08d}-{secrets.token_hex(4)}"
+    place = inside(path, name)
+    try:
+        yield place
+        if read_object(place, ROOT) is None or not replace_object(path, ROOT, before, _root(form, name, old), tag):
+            raise StorageError(
+                "written-by-another",
+                f"Someone else has written to {mask(path)} meanwhile, and what was written now was removed.",
+                "Write to it one at a time: wait for the other one, and repeat.",
+            )
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to tell
+            give_up(path, name)
+        raise
+    with suppress(OSError):  # it is published; what could not be removed now, the next writer removes
+        _remove_up_to(path, name)
+        _remove_older_layout(path, name)
+
+
+def remove_replaced(path: str) -> None:
+    """Remove the generation that the one that counts took the place of, if its writer was killed before it could.
+
+    What other generations there are, a living process may be writing.
+    """
+    replaced = _attributes(read_object(path, ROOT)).get("replaced")
+    if isinstance(replaced, str) and GENERATION.fullmatch(replaced) and replaced in list_names(path):
+        remove_group(path, replaced)
+
+
+def remove_group(path: str, name: str) -> None:
+    """Remove a group below a URL, beginning with the object by which its writer tells that it is there."""
+    delete_below(path, f"{name}/{ROOT}")
+    delete_below(path, name)
+
+
+def give_up(path: str, name: str) -> None:
+    """Remove a group below a URL that one has been writing, with what tasks of one's own still write."""
+    # A task may be in the middle of writing a chunk; later ones find the group gone and do not write at all.
+    deadline = time.monotonic() + LATE_WRITERS_SECONDS
+    calm = 0
+    while calm < CALM_LOOKS and time.monotonic() < deadline:
+        if name in list_names(path):
+            calm = 0
+            remove_group(path, name)
+        else:
+            calm += 1
+            time.sleep(LOOK_SECONDS)
+
+
+def _root(form: str, generation: str, replaced: str | None) -> bytes:
+    attributes = {"format": form, "generation": generation, "replaced": replaced}
+    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
+
+
+def _named_in(content: bytes | None) -> str | None:
+    return named_generation(_attributes(content))
+
+
+def _attributes(content: bytes | None) -> dict[str, Any]:
+    try:
+        record = None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        record = None
+    attributes = record.get("attributes") if isinstance(record, dict) else None
+    return attributes if isinstance(attributes, dict) else {}
+
+
+def _number(name: str | None) -> int:
+    found = GENERATION.fullmatch(name or "")
+    return int(found[1] or 0) if found else 0
+
+
+def _remove_up_to(path: str, kept: str | None) -> None:
+    """Remove what can count no more, given the generation that does."""
+    for name in list_names(path):
+        if GENERATION.fullmatch(name) and name != kept and _number(name) <= _number(kept):
+            remove_group(path, name)
+
+
+def _remove_older_layout(path: str, kept: str) -> None:
+    # The place was free or held what may be overwritten, so all else in it belonged to that.
+    for name in list_names(path):
+        if name not in (ROOT, kept) and not GENERATION.fullmatch(name):
+            delete_below(path, name)

@@ -1,0 +1,323 @@
+"""Where a dataset or the like lies: the attributes of its group, and publishing it whole or not at all.
+
+Light to import: who asks what lies at a place need not wait for NumPy, Zarr and Dask.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from protodask.data.places.bounded import read_json, read_object
+from protodask.data.places.generations import (
+    ROOT,
+    holds_something,
+    named_generation,
+    new_generation,
+    remove_group,
+    remove_replaced,
+)
+from protodask.data.places.local_files import (
+    delete,
+    discard,
+    flush,
+    flush_handle,
+    make_durable,
+    place_aside,
+    put_in_place,
+    remove,
+)
+from protodask.data.places.locations import gone, inside, is_url, locate, open_store, storage_errors, write_object
+from protodask.data.places.locks import sole_writer, sweep
+from protodask.data.places.references import check_no_version
+from protodask.data.places.whole_files import check_file_free, replace_file
+from protodask.errors import FormatError, InputError, OutputExistsError, ProtodaskError, StorageError
+from protodask.places import mask, mask_text
+
+__all__ = [
+    "DATASET",
+    "MARKER",
+    "Kind",
+    "check_file_free",
+    "check_free",
+    "discard",
+    "find_group",
+    "flush",
+    "flush_handle",
+    "group_exists",
+    "is_taken",
+    "is_url",
+    "locate",
+    "make_durable",
+    "open_store",
+    "own_attributes",
+    "published",
+    "read_attributes",
+    "read_marker",
+    "read_stable",
+    "remove_inside",
+    "replace_file",
+    "sole_writer",
+    "storage_errors",
+    "sweep",
+    "version_of",
+    "write_group",
+    "write_marker",
+    "writing_into",
+]
+
+LOOKS = 20
+"""How often a place is read again that changed while it was read: more writers in a row than anyone has."""
+
+T = TypeVar("T")
+
+
+def read_attributes(path: str) -> object:
+    """The attributes of the group at `path`, unchecked, or None where there is no readable group."""
+    return find_group(path)[1]
+
+
+def find_group(path: str) -> tuple[str, object]:
+    """The group that holds what is at `path`, and its attributes, unchecked, or None where there is none to read.
+
+    It is the group at `path` itself, or the generation below it that this names.
+    """
+    attributes: object = None
+    for _ in range(LOOKS):
+        attributes = own_attributes(path)
+        generation = named_generation(attributes)
+        if generation is None:
+            if attributes is None and not is_url(path) and not os.path.exists(path):
+                raise StorageError("not-found", f"There is nothing at {path}.", "Check the path.")
+            break
+        place = inside(path, generation)
+        found = own_attributes(place)
+        if found is not None:
+            return place, found
+        # Replaced between the two looks, or its generation was lost.
+        if named_generation(own_attributes(path)) == generation:
+            break
+    return path, attributes
+
+
+def own_attributes(path: str) -> object:
+    """The attributes of the group at `path` itself, unchecked, or None where there is no group, or not in JSON.
+
+    What may pass, such as a disk that does not answer, is never taken for that: it is a `StorageError`.
+    """
+    if is_url(path) and read_object(path, ROOT) is None:  # which tells what is not there from what cannot be reached
+        return None
+    with storage_errors(path, "reading"):
+        try:
+            record = read_json(path, ROOT)
+        except ProtodaskError:  # a link or a pipe in place of the file, or a file too large
+            raise
+        except PermissionError as error:
+            raise _forbidden(path, error) from error
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+    is_group = isinstance(record, dict) and (record.get("zarr_format"), record.get("node_type")) == (3, "group")
+    return record.get("attributes") if is_group else None
+
+
+def _forbidden(path: str, error: PermissionError) -> StorageError:
+    return StorageError(
+        "unreadable", f"{mask(path)} cannot be read ({mask_text(str(error), path)}).", "Check that you may read it."
+    )
+
+
+def version_of(path: str) -> object:
+    """Something that changes whenever the attributes at a place do, and None where there are none."""
+    if is_url(path):
+        return read_object(path, ROOT)
+    try:
+        # Opened, not only asked for: a network file system then looks at the server.
+        handle = os.open(os.path.join(path, ROOT), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe
+        try:
+            found = os.fstat(handle)
+        finally:
+            os.close(handle)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise _forbidden(path, error) from error
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket: who reads it says that it is no file
+            return error.errno
+        raise StorageError(
+            "unreadable", f"{path} cannot be read ({error}).", "Check the storage and repeat."
+        ) from error
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def read_stable(path: str, read: Callable[[], T]) -> T:
+    """What `read` makes of a place that others may replace meanwhile.
+
+    It is asked again when it failed and the place has changed since: half of the old and half of the new may have
+    looked like damage.
+    """
+    before = version_of(path)
+    for _ in range(LOOKS):
+        try:
+            return read()
+        except ProtodaskError:
+            now = version_of(path)
+            if now == before:
+                raise
+            before = now
+    return read()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is written: how it is called, and how one is told from what must not be overwritten."""
+
+    name: str
+    format: str
+
+    def owns(self, path: str) -> bool:
+        """Whether what lies at `path` is one of these."""
+        attributes = read_marker(path) or read_attributes(path)
+        return isinstance(attributes, dict) and attributes.get("format") == self.format
+
+
+DATASET = Kind("dataset", "protodask-dataset")
+
+MARKER = "_protodask.json"
+"""Says what a folder without a Zarr group is; readers of Parquet ignore names that begin with an underscore."""
+
+
+def read_marker(path: str) -> object:
+    """What the marker file of a folder says, unchecked, or None where there is none."""
+    if is_url(path):
+        return None
+    try:
+        return read_json(path, MARKER)
+    except FormatError:
+        raise
+    except (OSError, ValueError):
+        return None
+
+
+def write_marker(path: str, record: Mapping[str, Any]) -> None:
+    """Say what a folder is."""
+    with open(os.path.join(path, MARKER), "w", encoding="utf-8") as file:
+        json.dump(record, file, indent=2, allow_nan=False)
+
+
+@contextmanager
+def published(path: str, overwrite: bool, kind: Kind = DATASET) -> Iterator[str]:
+    """Hand out a place to write a dataset or the like to, and put it at `path` once the body is done.
+
+    On a disk it is written aside, made durable, and exchanged with what is at `path`; meanwhile no one else can
+    publish or append there. At a URL it is written as a generation below `path`, which counts when the body is done.
+    Either way a reader finds the old state or the new one. If the body fails, nothing is left behind; what a killed
+    process left behind, the next publication to the place removes.
+    """
+    check_free(path, overwrite, kind)
+    if is_url(path):
+        with storage_errors(path, "writing"), new_generation(path, kind.format) as place:
+            yield place
+        return
+    # Through a link: what it points to is replaced, and the link stays.
+    where = os.path.realpath(path)
+    with storage_errors(path, "writing"):
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        with sole_writer(where):
+            aside = place_aside(where)
+            try:
+                yield aside
+                make_durable(aside)
+                check_free(path, overwrite, kind)
+                put_in_place(aside, where)
+            except BaseException:
+                remove(aside)
+                raise
+
+
+def check_free(path: str, overwrite: bool, kind: Kind = DATASET) -> None:
+    """Refuse a place that is taken, unless it is by one of its kind that may be overwritten.
+
+    What killed processes left beside it is removed first.
+    """
+    check_no_version(path)
+    with storage_errors(path, "looking at"):
+        sweep(path)
+        if not is_taken(path) or (overwrite and kind.owns(path)):
+            return
+        if is_url(path) and kind.owns(path):
+            with suppress(OSError):  # one may be allowed to look only
+                remove_replaced(path)
+    if not overwrite:
+        raise OutputExistsError(
+            "exists", f"{mask(path)} exists already.", "Choose another place, or overwrite it with --overwrite."
+        )
+    raise OutputExistsError(
+        "wrong-kind",
+        f"{mask(path)} exists and is not a protodask {kind.name}, so it is not overwritten.",
+        "Choose another place, or remove it yourself.",
+    )
+
+
+def check_outside(path: str, source: str | os.PathLike[str]) -> None:
+    """Refuse a place inside of what is read: it would become part of that, and vanish with it."""
+    own, read = (place if is_url(place) else os.path.realpath(place) for place in (path, os.fspath(source)))
+    if own.startswith(read.rstrip("/" + os.sep) + "/") and (is_url(read) or os.path.exists(read)):
+        raise InputError(
+            "places-overlap",
+            f"{mask(path)} lies inside of {mask(read)}, which is read.",
+            "Choose a place outside of it.",
+        )
+
+
+def is_taken(path: str) -> bool:
+    """Whether anything lies at a place."""
+    return holds_something(path) if is_url(path) else os.path.lexists(path)
+
+
+def remove_inside(place: str, name: str) -> None:
+    """Remove a group from another one that lies at `place`."""
+    if is_url(place):
+        remove_group(place, name)
+    else:
+        delete(os.path.join(place, name))
+
+
+def group_exists(path: str) -> bool:
+    """Whether the group at `path` is still there: a writer asks before each block, in case the whole was given up."""
+    return read_object(path, ROOT) is not None if is_url(path) else os.path.exists(os.path.join(path, ROOT))
+
+
+def write_group(path: str, attributes: Mapping[str, Any]) -> None:
+    """Put the attributes of a group at a place, durably: a group of its own if there is none."""
+    content = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}, allow_nan=False).encode()
+    if is_url(path):
+        write_object(path, ROOT, content)
+        return
+    os.makedirs(path, exist_ok=True)
+    with open(os.path.join(path, ROOT), "wb") as file:
+        file.write(content)
+        file.flush()
+        flush_handle(file.fileno())
+    flush(path)
+    flush(os.path.dirname(path))
+
+
+@contextmanager
+def writing_into(path: str) -> Iterator[None]:
+    """Refuse to write into a group that was given up, or is meanwhile: late writers must not bring it back."""
+    if not group_exists(path):
+        raise gone(path)
+    try:
+        yield
+    except ProtodaskError:
+        raise
+    except Exception as error:  # whatever Zarr says where a part of it is missing
+        if group_exists(path):
+            raise
+        raise gone(path) from error

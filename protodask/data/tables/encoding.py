@@ -1,0 +1,576 @@
+"""From the values of a table to features and codes; NumPy only.
+
+`n` rows of a partition, `D` features, `K` classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.format.schema import Column, Label
+from protodask.errors import InputError, some
+
+Values = NDArray[Any]
+Table = Mapping[str, Values]
+"""Columns of equal length. Text and anything missing comes as objects, None where missing."""
+
+Unseen = Literal["error", "zero"]
+Missing = Literal["fill", "error"]
+"""What becomes of missing values when it is found out what the columns of a table become: see `Column.filled`."""
+BadRows = Literal["error", "mark"]
+"""Whether a row with a value that cannot be used is an error, or marked where it is to be scored."""
+
+UNSEEN = -1
+MISSING = -2
+
+INTEGER_TEXT = re.compile(r"(?:0|-?[1-9][0-9]{0,17})")
+WHOLE_TEXT = re.compile(r"(-?[0-9]{1,18})\.0*")
+BOOLEANS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class MatrixTable(Mapping[str, Values]):
+    """The columns of a matrix (n, D), and others besides; a numeric matrix is encoded in one step."""
+
+    names: tuple[str, ...]
+    matrix: Values
+    others: Table
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
+    def __getitem__(self, name: str) -> Values:
+        found = self.others.get(name)
+        return self.matrix[:, self._positions[name]] if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.names
+        yield from self.others
+
+    def __len__(self) -> int:
+        return len(self.names) + len(self.others)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The first value of a table that cannot be used."""
+
+    row: int
+    column: str
+    seen: str
+    remedy: str
+
+    def shifted(self, rows: int) -> Problem:
+        return replace(self, row=self.row + rows)
+
+    def error(self, among: str = "") -> InputError:
+        """What to raise; rows are counted `among` others than all there are, if it is said."""
+        return InputError(
+            "bad-value", f"Column {self.column!r} {self.seen} in row {self.row}{among} (counted from 0).", self.remedy
+        )
+
+
+Marks = NDArray[np.bool_] | None
+"""Where rows with a value that cannot be used are marked (n,); None where such a value is an error."""
+
+
+def _first_of(wrong: NDArray[np.bool_], marks: Marks, problem: Callable[[int], Problem]) -> Problem | None:
+    """The problem of the first row that is wrong; none where those are marked."""
+    if marks is not None:
+        marks |= wrong
+        return None
+    return problem(int(np.argmax(wrong))) if wrong.any() else None
+
+
+def first_problem(problems: Iterable[Problem | None]) -> Problem | None:
+    """The problem of the smallest row."""
+    return min((problem for problem in problems if problem), key=lambda problem: problem.row, default=None)
+
+
+@dataclass(frozen=True)
+class KeptTable(Mapping[str, Values]):
+    """A partition whose columns `kept`, an Arrow table, are handed on as they are."""
+
+    table: Table
+    kept: Any
+
+    def __getitem__(self, name: str) -> Values:
+        return self.table[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+def table_rows(table: Table) -> int:
+    """Rows of a partition."""
+    match table:
+        case MatrixTable():
+            return len(table.matrix)
+        case KeptTable():
+            return int(table.kept.num_rows)
+        case _:
+            return len(next(iter(table.values())))
+
+
+def select_rows(table: Table, first: int, last: int) -> Table:
+    """Some rows of a partition, without a copy."""
+    if isinstance(table, KeptTable):
+        return KeptTable(select_rows(table.table, first, last), table.kept.slice(first, last - first))
+    if isinstance(table, MatrixTable):
+        others = {name: values[first:last] for name, values in table.others.items()}
+        return MatrixTable(table.names, table.matrix[first:last], others)
+    return {name: values[first:last] for name, values in table.items()}
+
+
+def label_of(value: Any) -> Label | None:
+    """The label a value stands for, None if it is missing. Whole floats are integers, other floats their text."""
+    if value is None:
+        return None
+    value = value.item() if isinstance(value, np.generic) else value
+    match value:
+        case bool() | str():
+            return value
+        case int():
+            return value
+        case float():
+            if not math.isfinite(value):
+                return None
+            return int(value) if value.is_integer() else repr(value)
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case _:
+            return None if _is_missing(value) else str(value)
+
+
+def _is_missing(value: object) -> bool:
+    """Whether it is the `NA` or `NaT` of pandas, which need not be installed here."""
+    return type(value).__module__.startswith("pandas.") and str(value) in ("<NA>", "NaT")
+
+
+def _text(label: Label) -> str:
+    return str(label)
+
+
+def settle_labels(labels: Iterable[Label], untyped: bool) -> tuple[Label, ...]:
+    """Distinct labels in their order: all of one type.
+
+    `untyped` says that text may stand for numbers or truth values, as it does in CSV files: text that is all whole
+    numbers becomes integers, text that is all true or false becomes booleans.
+    """
+    found = list(labels)
+    typed = [label for label in found if not isinstance(label, str)]
+    text = [label for label in found if isinstance(label, str)]
+    if text and (untyped or typed):
+        parsed = [_parse_integer(label) for label in text]
+        flags = [BOOLEANS.get(label.lower()) for label in text]
+        if all(number is not None for number in parsed) and not any(isinstance(label, bool) for label in typed):
+            found = [*typed, *(number for number in parsed if number is not None)]
+        elif all(flag is not None for flag in flags) and all(isinstance(label, bool) for label in typed):
+            found = [*typed, *(flag for flag in flags if flag is not None)]
+    kinds = {type(label) for label in found}
+    if len(kinds) > 1:
+        return tuple(sorted({_text(label) for label in found}))
+    return tuple(sorted(set(found)))
+
+
+MOST_TEXTS = 1000
+"""Of a column of which nobody said that it holds categories: they would be a feature each."""
+
+FEW_TEXTS = 20
+"""Up to so many, nearly every row may have another."""
+
+
+def check_categories(name: str, n_labels: int, n_rows: int) -> None:
+    """Refuse to take a column of text for categories that looks like an identifier."""
+    if n_labels > FEW_TEXTS and (n_labels > MOST_TEXTS or 2 * n_labels > n_rows):
+        raise InputError(
+            "over-limit",
+            f"Column {name!r} has {n_labels:,} different texts in {n_rows:,} rows, like an identifier.",
+            "Leave it out, make it coarser, or say that these are categories (--categorical, .astype('category')).",
+        )
+
+
+def _parse_integer(text: str) -> int | None:
+    if INTEGER_TEXT.fullmatch(text):
+        return int(text)
+    whole = WHOLE_TEXT.fullmatch(text)
+    return int(whole[1]) if whole else None
+
+
+def distinct_labels(values: Values) -> set[Label]:
+    """The labels that occur; missing values are not among them."""
+    found: Iterable[Any]
+    if values.dtype.kind == "O":
+        found = _distinct_objects(values)
+    else:
+        found = np.unique(values).tolist() if values.dtype.kind in "biufUT" else np.unique(values)
+    return {label for label in map(label_of, found) if label is not None}
+
+
+def _distinct_objects(values: Values) -> Iterable[Any]:
+    items = values.tolist()
+    try:
+        return set(items)
+    except TypeError:  # lists and such are told apart by their text
+        return {str(item) for item in items}
+
+
+def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:
+    """Position of each value in `labels`; -1 where it is not among them, -2 where it is missing.
+
+    Values match labels by meaning, not by type: the text "3" and the float 3.0 are the integer 3.
+    """
+    code_of = _code_lookup(labels)
+    if values.dtype.kind == "O":
+        items = values.tolist()
+        try:
+            codes = {item: code_of(item) for item in set(items)}
+            if 0 in codes or 1 in codes:  # as keys they are False and True
+                items = [(type(item), item) for item in items]
+                codes = {key: code_of(key[1]) for key in set(items)}
+            return np.fromiter(map(codes.__getitem__, items), np.int64, len(items))
+        except TypeError:
+            return np.fromiter((code_of(str(item)) for item in items), np.int64, len(items))
+    found, inverse = np.unique(values, return_inverse=True)
+    by_value = np.array([code_of(value) for value in found], dtype=np.int64)
+    coded: NDArray[np.int64] = by_value[inverse] if len(found) else np.empty(0, dtype=np.int64)
+    return coded
+
+
+def _code_lookup(labels: Sequence[Label]) -> Callable[[Any], int]:
+    by_text = {_text(label): code for code, label in enumerate(labels)}
+    whole = all(type(label) is int for label in labels)
+    flags = all(type(label) is bool for label in labels)
+
+    def code_of(value: Any) -> int:
+        label = label_of(value)
+        if label is None:
+            return MISSING
+        if isinstance(label, str):
+            if whole and (number := _parse_integer(label)) is not None:
+                label = number
+            elif flags and (flag := BOOLEANS.get(label.lower())) is not None:
+                label = flag
+        return by_text.get(_text(label), UNSEEN)
+
+    return code_of
+
+
+def encode_labels(
+    values: Values, classes: Sequence[Label], name: str = "target"
+) -> tuple[NDArray[np.int32], Problem | None]:
+    """Positions of labels in `classes` (n,), and the first label that has none."""
+    codes = label_codes(values, classes)
+    problem = _label_problem(values, codes, name, "class", "Give rows of the known classes only.")
+    return codes.astype(np.int32), problem
+
+
+REMOVE = "Fill in or remove such rows first."
+FILL = (
+    "Fill in or remove such rows first, or have missing values count as the mean or as no category (missing='fill' at "
+    "an ingest, unseen='zero' where a model scores)."
+)
+
+
+def _label_problem(
+    values: Values, codes: NDArray[np.int64], name: str, what: str, remedy: str, marks: Marks = None
+) -> Problem | None:
+    def problem(row: int) -> Problem:
+        if codes[row] == MISSING:
+            return Problem(row, name, "has a missing value", REMOVE if what == "class" else FILL)
+        return Problem(row, name, f"has the {what} {_plain(values[row])!r}, which was not there at ingest,", remedy)
+
+    return _first_of(codes < 0, marks, problem)
+
+
+def encode_features(
+    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen = "error", marks: Marks = None
+) -> Problem | None:
+    """Fill `out` (n, D) with the features of the columns; returns the first value that cannot be used, if any.
+
+    With `unseen="zero"` a nominal value that is none of the categories has 0 in all of its features. Rows in which a
+    value cannot be used are noted in `marks`, if they are given: that is no problem then, and their features are 0.
+    """
+    problem = _encode_columns(table, columns, out, unseen, marks)
+    if marks is not None:
+        out[marks] = 0
+    return problem
+
+
+def _encode_columns(
+    table: Table, columns: Sequence[Column], out: NDArray[np.floating], unseen: Unseen, marks: Marks
+) -> Problem | None:
+    names = tuple(column.name for column in columns)
+    if (
+        isinstance(table, MatrixTable)
+        and table.names == names
+        and table.matrix.dtype.kind in "biuf"
+        and all(column.kind == "numeric" for column in columns)
+    ):
+        return _encode_matrix(table.matrix, columns, out, marks)
+    problems: list[Problem | None] = []
+    first = 0
+    for column in columns:
+        part = out[:, first : first + len(column.feature_names)]
+        first += part.shape[1]
+        match column.kind:
+            case "numeric":
+                problems.append(_encode_numeric(table[column.name], column, part, marks))
+            case "nominal":
+                problems.append(_encode_nominal(table[column.name], column, part, unseen, marks))
+            case "ordinal":
+                problems.append(_encode_ordinal(table[column.name], column, part, marks))
+    return first_problem(problems)
+
+
+def _encode_matrix(
+    matrix: Values, columns: Sequence[Column], out: NDArray[np.floating], marks: Marks
+) -> Problem | None:
+    """Numbers, all columns at once."""
+    mark = np.cumsum([1 + column.marked for column in columns]) - 1
+    place = mark - [column.marked for column in columns]
+    direct = out.shape[1] == len(columns)
+    with np.errstate(over="ignore"):
+        out[:, slice(None) if direct else place] = matrix
+    for position, column in enumerate(columns):
+        if column.filled is not None:
+            _fill(out[:, place[position] : mark[position] + 1], np.isnan(matrix[:, position]), column)
+    places = None if direct else place
+    return _unusable_number(out, columns, lambda row, position: matrix[row, position], places, marks)
+
+
+def _fill(out: NDArray[np.floating], missing: NDArray[np.bool_], column: Column) -> None:
+    """Put what a column has instead into the features of rows where its value is missing."""
+    out[missing, 0] = column.filled
+    if column.marked:
+        out[:, -1] = missing
+
+
+def _encode_nominal(
+    values: Values, column: Column, out: NDArray[np.floating], unseen: Unseen, marks: Marks
+) -> Problem | None:
+    codes = label_codes(values, column.categories)
+    out[...] = 0
+    known = np.flatnonzero(codes >= 0)
+    out[known, codes[known]] = 1
+    if column.marked:
+        out[:, -1] = codes == MISSING
+    if column.filled is not None:
+        codes = np.where(codes == MISSING, 0, codes)
+    if unseen == "zero":
+        codes = np.where(codes == UNSEEN, 0, codes)
+    remedy = "Ingest again with all categories, or have unseen ones treated as all-zero (unseen='zero')."
+    return _label_problem(values, codes, column.name, "category", remedy, marks)
+
+
+def _encode_ordinal(values: Values, column: Column, out: NDArray[np.floating], marks: Marks) -> Problem | None:
+    codes = label_codes(values, column.categories)
+    out[:, 0] = codes
+    if column.filled is not None:
+        _fill(out, codes == MISSING, column)
+        codes = np.where(codes == MISSING, 0, codes)
+    remedy = f"The order given is {', '.join(map(str, column.categories))}: add the category to it, or remove the rows."
+    return _label_problem(values, codes, column.name, "category", remedy, marks)
+
+
+def _encode_numeric(values: Values, column: Column, out: NDArray[np.floating], marks: Marks) -> Problem | None:
+    numbers, problem = numeric_values(values, column.name, marks)
+    with np.errstate(over="ignore"):
+        out[:, 0] = numbers
+    if column.filled is not None:
+        _fill(out, np.isnan(numbers), column)
+    unusable = _unusable_number(out[:, :1], (column,), lambda row, position: numbers[row], marks=marks)
+    return first_problem([problem, unusable])
+
+
+def numeric_values(values: Values, name: str, marks: Marks = None) -> tuple[Values, Problem | None]:
+    """Values as numbers, NaN where missing and 0 where they are none, and the first that is none."""
+    if values.dtype.kind in "biuf":
+        return values, None
+    numbers = np.zeros(len(values))
+    problem: Problem | None = None
+    for row, value in enumerate(values.tolist() if values.dtype.kind in "OUT" else list(values)):
+        try:
+            numbers[row] = math.nan if value is None or _is_missing(value) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            if marks is not None:
+                marks[row] = True
+            elif problem is None:
+                remedy = f"Correct the value, or say that the column is not a number with --categorical {name}."
+                problem = Problem(row, name, f"has the value {_plain(value)!r}, which is not a number,", remedy)
+    return numbers, problem
+
+
+def _plain(value: Any) -> Any:
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain[:100] if isinstance(plain, str) else plain
+
+
+def _unusable_number(
+    out: NDArray[np.floating],
+    columns: Sequence[Column],
+    original: Callable[[int, int], Any],
+    places: NDArray[np.intp] | None = None,
+    marks: Marks = None,
+) -> Problem | None:
+    """The first number that cannot be used, of columns that are in these `places` of the features, or are all."""
+    stays = np.array([column.filled is not None for column in columns])
+    for first in range(0, len(out), CHECK_ROWS):
+        part = out[first : first + CHECK_ROWS]
+        if places is not None:
+            part = part[:, places]
+        usable = np.isfinite(part)
+        if usable.all():
+            continue
+        usable |= stays & np.isnan(part)
+        if usable.all():
+            continue
+        if marks is not None:
+            marks[first : first + CHECK_ROWS] |= ~usable.all(axis=1)
+            continue
+        row, position = (int(index) for index in np.argwhere(~usable)[0])
+        row += first
+        value, name = original(row, position), columns[position].name
+        if np.isfinite(value):
+            seen = f"has the value {_plain(value)!r}, which is too large for {out.dtype.name},"
+            return Problem(row, name, seen, "Rescale the column, or store the dataset as float64.")
+        seen = "has a missing or infinite value" if columns[position].filled is None else "has an infinite value"
+        return Problem(row, name, seen, FILL if np.isnan(value) else REMOVE)
+    return None
+
+
+CHECK_ROWS = 8192
+"""Rows checked at a time, so that the check needs little memory."""
+
+
+def encode_weight(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    """Sample weights (n,), and the first that is negative or no number."""
+    numbers, problem = encode_number(values, name)
+    wrong = numbers < 0
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        negative = Problem(row, name, "has a negative weight", "Give weights of at least 0.")
+        problem = first_problem([problem, negative])
+    return numbers, problem
+
+
+def encode_inclusion(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    """Inclusion probabilities (n,), and the first outside (0, 1]."""
+    numbers, problem = encode_number(values, name)
+    wrong = (numbers <= 0) | (numbers > 1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        outside = Problem(
+            row, name, f"has the inclusion probability {numbers[row]}", "Give probabilities above 0 and at most 1."
+        )
+        problem = first_problem([problem, outside])
+    return numbers, problem
+
+
+def encode_number(values: Values, name: str) -> tuple[NDArray[np.float64], Problem | None]:
+    """Finite numbers (n,) that are no feature, and the first that is none."""
+    numbers, problem = numeric_values(values, name)
+    if problem is not None:
+        problem = replace(problem, remedy="Correct the value, or name another column.")
+    floats = np.ascontiguousarray(numbers, dtype=np.float64)
+    unusable = _unusable_number(floats.reshape(-1, 1), (Column(name),), lambda row, position: floats[row])
+    return floats, first_problem([problem, unusable])
+
+
+def encode_group(values: Values, name: str) -> tuple[NDArray[np.int64], Problem | None]:
+    """Codes of the groups that values name (n,), and the first that is missing.
+
+    A code is 63 bits of a hash of the value's text: the same in any table and on any machine. Like labels, values are
+    told apart by meaning: the text "3" and the float 3.0 are the integer 3, and True is 1. Should two groups have one
+    code, their rows are kept together, which does no harm; of a million groups any two have one in 1 of 18 million
+    cases.
+    """
+    if values.dtype.kind == "O":
+        items = values.tolist()
+        try:
+            by_item = {item: _group_code(item) for item in set(items)}
+            codes = np.fromiter(map(by_item.__getitem__, items), np.int64, len(items))
+        except TypeError:  # lists and such
+            codes = np.fromiter(map(_group_code, items), np.int64, len(items))
+    else:
+        found, inverse = np.unique(values, return_inverse=True)
+        codes = np.fromiter(map(_group_code, found), np.int64, len(found))[inverse]
+    missing = codes == MISSING
+    if not missing.any():
+        return codes, None
+    remedy = "Fill in or remove such rows first; a row of its own needs a group of its own."
+    return codes, Problem(int(np.argmax(missing)), name, "has a missing value", remedy)
+
+
+def _group_code(value: Any) -> int:
+    # A date that is missing becomes None only as a plain value.
+    label = label_of(value.item() if isinstance(value, np.generic) else value)
+    if label is None:
+        return MISSING
+    if isinstance(label, str):
+        number = _parse_integer(label)
+        label = BOOLEANS.get(label.lower(), label) if number is None else number
+    # Where they are keys of a dictionary, True is 1 and False is 0; so they are here.
+    text = _text(int(label) if isinstance(label, bool) else label).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"protodask group").digest(), "big") >> 1
+
+
+def check_column_names(
+    found: Iterable[str], expected: Iterable[str], optional: Iterable[str] = (), where: str = "The table"
+) -> None:
+    """Refuse a table that lacks columns or has others than expected."""
+    missing, further = _differing_names(found, expected, optional)
+    if missing or further:
+        raise _other_columns(missing, further, where)
+
+
+def columns_besides(
+    found: Iterable[str] | Mapping[str, Iterable[str]], expected: Iterable[str], optional: Iterable[str]
+) -> list[str]:
+    """The columns of a later table, or of several by what they are called, that nobody knows: a warning says that they
+    are left out. One that lacks columns is refused.
+    """
+    wanted, allowed = list(expected), list(optional)
+    besides: dict[str, None] = {}
+    for where, names in (found if isinstance(found, Mapping) else {"The table": found}).items():
+        missing, others = _differing_names(names, wanted, allowed)
+        if missing:
+            raise _other_columns(missing, others, where)
+        besides.update(dict.fromkeys(others))
+    further = list(besides)
+    if further:
+        named = some([repr(name) for name in further])
+        warnings.warn(f"Columns that were not there at the ingest are left out: {named}.", stacklevel=3)
+    return further
+
+
+def _differing_names(
+    found: Iterable[str], expected: Iterable[str], optional: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    present, wanted = list(found), list(expected)
+    allowed = {*wanted, *optional}
+    return [name for name in wanted if name not in set(present)], [name for name in present if name not in allowed]
+
+
+def _other_columns(missing: Sequence[str], further: Sequence[str], where: str) -> InputError:
+    said = [f"lacks {some([repr(name) for name in missing])}"] if missing else []
+    said += [f"has {some([repr(name) for name in further])} besides"] if further else []
+    return InputError(
+        "columns-differ",
+        f"{where} has other columns than expected: it {' and '.join(said)}.",
+        "Give tables with the columns of the ingest; leave further ones out with --drop.",
+    )

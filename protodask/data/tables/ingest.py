@@ -1,0 +1,219 @@
+"""From tables and arrays to a dataset: one pass to look at the data, one to encode and write it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from protodask.data.format.dataset import Dataset
+from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, Label
+from protodask.data.format.writer import write_dataset
+from protodask.data.news.ingest_news import ingest_news
+from protodask.data.news.new_sources import check_new
+from protodask.data.places.storage import check_free, locate
+from protodask.data.tables.encoding import Missing, check_column_names
+from protodask.data.tables.ingest_frames import are_numbers, frame_beside
+from protodask.data.tables.ingest_scan import table_source
+from protodask.data.tables.ingest_schema import (
+    Roles,
+    Wanted,
+    check_roles,
+    check_wanted,
+    encode_anew,
+    orders_of,
+    written_as,
+)
+from protodask.data.tables.ingest_sources import open_table
+from protodask.data.tables.tables import check_same_columns
+from protodask.engine import EngineLike, open_engine
+from protodask.errors import InputError
+
+
+def ingest(
+    sources: Any,
+    out: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    categorical: Sequence[str] = (),
+    ordinal: Mapping[str, Sequence[Label]] | None = None,
+    weight: str | None = None,
+    inclusion: str | None = None,
+    group: str | None = None,
+    drop: Sequence[str] = (),
+    missing: Missing = "fill",
+    text_is_categorical: bool = False,
+    append: bool = False,
+    new: bool = False,
+    unless_in: str | os.PathLike[str] | None = None,
+    settle: float = 0.0,
+    overwrite: bool = False,
+    dtype: str = "float32",
+    block_rows: int | None = None,
+    feature_names: Sequence[str] | None = None,
+    engine: EngineLike = None,
+) -> Dataset:
+    """Make a dataset from tables or arrays, or with `append` add their rows to one.
+
+    `sources` is one of these, or a list of several: the path, glob or folder of CSV or Parquet files; a .npy or .npz
+    file; a Zarr group with arrays of features and target; a pandas or dask data frame; a pair (X, y) of arrays of
+    NumPy, dask or Zarr, or of paths of .npy files or Zarr arrays. Rows are in the order of the sources; files of a
+    folder or glob are in the order of their paths, with numbers by their value (part2.csv before part10.csv). Tables
+    must name their `target` column; arrays have columns x0, x1, ... (or `feature_names`) and "target".
+
+    `categorical` columns become a feature for each category, `ordinal` ones the position in the order given. Rows of
+    one value in the column (or the array besides features and target) `group` belong together. With
+    `text_is_categorical`, columns of text of which nothing is said are categorical as well.
+
+    Where values of a feature are `missing`, they count as the mean of the others, or as no category, and a further
+    feature is 1 there; with "error" they are refused. With `append` all of this is the dataset's: new categories,
+    classes and values that are missing where none were are an error.
+
+    With `new`, files and datasets (which give their rows source by source) are added whose content the dataset does
+    not have yet, whatever they are called, so that each is in it exactly once however often this is repeated; if there
+    is no dataset, one is made. With `unless_in`, those are taken that this other dataset, which need not exist, does
+    not have. Files that changed within the last `settle` seconds are left for the next time, and so are those that
+    change meanwhile. If nothing is new, what lies at `out` stays as it is.
+    """
+    if append and overwrite:
+        raise InputError("settings-conflict", "Both append and overwrite are asked for.", "Choose one.")
+    check_new(new, unless_in, settle, append, overwrite, out)
+    roles = Roles(target, weight, inclusion, group)
+    wanted = Wanted(roles, tuple(categorical), orders_of(ordinal), tuple(drop), dtype, missing, text_is_categorical)
+    if new or unless_in is not None:
+        if feature_names is not None:
+            raise InputError(
+                "settings-conflict",
+                "Feature names are given, which only a matrix needs.",
+                "Leave them out with new sources.",
+            )
+        return ingest_news(
+            sources,
+            out,
+            wanted,
+            new=new,
+            unless_in=unless_in,
+            settle=settle,
+            overwrite=overwrite,
+            block_rows=block_rows,
+            engine=engine,
+        ).dataset
+    where = locate(out)
+    if dtype not in FEATURES.dtypes:
+        raise InputError("bad-setting", f"The dtype {dtype!r} is not supported.", "Use float32 or float64.")
+    if append:
+        if categorical or ordinal:
+            raise InputError(
+                "settings-conflict",
+                "An append encodes its rows like the dataset.",
+                "Leave out categorical and ordinal.",
+            )
+        return _ingest_more(sources, Dataset.open(where), roles, drop, engine)
+    return _ingest_anew(sources, where, wanted, feature_names, overwrite, block_rows, engine)
+
+
+def _ingest_anew(
+    sources: Any,
+    where: str,
+    wanted: Wanted,
+    feature_names: Sequence[str] | None,
+    overwrite: bool,
+    block_rows: int | None,
+    engine: EngineLike,
+) -> Dataset:
+    check_free(where, overwrite)
+    check_wanted(wanted)
+    table = open_table(sources, wanted.labels, wanted.drop, wanted.roles.target, feature_names, wanted.roles.group)
+    check_same_columns(table)
+    with open_engine(engine) as opened:
+        source, encoder = encode_anew(table, wanted, opened, block_rows)
+        return write_dataset(
+            source,
+            where,
+            **written_as(encoder),
+            dropped=wanted.drop,
+            engine=opened,
+            block_rows=block_rows,
+            overwrite=overwrite,
+        )
+
+
+def ingest_arrays(
+    X: Any,
+    y: Any,
+    out: str | os.PathLike[str],
+    *,
+    weight: Any = None,
+    group: Any = None,
+    overwrite: bool = False,
+    dtype: str = "float32",
+    block_rows: int | None = None,
+    columns: Sequence[Column] | None = None,
+    orders: Mapping[str, Sequence[Label] | None] | None = None,
+    engine: EngineLike = None,
+) -> Dataset:
+    """Make a dataset from rows (N, D), labels (N,), weights (N,) and groups (N,).
+
+    They are NumPy, dask or Zarr arrays, or data frames; rows that are no numbers come as a dask data frame. Of those of
+    its columns that hold categories, `orders` says which, None if they have none; text is categories as well. Where it
+    is known what the `columns` become, those of a model for one, that is what is done with them.
+    """
+    given = {TARGET.name: y, WEIGHT.name: weight, GROUP.name: group}
+    arrays = {name: _as_array(values) for name, values in given.items() if values is not None}
+    names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+    said = dict(orders or {})
+    if names is None or are_numbers(X.dtypes):
+        sources: Any = {FEATURES.name: _as_array(X), **arrays}
+        called = {name: name for name in arrays}
+        if names is not None and set(given) & set(names):
+            names = [f"feature {name}" for name in names]
+    else:
+        called = {name: f"{name} of the rows" if name in names else name for name in arrays}
+        sources = frame_beside(X, names, {called[name]: values for name, values in arrays.items()})
+    wanted = Wanted(
+        Roles(called[TARGET.name], called.get(WEIGHT.name), group=called.get(GROUP.name)),
+        categorical=tuple(name for name, order in said.items() if order is None),
+        orders={name: tuple(order) for name, order in said.items() if order is not None},
+        dtype=dtype,
+        text_is_categorical=True,
+        columns=None if columns is None else tuple(columns),
+    )
+    return _ingest_anew(sources, locate(out), wanted, names, overwrite, block_rows, engine)
+
+
+def _as_array(values: Any) -> Any:
+    if not hasattr(values, "to_numpy") and not hasattr(values, "to_dask_array"):
+        return values
+    matrix = values.ndim == 2
+    kinds = list(values.dtypes) if matrix else [values.dtype]
+    if not all(isinstance(kind, np.dtype) for kind in kinds) or len({kind.kind == "b" for kind in kinds}) > 1:
+        # pandas' own types, or truth values beside numbers: a matrix of them becomes floats, missing ones NaN; labels
+        # keep what they are.
+        values = values.astype("float64" if matrix and are_numbers(kinds) else object)
+    return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values.to_numpy()
+
+
+def _ingest_more(sources: Any, dataset: Dataset, given: Roles, drop: Sequence[str], engine: EngineLike) -> Dataset:
+    known = dataset.metadata
+    check_roles(given, known)
+    dropped = (*known.dropped, *(name for name in drop if name not in known.dropped))
+    roles = Roles(known.target_name, known.weight_name, known.inclusion_name, known.group_name)
+    with open_engine(engine) as opened:
+        source = table_source(
+            sources,
+            known.columns,
+            classes=known.classes,
+            target_name=known.target_name,
+            weight_name=known.weight_name,
+            inclusion_name=known.inclusion_name,
+            group_name=known.group_name,
+            dropped=dropped,
+            dtype=known.dtype,
+            engine=opened,
+        )
+        check_column_names(source.table.names, [*(column.name for column in known.columns), *roles.names])
+        return write_dataset(
+            source, dataset.path, **written_as(source.encoder), dropped=dropped, engine=opened, append=True
+        )

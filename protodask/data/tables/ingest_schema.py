@@ -1,0 +1,306 @@
+"""What a table's columns become: worked out of the first rows, or kept as an earlier ingest had it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from protodask.data.format.metadata import Metadata, require_storable
+from protodask.data.format.schema import FEATURES, Column, Label
+from protodask.data.format.summary import empty_summary
+from protodask.data.tables.encoding import Missing, check_categories, settle_labels, table_rows
+from protodask.data.tables.ingest_scan import Scan, Scanned, encoded_source, run_scan
+from protodask.data.tables.tables import Encoder, Partitions, TableSource
+from protodask.engine import Engine
+from protodask.errors import InputError, some
+
+Orders = Mapping[str, tuple[Label, ...]]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Columns that are no features, by name."""
+
+    target: str | None = None
+    weight: str | None = None
+    inclusion: str | None = None
+    group: str | None = None
+
+    @property
+    def items(self) -> tuple[tuple[str, str | None], ...]:
+        """Roles and columns."""
+        return ("target", self.target), ("weight", self.weight), ("inclusion", self.inclusion), ("group", self.group)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns there are."""
+        return tuple(name for _, name in self.items if name is not None)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user says of the columns."""
+
+    roles: Roles
+    categorical: tuple[str, ...] = ()
+    orders: Orders = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+    dtype: str = "float32"
+    missing: Missing = "fill"
+    text_is_categorical: bool = False
+    """Whether columns of text of which nothing is said are categorical."""
+    columns: tuple[Column, ...] | None = None
+    """What the columns become, in their order and by whatever name, if that is known; new categories are none then."""
+
+    @property
+    def labels(self) -> list[str]:
+        """Columns to be read as labels rather than numbers."""
+        texts = [name for name in (self.roles.target, self.roles.group) if name is not None]
+        return [*self.categorical, *self.orders, *texts]
+
+
+def orders_of(ordinal: Mapping[str, Sequence[Label]] | None) -> Orders:
+    """The categories of ordinal columns, lowest first."""
+    return {name: tuple(order) for name, order in (ordinal or {}).items()}
+
+
+def check_wanted(wanted: Wanted) -> None:
+    """Refuse what cannot be, whatever the table."""
+    if wanted.dtype not in FEATURES.dtypes:
+        raise InputError("bad-setting", f"The dtype {wanted.dtype!r} is not supported.", "Use float32 or float64.")
+    if wanted.missing not in get_args(Missing):
+        raise InputError("bad-setting", f"missing is {wanted.missing!r}.", "Give 'fill' or 'error'.")
+    if both := sorted(set(wanted.categorical) & set(wanted.orders)):
+        raise InputError(
+            "settings-conflict", f"Column {both[0]!r} is said to be categorical and ordinal.", "Choose one."
+        )
+    _check_orders(wanted.orders)
+
+
+def check_roles(given: Roles, known: Metadata) -> None:
+    """Refuse roles that are not those of a dataset that is added to."""
+    before = Roles(known.target_name, known.weight_name, known.inclusion_name, known.group_name)
+    for (what, name), (_, kept) in zip(given.items, before.items, strict=True):
+        if name is not None and name != kept:
+            raise InputError(
+                "columns-differ",
+                f"The {what} of the dataset is {kept!r}, not {name!r}.",
+                "Leave it out: an append keeps it.",
+            )
+
+
+def check_columns(wanted: Wanted, known: Metadata) -> None:
+    """Refuse what a dataset that is added to has otherwise; what is not said is as it has it."""
+    check_roles(wanted.roles, known)
+    columns = {column.name: column for column in known.columns}
+    for name in (*wanted.categorical, *wanted.orders):
+        kind = "nominal" if name in wanted.categorical else "ordinal"
+        found = columns.get(name)
+        same = found is not None and found.kind == kind
+        if found is not None and kind == "ordinal":
+            same = same and list(map(str, found.categories)) == list(map(str, wanted.orders[name]))
+        if not same:
+            raise InputError(
+                "columns-differ",
+                f"Column {name!r} is not {'categorical' if kind == 'nominal' else 'ordinal in this order'} in the "
+                "dataset that is there.",
+                "Encode it as the dataset does, or make another dataset.",
+            )
+
+
+def written_as(encoder: Encoder) -> dict[str, Any]:
+    """What `write_dataset` is told of the rows of an encoder."""
+    return {
+        "classes": encoder.classes,
+        "columns": encoder.columns,
+        "target_name": encoder.target_name,
+        "weight_name": encoder.weight_name,
+        "inclusion_name": encoder.inclusion_name,
+        "group_name": encoder.group_name,
+        "dtype": encoder.dtype,
+    }
+
+
+def encoder_like(known: Metadata) -> Encoder:
+    """What encodes further rows like those of a dataset."""
+    return Encoder(
+        columns=known.columns,
+        classes=known.classes,
+        target_name=known.target_name,
+        weight_name=known.weight_name,
+        inclusion_name=known.inclusion_name,
+        group_name=known.group_name,
+        dtype=known.dtype,
+    )
+
+
+def encode_anew(
+    table: Partitions, wanted: Wanted, engine: Engine, block_rows: int | None
+) -> tuple[TableSource, Encoder]:
+    """Look at a table once, and find what its columns become."""
+    roles = wanted.roles
+    names = set(table.names)
+    target = roles.target or ("target" if "target" in names else None)
+    if target is None:
+        raise InputError("setting-missing", "It is not said which column is the target.", "Name it with --target.")
+    roles = replace(roles, target=target)
+    said = {*wanted.categorical, *wanted.orders, *roles.names}
+    text = [name for name in table.names if name in table.text and name not in said]
+    if wanted.text_is_categorical:
+        wanted = replace(wanted, categorical=(*wanted.categorical, *text))
+    features = _feature_columns(table, dict(roles.items), (*wanted.categorical, *wanted.orders))
+    columns = tuple(_column(name, wanted.categorical, wanted.orders) for name in features)
+    _require_storable(columns, target, wanted.drop)
+    stays = math.nan if wanted.missing == "fill" else None
+    closed = tuple(replace(column, filled=stays) for column in columns if column.kind != "nominal")
+    if wanted.columns is not None:
+        columns = tuple(replace(known, name=name) for known, name in zip(wanted.columns, features, strict=True))
+        closed = columns
+    tried = Encoder(
+        closed,
+        (),
+        None,
+        roles.weight,
+        roles.inclusion,
+        np.dtype(wanted.dtype).name,
+        unseen="error" if wanted.columns is None else "zero",
+        group_name=roles.group,
+    )
+    known = {column.name for column in closed}
+    asked = (*(column.name for column in columns if column.name not in known), target)
+    found = run_scan(Scan(table, tried, asked, target, wanted.missing, tried.dtype == "float32"), engine)
+    _warn_of_merged(found.merged)
+    classes = settle_labels(found.labels[target], table.untyped)
+    _refuse_measurements(classes, target, table.untyped)
+    if len(classes) < 2:
+        raise InputError(
+            "one-class",
+            f"The target {target!r} has one class only ({classes[0]!r}).",
+            "Give data of two or more classes.",
+        )
+    if wanted.columns is None:
+        columns = tuple(_settled(column, found, table.untyped) for column in columns)
+        for name in text:
+            check_categories(name, len(found.labels[name]), sum(found.rows))
+    encoder = replace(tried, columns=columns, classes=classes, target_name=target)
+    return encoded_source(table, encoder, found.rows, block_rows), encoder
+
+
+def _warn_of_merged(merged: Mapping[str, tuple[int, int]]) -> None:
+    if merged:
+        said = [f"{name!r} ({left:,} of {values:,} values in a sample)" for name, (values, left) in merged.items()]
+        warnings.warn(
+            f"As float32, columns keep a part of their different values only: {some(said)}. Subtract what the values "
+            "have in common, such as the first time, or use float64 to store and to fit (--dtype float64, "
+            "--precision float64).",
+            stacklevel=4,
+        )
+
+
+def _settled(column: Column, found: Scanned, untyped: bool) -> Column:
+    if column.kind == "nominal":
+        column = replace(column, categories=settle_labels(found.labels[column.name], untyped))
+    missing, total = found.missing.get(column.name, 0), found.sums.get(column.name, 0.0)
+    return column.with_missing(sum(found.rows), missing, total)
+
+
+def _require_storable(columns: Sequence[Column], target: str, dropped: Sequence[str]) -> None:
+    """Refuse more columns than a dataset can have; classes and categories, not known yet, only add to them."""
+    width = sum(len(column.feature_names) for column in columns)
+    require_storable(
+        Metadata(
+            n_rows=1,
+            block_rows=1,
+            dtype=FEATURES.dtypes[0],
+            classes=(),
+            columns=tuple(columns),
+            target_name=target,
+            weight_name=None,
+            inclusion_name=None,
+            dropped=tuple(dropped),
+            summary=empty_summary(width, 0),
+            content=0,
+            block_checks=b"",
+        )
+    )
+
+
+def _feature_columns(table: Partitions, roles: Mapping[str, str | None], declared: Sequence[str]) -> list[str]:
+    """The columns that are features; all that the user named must be there, and all text declared."""
+    names = set(table.names)
+    for what, name in roles.items():
+        if name is not None and name not in names:
+            raise InputError(
+                "column-missing",
+                f"There is no column {name!r} for the {what}.",
+                f"The columns are {some(table.names)}.",
+            )
+    if absent := [name for name in declared if name not in names]:
+        raise InputError(
+            "column-missing", f"There is no column {absent[0]!r}.", f"The columns are {some(table.names)}."
+        )
+    taken = [name for name in roles.values() if name is not None]
+    if len(set(taken)) != len(taken):
+        raise InputError(
+            "settings-conflict",
+            "One column has two of the roles target, weight, inclusion and group.",
+            "Name different columns.",
+        )
+    features = [name for name in table.names if name not in taken]
+    if not features:
+        raise InputError(
+            "column-missing", "There are no feature columns.", "Give a table with columns besides the target."
+        )
+    wrong = [name for name in features if name in table.text and name not in declared]
+    if wrong and not any(table_rows(table.read(partition)) for partition in range(table.n_partitions)):
+        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
+    if wrong:
+        raise InputError(
+            "wrong-type",
+            f"These columns are not numbers: {some(wrong)}.",
+            f"Say what they are with --categorical {wrong[0]} or --ordinal, or leave them out with --drop. To take all "
+            "text as categories, say --text-is-categorical.",
+        )
+    return features
+
+
+def _refuse_measurements(classes: Sequence[Label], target: str, untyped: bool) -> None:
+    """Text of a CSV file that is all numbers, and not all whole ones, is a measurement."""
+    if not untyped:
+        return
+    numbers = [_number(label) for label in classes]
+    broken = [label for label, number in zip(classes, numbers, strict=True) if number is not None and number % 1]
+    if broken and all(number is not None for number in numbers):
+        raise InputError(
+            "bad-value",
+            f"Column {target!r} has the value {broken[0]}, which is no class.",
+            "A target holds classes: text, whole numbers or truth values.",
+        )
+
+
+def _number(label: Label) -> float | None:
+    try:
+        return float(label)
+    except ValueError:
+        return None
+
+
+def _column(name: str, categorical: Sequence[str], orders: Mapping[str, tuple[Label, ...]]) -> Column:
+    if name in orders:
+        return Column(name, "ordinal", orders[name])
+    return Column(name, "nominal" if name in categorical else "numeric")
+
+
+def _check_orders(orders: Mapping[str, tuple[Label, ...]]) -> None:
+    for name, order in orders.items():
+        if len(order) < 2 or len(set(map(str, order))) != len(order):
+            raise InputError(
+                "bad-setting",
+                f"The order of {name!r} has too few or repeated categories.",
+                "Give each category once, lowest first.",
+            )

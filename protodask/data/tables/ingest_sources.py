@@ -1,0 +1,193 @@
+"""From what a user hands in to a table in partitions."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from protodask.data.arrays.foreign_arrays import check_group_files
+from protodask.data.arrays.row_arrays import RowArray, row_array
+from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
+from protodask.data.news.source_files import find_files, is_table_path
+from protodask.data.places.storage import locate
+from protodask.data.tables.frames import in_pandas
+from protodask.data.tables.ingest_frames import dask_table, file_tables, pandas_table
+from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
+from protodask.data.tables.tables import ArraysTable, Partitions, join_tables
+from protodask.errors import InputError, StorageError
+
+FEATURE_NAMES = ("features", "X", "x", "data")
+TARGET_NAMES = ("target", "y", "Y", "labels")
+
+
+def open_table(
+    sources: Any,
+    labels: Iterable[str],
+    dropped: Iterable[str],
+    target: str | None,
+    features: Sequence[str] | None = None,
+    group: str | None = None,
+    others: Iterable[str] = (),
+    kept: Kept = NOTHING_KEPT,
+) -> Partitions:
+    """The table behind one source or a list of several, in their order, whose columns may differ.
+
+    `labels` are columns to be read as labels, `dropped` ones to be left out, `target` what the target of arrays is to
+    be called, `features` what the columns of a matrix are called (x0, x1, ... by default), `group` which array besides
+    them says what group a row belongs to, `others` what further arrays are columns, and `kept` what is handed on.
+    """
+    several = list(sources) if isinstance(sources, list) else [sources]
+    if not several:
+        raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
+    left_out, called = list(dropped), target or TARGET.name
+    tables: list[Partitions] = []
+    for in_files, together in itertools.groupby(several, _is_file_path):
+        if in_files:
+            files = [path for source in together for path in find_files(os.fspath(source))]
+            tables += file_tables(files, labels, left_out, kept)
+        else:
+            names = _Names(called, features, group, (*others, *kept.names), kept)
+            tables += [_table(source, left_out, names) for source in together]
+    return join_tables(tables)
+
+
+def _is_file_path(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and not _is_array_path(os.fspath(source))
+
+
+def _is_array_path(path: str) -> bool:
+    if path.endswith((".npy", ".npz")) or path.rstrip("/").endswith(".zarr"):
+        return True
+    return not is_table_path(path) and os.path.exists(os.path.join(path, "zarr.json"))
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What arrays are called as columns."""
+
+    target: str
+    features: Sequence[str] | None
+    group: str | None
+    others: tuple[str, ...]
+    kept: Kept
+
+
+def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
+    if isinstance(source, (str, os.PathLike)):
+        return _stored_arrays(os.fspath(source), names)
+    if isinstance(source, zarr.Group):
+        return _arrays(dict(source.arrays()), names)
+    if isinstance(source, tuple):
+        if len(source) != 2:
+            raise InputError(
+                "wrong-type",
+                f"A tuple of {len(source)} is no source.",
+                "Give pairs (X, y), and several sources as a list.",
+            )
+        return _pair(source[0], source[1], dropped, names)
+    if isinstance(source, Mapping):
+        return _arrays(source, names)
+    source = in_pandas(source)
+    if _is_frame(source):
+        return _frame_table(source, dropped, names.kept)
+    if hasattr(source, "shape") and len(source.shape) == 2:
+        return _arrays({FEATURES.name: source}, names)
+    raise InputError(
+        "wrong-type", f"A {type(source).__name__} is no source of data.", "Give paths, data frames, or a pair (X, y)."
+    )
+
+
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "columns") and hasattr(source, "dtypes")
+
+
+def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
+    return dask_table(frame, dropped, kept) if hasattr(frame, "npartitions") else pandas_table(frame, dropped, kept)
+
+
+def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
+    left = in_pandas(left)
+    if _is_frame(left):
+        if names.target in left.columns:
+            raise InputError(
+                "named-twice",
+                f"The features have a column {names.target!r} themselves.",
+                "Call the target something else.",
+            )
+        if not hasattr(left, "npartitions"):
+            values = right.to_numpy() if hasattr(right, "to_numpy") else np.asarray(right)
+            if len(values) != len(left):
+                raise InputError(
+                    "wrong-shape",
+                    f"There are {len(left)} rows of features and {len(values)} targets.",
+                    "Give one target for each row.",
+                )
+            right = values
+        return _frame_table(left.assign(**{names.target: right}), dropped, names.kept)
+    return _arrays({FEATURES.name: left, TARGET.name: right}, names)
+
+
+def _stored_arrays(path: str, names: _Names) -> Partitions:
+    if path.endswith(".npy"):
+        return _arrays({FEATURES.name: path}, names)
+    if path.endswith(".npz"):
+        return _arrays(_load_npz(path), names)
+    where = locate(path)
+    check_group_files(where)
+    try:
+        node = zarr.open(where, mode="r")
+    except FileNotFoundError as error:
+        raise StorageError("not-found", f"There is nothing at {where}.", "Check the path.") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError("unreadable", f"{where} is not readable by Zarr ({error}).", "Check the path.") from error
+    if isinstance(node, zarr.Array):
+        return _arrays({FEATURES.name: node}, names)
+    return _arrays(dict(node.arrays()), names)
+
+
+def _load_npz(path: str) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError as error:
+        raise StorageError("not-found", f"There is no file {path}.", "Check the path.") from error
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise InputError(
+            "unreadable", f"{path} is not a readable .npz file ({error}).", "Write it again with numpy.savez."
+        ) from error
+
+
+def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
+    matrix = next((arrays[name] for name in FEATURE_NAMES if name in arrays), None)
+    if matrix is None:
+        raise InputError(
+            "column-missing",
+            f"Among the arrays {sorted(arrays)} are no features.",
+            f"Call them {' or '.join(FEATURE_NAMES[:2])}.",
+        )
+    rows = row_array(matrix)
+    others: dict[str, RowArray] = {}
+    label = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
+    if label is not None:
+        others[called.target] = row_array(label)
+    for variable in (WEIGHT, INCLUSION):
+        if variable.name in arrays:
+            others[variable.name] = row_array(arrays[variable.name])
+    for name in (called.group, *called.others):
+        if name is not None and name in arrays and name not in others:
+            others[name] = row_array(arrays[name])
+    width = rows.shape[1] if len(rows.shape) == 2 else 0
+    names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
+    if len(rows.shape) == 2 and len(names) != width:
+        raise InputError(
+            "wrong-shape", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest."
+        )
+    return ArraysTable(names, rows, others, called.kept)

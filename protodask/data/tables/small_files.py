@@ -1,0 +1,133 @@
+"""Files of raw tables that are small: read whole from bytes that are in memory, and encoded at once.
+
+Going through dask.dataframe takes some 50 milliseconds a file, which thousands of small files do not have. What comes
+of the values is the same.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from protodask.data.format.schema import Column
+from protodask.data.news.source_files import PARQUET_ENDINGS
+from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
+from protodask.data.tables.ingest_frames import (
+    CSV_PARTITION_BYTES,
+    csv_columns,
+    csv_text_table,
+    is_compressed,
+    partition_columns,
+)
+from protodask.data.tables.ingest_scan import kept_columns
+from protodask.data.tables.kept_columns import KEPT, Kept, pack
+from protodask.data.tables.packed_text import text_errors
+from protodask.data.tables.tables import Encoder
+from protodask.engine import Arrays
+from protodask.errors import InputError
+
+SMALL_BYTES = CSV_PARTITION_BYTES
+SMALL_COMPRESSED_BYTES = 2**20
+"""Text shrinks to a tenth or so, and Parquet files of few values to less."""
+SMALL_VALUES = SMALL_BYTES
+"""Values in a Parquet file, each of which takes 8 bytes in memory, or more."""
+
+
+class NotSmallError(Exception):
+    """A compressed file has so much in it that it is to be read in parts."""
+
+
+def is_small(path: str, size: int) -> bool:
+    """Whether a file of so many bytes is to be read here, unless it turns out to have more in it than most."""
+    dense = is_compressed(path) or path.lower().endswith(PARQUET_ENDINGS)
+    return size <= (SMALL_COMPRESSED_BYTES if dense else SMALL_BYTES)
+
+
+def encode_file(
+    content: bytes,
+    path: str,
+    columns: Sequence[Column],
+    *,
+    target_name: str,
+    keep: Sequence[str],
+    dropped: Sequence[str],
+    unseen: Any,
+    dtype: str,
+    bad_rows: BadRows = "error",
+) -> Arrays:
+    """The features in the content of a file, and the columns to keep, as `table_source` makes them of larger ones.
+
+    A `NotSmallError` where there is too much in it for that.
+    """
+    kept = kept_columns(columns, [target_name], keep)
+    left_out = frozenset(dropped) - set(keep)
+    labels = frozenset((*(column.name for column in columns if column.kind != "numeric"), target_name, *kept.texts))
+    names, found = _table(content, path, labels, left_out, kept)
+    known = [*(column.name for column in columns), *kept.names]
+    if besides := columns_besides(names, known, [target_name, *left_out]):
+        names, found = _table(content, path, labels, left_out.union(besides), kept)
+    rows = table_rows(found)
+    if rows == 0:
+        raise InputError("no-rows", "There are no rows.", "Give a table with rows.")
+    encoder = Encoder(tuple(columns), (), None, dtype=dtype, unseen=unseen, kept=kept.names, bad_rows=bad_rows)
+    arrays = encoder.empty(rows)
+    problem = encoder.encode(found, arrays)
+    if problem is not None:
+        raise problem.error()
+    return {**arrays, KEPT: pack([found.kept])} if isinstance(found, KeptTable) else arrays
+
+
+def _table(
+    content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
+) -> tuple[tuple[str, ...], Table]:
+    if path.lower().endswith(PARQUET_ENDINGS):
+        return _parquet(content, path, dropped, kept)
+    return _csv(content, path, labels, dropped, kept)
+
+
+def _csv(
+    content: bytes, path: str, labels: frozenset[str], dropped: frozenset[str], kept: Kept
+) -> tuple[tuple[str, ...], Table]:
+    text = _decompressed(content, path)
+    if not text.partition(b"\n")[0].strip():
+        raise InputError(
+            "unreadable", f"{path} has no header line.", "Put the names of the columns into its first line."
+        )
+    columns = csv_columns(path, labels, dropped, lambda: io.BytesIO(text))
+    return columns.names, csv_text_table(text, path, columns, kept)
+
+
+UNPACKED: Mapping[str, Callable[[Any], Any]] = {
+    "gz": lambda file: gzip.GzipFile(fileobj=file),
+    "bz2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
+
+
+def _decompressed(content: bytes, path: str) -> bytes:
+    unpacked = UNPACKED.get(path.lower().rpartition(".")[2])
+    if unpacked is None:
+        return content
+    with text_errors(path), unpacked(io.BytesIO(content)) as file:
+        text: bytes = file.read(SMALL_BYTES + 1)
+    if len(text) > SMALL_BYTES:
+        raise NotSmallError(path)
+    return text
+
+
+def _parquet(content: bytes, path: str, dropped: frozenset[str], kept: Kept) -> tuple[tuple[str, ...], Table]:
+    import pandas
+    import pyarrow.parquet
+
+    stored = pyarrow.parquet.read_metadata(io.BytesIO(content))
+    if stored.num_rows * stored.num_columns > SMALL_VALUES:
+        raise NotSmallError(path)
+    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    # Columns that pandas had for an index are no columns there either.
+    frame = table.to_pandas(types_mapper=pandas.ArrowDtype if kept.names else None)
+    names = tuple(str(name) for name in frame.columns if str(name) not in dropped)
+    return names, partition_columns(frame, names, kept, untyped=False)

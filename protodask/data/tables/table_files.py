@@ -1,0 +1,132 @@
+"""Tables of what was found of rows, written block by block: a folder of Parquet files, or one CSV file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from protodask.data.places.local_files import place_aside, remove
+from protodask.data.places.locks import sole_writer
+from protodask.data.places.storage import Kind, locate, published, storage_errors
+from protodask.data.places.whole_files import check_file_free, write_whole
+from protodask.data.tables.parquet_folder import check_parquet, create_folder, is_parquet, require_arrow, write_part
+from protodask.engine import Arrays
+from protodask.errors import InputError
+
+PIECE = 2**20
+"""Bytes that are copied at a time."""
+
+
+class Parts(Protocol):
+    """Takes the tables of blocks, in any order and in any process."""
+
+    def write(self, number: int, columns: Mapping[str, Any]) -> None:
+        """Write the columns of the block of this number."""
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """Writes what is found of each block as a table; `columns` makes it of the number of its first row and arrays."""
+
+    parts: Parts
+    columns: Callable[[int, Arrays], Mapping[str, Any]]
+
+    def write(self, number: int, start: int, arrays: Arrays) -> None:
+        self.parts.write(number, self.columns(start, arrays))
+
+
+def is_csv(place: str) -> bool:
+    """Whether what is written there becomes one CSV file."""
+    return place.endswith(".csv")
+
+
+def is_table(place: str) -> bool:
+    """Whether what is written there has columns of any type: Parquet or CSV."""
+    return is_parquet(place) or is_csv(place)
+
+
+def published_table(
+    where: str, overwrite: bool, kind: Kind, record: Mapping[str, Any], n_blocks: int
+) -> AbstractContextManager[Parts]:
+    """Hand out parts for the blocks of a table that is at `where` once the body is done, whole or not at all.
+
+    A folder of Parquet files has the `record`, with its `identity`; a CSV file has the rows alone.
+    """
+    if is_csv(where):
+        return _csv_file(where, overwrite, n_blocks)
+    check_parquet(where, kind.name.capitalize())
+    return _parquet_folder(where, overwrite, kind, record)
+
+
+@dataclass(frozen=True)
+class _ParquetParts:
+    """Writes each block as a file of the folder."""
+
+    folder: str
+    identity: str
+
+    def write(self, number: int, columns: Mapping[str, Any]) -> None:
+        write_part(self.folder, number, self.identity, columns)
+
+
+@contextmanager
+def _parquet_folder(where: str, overwrite: bool, kind: Kind, record: Mapping[str, Any]) -> Iterator[Parts]:
+    with published(where, overwrite, kind) as place:
+        create_folder(place, record)
+        yield _ParquetParts(place, record["identity"])
+
+
+@dataclass(frozen=True)
+class _CsvParts:
+    """Writes the lines of each block as a file; those of the first begin with the names of the columns."""
+
+    folder: str
+
+    def path(self, number: int) -> str:
+        return os.path.join(self.folder, f"{number:08d}")
+
+    def write(self, number: int, columns: Mapping[str, Any]) -> None:
+        import pyarrow
+        from pyarrow import csv
+
+        table = pyarrow.table(dict(columns))
+        for field in table.schema:
+            if pyarrow.types.is_nested(field.type) or pyarrow.types.is_binary(field.type):
+                raise InputError(
+                    "unsupported",
+                    f"Column {field.name!r} holds values of type {field.type}, which CSV has no form for.",
+                    "Write Parquet: give a place that ends in .parquet, or do not keep the column.",
+                )
+        with storage_errors(self.folder, "writing"):
+            # A task that was lost and repeated may still be writing when the parts are put together.
+            aside = place_aside(self.path(number))
+            csv.write_csv(table, aside, csv.WriteOptions(include_header=number == 0))
+            os.replace(aside, self.path(number))
+
+
+@contextmanager
+def _csv_file(where: str, overwrite: bool, n_blocks: int) -> Iterator[Parts]:
+    check_file_free(where, overwrite)
+    require_arrow("CSV")
+    place = os.path.realpath(locate(where))
+    with storage_errors(where, "writing"):
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with sole_writer(place):
+            parts = _CsvParts(place_aside(place))
+            os.mkdir(parts.folder)
+            try:
+                yield parts
+                check_file_free(where, overwrite)
+                write_whole(place, place_aside(place), _joined(parts, n_blocks))
+            finally:
+                remove(parts.folder)
+
+
+def _joined(parts: _CsvParts, n_blocks: int) -> Iterator[bytes]:
+    for number in range(n_blocks):
+        with open(parts.path(number), "rb") as file:
+            while piece := file.read(PIECE):
+                yield piece

@@ -1,0 +1,371 @@
+"""Tables in partitions, and the source of encoded blocks made from one."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protodask.data.arrays.row_arrays import RowArray
+from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, MARKED, TARGET, WEIGHT, Column, Label
+from protodask.data.tables.encoding import (
+    BadRows,
+    KeptTable,
+    MatrixTable,
+    Problem,
+    Table,
+    Unseen,
+    check_column_names,
+    encode_features,
+    encode_group,
+    encode_inclusion,
+    encode_labels,
+    encode_number,
+    encode_weight,
+    first_problem,
+    select_rows,
+    table_rows,
+)
+from protodask.data.tables.kept_columns import KEPT, NOTHING_KEPT, Kept, kept_of_arrays, pack
+from protodask.engine import Arrays, Block, Layout
+from protodask.errors import InputError, StorageError
+
+RECENT_BYTES = 96 * 2**20
+"""Partitions a process remembers: a partition often ends inside a block, and the next block needs its other rows."""
+
+OBJECT_BYTES = 64
+"""About what a short text takes besides its reference."""
+
+
+class Partitions(Protocol):
+    """A table in partitions of unknown length, in a fixed order; each fits into memory."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    @property
+    def text(self) -> frozenset[str]:
+        """Columns that hold something else than numbers and truth values."""
+        ...
+
+    @property
+    def untyped(self) -> bool:
+        """Whether labels come as text whatever they are, as from CSV files."""
+        ...
+
+    @property
+    def n_partitions(self) -> int: ...
+
+    @property
+    def resident(self) -> bool: ...
+
+    @property
+    def key(self) -> str: ...
+
+    def place(self, partition: int) -> str:
+        """What a partition is a part of, such as a file, for messages; no text where nobody knows."""
+        ...
+
+    def read(self, partition: int) -> Table: ...
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """How the columns of a table become the arrays of a block."""
+
+    columns: tuple[Column, ...]
+    classes: tuple[Label, ...]
+    target_name: str | None
+    weight_name: str | None = None
+    inclusion_name: str | None = None
+    dtype: str = "float32"
+    unseen: Unseen = "error"
+    group_name: str | None = None
+    numbers: tuple[tuple[str, str], ...] = ()
+    """Further arrays of a block, float64, and the columns they hold."""
+    kept: tuple[str, ...] = ()
+    """Columns that are handed on as they are, in the array `KEPT`."""
+    bad_rows: BadRows = "error"
+    """With "mark", blocks say in the array `MARKED` which rows have features that cannot be used."""
+
+    @property
+    def n_features(self) -> int:
+        return sum(len(column.feature_names) for column in self.columns)
+
+    @property
+    def row_bytes(self) -> int:
+        group = 0 if self.group_name is None else 8
+        return self.n_features * np.dtype(self.dtype).itemsize + 4 + 8 + 8 + group + 8 * len(self.numbers)
+
+    def empty(self, rows: int) -> dict[str, NDArray[Any]]:
+        """Arrays for so many rows."""
+        arrays: dict[str, NDArray[Any]] = {FEATURES.name: np.empty((rows, self.n_features), dtype=self.dtype)}
+        if self.target_name is not None:
+            arrays[TARGET.name] = np.empty(rows, dtype=np.int32)
+        if self.weight_name is not None:
+            arrays[WEIGHT.name] = np.empty(rows)
+        if self.inclusion_name is not None:
+            arrays[INCLUSION.name] = np.empty(rows)
+        if self.group_name is not None:
+            arrays[GROUP.name] = np.empty(rows, dtype=np.int64)
+        for array, _ in self.numbers:
+            arrays[array] = np.empty(rows)
+        if self.bad_rows == "mark":
+            arrays[MARKED] = np.zeros(rows, dtype=np.bool_)
+        return arrays
+
+    def encode(self, table: Table, out: Arrays) -> Problem | None:
+        """Fill `out` with the rows of the table; returns the first value that cannot be used."""
+        if isinstance(table, KeptTable):
+            table = table.table
+        problems = [encode_features(table, self.columns, out[FEATURES.name], self.unseen, out.get(MARKED))]
+        if self.target_name is not None:
+            out[TARGET.name][...], problem = encode_labels(table[self.target_name], self.classes, self.target_name)
+            problems.append(problem)
+        if self.weight_name is not None:
+            out[WEIGHT.name][...], problem = encode_weight(table[self.weight_name], self.weight_name)
+            problems.append(problem)
+        if self.inclusion_name is not None:
+            out[INCLUSION.name][...], problem = encode_inclusion(table[self.inclusion_name], self.inclusion_name)
+            problems.append(problem)
+        if self.group_name is not None:
+            out[GROUP.name][...], problem = encode_group(table[self.group_name], self.group_name)
+            problems.append(problem)
+        for array, column in self.numbers:
+            out[array][...], problem = encode_number(table[column], column)
+            problems.append(problem)
+        return first_problem(problems)
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Encoded blocks of a table: a block reads the partitions its rows lie in, and nothing else."""
+
+    table: Partitions
+    encoder: Encoder
+    edges: tuple[int, ...]
+    """First row of each partition, and the number of all rows."""
+    layout: Layout
+    marked: int = 0
+    """Rows that are marked, since their features cannot be used."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.table.key}/{self.layout.block_rows}/{self.encoder.dtype}"
+
+    @property
+    def resident(self) -> bool:
+        return self.table.resident
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        return self.encoder.classes
+
+    def read(self, number: int) -> Block:
+        start, stop = self.layout.bounds(number)
+        return Block(number, start, self.rows(start, stop))
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        """Any range of rows."""
+        arrays = self.encoder.empty(stop - start)
+        kept: list[Any] = []
+        partition = bisect.bisect_right(self.edges, start) - 1
+        row = start
+        while row < stop:
+            first, last = self.edges[partition], self.edges[partition + 1]
+            if last > row:
+                until = min(last, stop)
+                table = self._partition(partition, keep=until < last)
+                part = {name: values[row - start : until - start] for name, values in arrays.items()}
+                chosen = select_rows(table, row - first, until - first)
+                problem = self.encoder.encode(chosen, part)
+                if problem is not None:
+                    raise problem.shifted(row).error()
+                if isinstance(chosen, KeptTable):
+                    kept.append(chosen.kept)
+                row = until
+            partition += 1
+        return {**arrays, KEPT: pack(kept)} if kept else arrays
+
+    def _partition(self, partition: int, keep: bool) -> Table:
+        if self.table.resident:
+            table = self.table.read(partition)
+        else:
+            table = _recent_tables().read(self.table, partition, keep)
+        if table_rows(table) != self.edges[partition + 1] - self.edges[partition]:
+            raise StorageError(
+                "changed-meanwhile", "The table changed while it was being read.", "Repeat once nobody writes to it."
+            )
+        return table
+
+
+class _RecentTables:
+    """The partitions read last, up to a number of bytes."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        self._budget = budget_bytes
+        self._held: OrderedDict[tuple[str, int], tuple[Table, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, table: Partitions, partition: int, keep: bool) -> Table:
+        """A partition; without `keep` nothing of it is held on to, because its last row was asked for."""
+        name = (table.key, partition)
+        with self._lock:
+            held = self._held.get(name) if keep else self._held.pop(name, None)
+        if held is not None:
+            return held[0]
+        found = table.read(partition)
+        if keep:
+            with self._lock:
+                self._held[name] = (found, table_bytes(found))
+                while sum(size for _, size in self._held.values()) > self._budget:
+                    self._held.popitem(last=False)
+        return found
+
+
+@lru_cache(maxsize=1)
+def _recent_tables() -> _RecentTables:
+    return _RecentTables(RECENT_BYTES)
+
+
+def table_bytes(table: Table) -> int:
+    """About the memory a partition takes."""
+    if isinstance(table, KeptTable):
+        return table_bytes(table.table) + int(table.kept.nbytes)
+    arrays = [table.matrix, *table.others.values()] if isinstance(table, MatrixTable) else list(table.values())
+    return sum(array.nbytes + (OBJECT_BYTES * array.size if array.dtype.kind == "O" else 0) for array in arrays)
+
+
+@dataclass(frozen=True)
+class ArraysTable:
+    """A table of a matrix of features and columns besides it."""
+
+    names_of_features: tuple[str, ...]
+    features: RowArray
+    others: Mapping[str, RowArray] = field(default_factory=dict)
+    kept: Kept = NOTHING_KEPT
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    def __post_init__(self) -> None:
+        shape = self.features.shape
+        if len(shape) != 2:
+            raise InputError("wrong-shape", f"The features have the shape {shape}.", "Give a matrix: rows by features.")
+        for name, array in self.others.items():
+            if array.shape != shape[:1]:
+                raise InputError(
+                    "wrong-shape",
+                    f"The array {name!r} has the shape {array.shape}, and there are {shape[0]} rows of features.",
+                    "Give one value for each row.",
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.names_of_features, *self.others)
+
+    def place(self, partition: int) -> str:
+        return ""
+
+    @property
+    def text(self) -> frozenset[str]:
+        matrix = () if self.features.dtype.kind in "biuf" else self.names_of_features
+        return frozenset((*matrix, *(name for name, array in self.others.items() if array.dtype.kind not in "biuf")))
+
+    @property
+    def untyped(self) -> bool:
+        return False
+
+    @property
+    def resident(self) -> bool:
+        # By the features alone: columns in memory beside them are small, and travel with the table.
+        return self.features.resident
+
+    @property
+    def n_partitions(self) -> int:
+        return len(self.features.edges) - 1
+
+    def read(self, partition: int) -> Table:
+        first, last = self.features.edges[partition : partition + 2]
+        others = {name: array.slice(first, last) for name, array in self.others.items()}
+        table = MatrixTable(self.names_of_features, self.features.slice(first, last), others)
+        if not self.kept.names:
+            return table
+        return KeptTable(table, kept_of_arrays({name: table[name] for name in self.kept.names}))
+
+
+@dataclass(frozen=True)
+class JoinedTable:
+    """Tables one after the other: the columns that all of them have, in the order of the first."""
+
+    parts: Sequence[Partitions]
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        common = frozenset(self.parts[0].names).intersection(*(part.names for part in self.parts))
+        return tuple(name for name in self.parts[0].names if name in common)
+
+    @property
+    def text(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.text for part in self.parts))
+
+    @property
+    def untyped(self) -> bool:
+        return any(part.untyped for part in self.parts)
+
+    @property
+    def resident(self) -> bool:
+        return all(part.resident for part in self.parts)
+
+    @cached_property
+    def edges(self) -> tuple[int, ...]:
+        """Partitions before each part, and in all of them."""
+        return (0, *itertools.accumulate(part.n_partitions for part in self.parts))
+
+    @property
+    def n_partitions(self) -> int:
+        return self.edges[-1]
+
+    def place(self, partition: int) -> str:
+        part, number = self._part(partition)
+        return part.place(number)
+
+    def read(self, partition: int) -> Table:
+        part, number = self._part(partition)
+        return part.read(number)
+
+    def _part(self, partition: int) -> tuple[Partitions, int]:
+        if not 0 <= partition < self.n_partitions:
+            raise IndexError("beyond the last partition")
+        part = bisect.bisect_right(self.edges, partition) - 1
+        return self.parts[part], partition - self.edges[part]
+
+
+def join_tables(tables: Sequence[Partitions]) -> Partitions:
+    """Several tables as one."""
+    return tables[0] if len(tables) == 1 else JoinedTable(tuple(tables))
+
+
+def names_by_table(table: Partitions) -> dict[str, tuple[str, ...]]:
+    """The columns of each of the tables that a table is made of, by what messages call it."""
+    if not isinstance(table, JoinedTable):
+        return {"The table": table.names}
+    found: dict[str, tuple[str, ...]] = {}
+    for number, part in enumerate(table.parts):
+        found[part.place(0) or f"Table {number + 1} of {len(table.parts)}"] = part.names
+    return found
+
+
+def check_same_columns(table: Partitions) -> None:
+    """Refuse a table that is made of tables of other columns than the first has."""
+    (_, expected), *others = names_by_table(table).items()
+    for where, names in others:
+        check_column_names(names, expected, where=where)

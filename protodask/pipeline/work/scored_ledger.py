@@ -1,0 +1,268 @@
+"""The ledger of a folder with a part for each scored file: which file is in which part, said once and for all.
+
+A folder `OUT` holds `_protodask.json`, which says what it is, `_ledger.jsonl`, and parts `NAME-DIGEST.parquet`. A part
+is written aside, as `.PART.partial-RUN`; made durable; noted in the ledger, a line for each, made durable; and renamed.
+So whenever a run dies, what it noted can be completed by renaming, and what it did not note was not scored. A part that
+is noted and neither there nor aside was taken away, and is not made again. Readers of Parquet ignore names that begin
+with a dot or an underscore. Light to import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO
+
+from protodask.data.places.bounded import open_inside, open_to_append
+from protodask.data.places.local_files import delete, flush, flush_handle
+from protodask.data.places.storage import Kind
+from protodask.errors import FormatError
+
+SCORED_FILES = Kind("folder of scored files", "protodask-scored-files")
+
+LEDGER = "_ledger.jsonl"
+
+PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet", re.ASCII)
+ASIDE = re.compile(rf"\.(?P<part>{PART.pattern})\.(?:partial|blocks)-(?P<run>[0-9a-f]{{8}})", re.ASCII)
+
+LONGEST_NAME = 80
+"""Letters of a file's name that its part's name keeps: with digest and ending well below what file systems allow."""
+
+MAX_LINE_BYTES = 2**16
+"""No line of a ledger is longer; a name has at most 4096 bytes."""
+
+RESTORE = "Restore it from a copy, or score into another folder."
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A file, by the digest of its content, and the part that has its rows."""
+
+    file: str
+    """The name that it was found by."""
+    digest: str
+    size: int
+    rows: int
+    part: str
+    run: str
+    """Of which run's making the part is."""
+    model: str
+    """Fingerprint."""
+    batches: int
+    calibrated: bool
+    time: str
+    version: str
+    """Of protodask."""
+
+    @property
+    def aside(self) -> str:
+        """The name under which the part is written."""
+        return aside_name(self.part, self.run)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Another file of the same content as one that is scored."""
+
+    file: str
+    digest: str
+    repeats: str
+    """The name of that one."""
+    time: str
+
+
+Entry = Scored | Repeated
+
+
+@dataclass
+class Ledger:
+    """What a ledger says."""
+
+    scored: dict[str, Scored] = field(default_factory=dict)
+    """By digest."""
+    names: set[str] = field(default_factory=set)
+    """Of the files that were scored."""
+    repeated: set[tuple[str, str]] = field(default_factory=set)
+    """Names and digests of the others."""
+    end: int = 0
+    """Bytes of its whole lines."""
+
+    def add(self, entry: Entry) -> None:
+        match entry:
+            case Scored():
+                self.scored[entry.digest] = entry
+                self.names.add(entry.file)
+            case Repeated():
+                self.repeated.add((entry.file, entry.digest))
+
+    def repeats(self, name: str, digest: str) -> bool | None:
+        """Whether a file repeats another one and is not noted yet; None if its content is new."""
+        known = self.scored.get(digest)
+        if known is None:
+            return None
+        return known.file != name and (name, digest) not in self.repeated
+
+
+def part_name(name: str, digest: str) -> str:
+    """The name of a file's part: no reader ignores it, or takes it for a partition of some column's value."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "_", os.path.splitext(os.path.basename(name))[0], flags=re.ASCII)
+    return f"{stem.lstrip('._-')[:LONGEST_NAME] or 'rows'}-{digest}.parquet"
+
+
+def aside_name(part: str, run: str) -> str:
+    """Where a run writes a part before it is noted."""
+    return f".{part}.partial-{run}"
+
+
+def blocks_name(part: str, run: str) -> str:
+    """The folder where a run writes the blocks of a part that is large."""
+    return f".{part}.blocks-{run}"
+
+
+def read_ledger(folder: str) -> Ledger:
+    """What the ledger of a folder says; a last line that was cut off is no line. An empty one where there is none."""
+    ledger = Ledger()
+    try:
+        file = open_inside(folder, LEDGER)
+    except (FileNotFoundError, NotADirectoryError):  # a file in the folder's place is refused before it is written to
+        return ledger
+    with file:
+        _read_lines(file, ledger, os.path.join(folder, LEDGER))
+    return ledger
+
+
+def _read_lines(file: BinaryIO, ledger: Ledger, path: str) -> None:
+    torn: int | None = None
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES):
+        number += 1
+        entry = _parse(line)
+        if entry is None:
+            torn = torn or number
+        elif torn is not None:
+            # A run that dies leaves one cut line, and it is the last: this is something else.
+            raise FormatError("damaged", f"Line {torn} of the ledger {path} is damaged.", RESTORE)
+        else:
+            ledger.add(entry)
+            ledger.end += len(line)
+
+
+def _parse(line: bytes) -> Entry | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
+    kind: type[Scored] | type[Repeated] = Repeated if "repeats" in record else Scored
+    types = _TYPES[kind]
+    if record.keys() != types.keys() or any(type(record[name]) is not wanted for name, wanted in types.items()):
+        return None
+    if kind is Scored and not PART.fullmatch(record["part"]):
+        return None
+    return kind(**record)
+
+
+_TYPES: Mapping[type, Mapping[str, type]] = {
+    Scored: {
+        **dict.fromkeys(("file", "digest", "part", "run", "model", "time", "version"), str),
+        **dict.fromkeys(("size", "rows", "batches"), int),
+        "calibrated": bool,
+    },
+    Repeated: dict.fromkeys(("file", "digest", "repeats", "time"), str),
+}
+
+
+def leftovers(folder: str, ledger: Ledger) -> tuple[list[Scored], list[str]]:
+    """What a dead run left in a folder: parts that it noted, to be completed, and names of what it did not note."""
+    noted: list[Scored] = []
+    others: list[str] = []
+    parts = None
+    for name in os.listdir(folder):
+        found = ASIDE.fullmatch(name)
+        if found is None:
+            continue
+        if parts is None:
+            parts = {entry.aside: entry for entry in ledger.scored.values()}
+        if name in parts:
+            noted.append(parts[name])
+        else:
+            others.append(name)
+    return noted, others
+
+
+def recover(folder: str) -> tuple[Ledger, int]:
+    """Complete what a dead run noted, discard what it did not, and cut off a line it did not end.
+
+    The ledger then, and how many parts were completed. For the only writer of the folder.
+    """
+    ledger = read_ledger(folder)
+    _cut(folder, ledger.end)
+    noted, others = leftovers(folder, ledger)
+    _rename(folder, noted)
+    for name in others:
+        delete(os.path.join(folder, name))
+    return ledger, len(noted)
+
+
+def _cut(folder: str, end: int) -> None:
+    path = os.path.join(folder, LEDGER)
+    if os.path.exists(path) and os.path.getsize(path) > end:
+        os.truncate(path, end)
+        flush(path)
+
+
+def publish(folder: str, entries: Sequence[Entry]) -> None:
+    """Note files in the ledger, whose parts are written aside and durable, and give the parts their names."""
+    if not entries:
+        return
+    scored = [entry for entry in entries if isinstance(entry, Scored)]
+    if scored:
+        flush(folder)  # the names of what was written aside: a note must not outlive it
+    _append(folder, entries)
+    _rename(folder, scored)
+
+
+def _append(folder: str, entries: Iterable[Entry]) -> None:
+    lines = b"".join(_line(entry) for entry in entries)
+    is_new = not os.path.exists(os.path.join(folder, LEDGER))
+    with open_to_append(folder, LEDGER) as file:
+        file.write(lines)
+        file.flush()
+        flush_handle(file.fileno())
+    if is_new:
+        flush(folder)
+
+
+def _line(entry: Entry) -> bytes:
+    return json.dumps(asdict(entry), separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _rename(folder: str, entries: Sequence[Scored]) -> None:
+    for entry in entries:
+        os.rename(os.path.join(folder, entry.aside), os.path.join(folder, entry.part))
+    if entries:
+        flush(folder)
+
+
+def describe_ledger(ledger: Ledger) -> dict[str, Any]:
+    """What was scored, by which models, as plain values."""
+    by_model: dict[str, dict[str, Any]] = {}
+    for entry in ledger.scored.values():
+        found = by_model.setdefault(entry.model, {"model": entry.model, "files": 0, "rows": 0, "newest": entry.time})
+        found["files"] += 1
+        found["rows"] += entry.rows
+        found["newest"] = max(found["newest"], entry.time)
+    newest = max(ledger.scored.values(), key=lambda entry: entry.time, default=None)
+    return {
+        "files": len(ledger.scored),
+        "rows": sum(entry.rows for entry in ledger.scored.values()),
+        "repeated": len(ledger.repeated),
+        "newest": None if newest is None else {"file": newest.file, "time": newest.time, "part": newest.part},
+        "models": sorted(by_model.values(), key=lambda found: str(found["newest"])),
+    }

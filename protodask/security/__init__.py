@@ -1,0 +1,1 @@
+"""Certificates of a cluster, and its check-up."""
