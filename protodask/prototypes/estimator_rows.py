@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from protodask.data.arrays.row_arrays import ZarrRows, row_array
+from protodask.data.arrays.row_arrays import row_array
 from protodask.data.arrays.zarr_arrays import ZarrArraysSource
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import FEATURES
@@ -68,7 +68,7 @@ def is_out_of_memory(value: object) -> bool:
 def stored_rows(X: Any) -> Source:
     """Zarr arrays as a source of features."""
     rows = row_array(X)
-    if isinstance(rows, ZarrRows):
+    if not rows.resident:
         return ZarrArraysSource.of(rows, checked=False)
     return array_source({FEATURES.name: check_array(X[...], dtype=[np.float64, np.float32], ensure_all_finite=False)})
 

@@ -37,13 +37,20 @@ def open_foreign_array(path: str, name: str = "") -> zarr.Array[Any]:
     check_metadata_files(path, name)
     try:
         array = zarr.open_array(open_store(path, read_only=True), path=name, mode="r")
-        codecs = sorted(set(_codec_names(array)))
+        set(_codec_names(array))  # which may not be there, or be something else
     except FileNotFoundError as error:
         raise StorageError("not-found", f"There is no Zarr array at {where}.", "Check the path.") from error
     except PermissionError as error:
         raise StorageError("unreadable", f"{where} cannot be read ({error}).", "Check that you may read it.") from error
     except Exception as error:  # Zarr checks its own metadata with whatever exception is at hand
         raise InputError("unreadable", f"{where} is not a readable Zarr array ({error}).", "Check the path.") from error
+    check_encoding(array, where)
+    return array
+
+
+def check_encoding(array: zarr.Array[Any], where: str) -> None:
+    """Refuse an array with codecs that are not read here, or with chunks that take too much memory."""
+    codecs = sorted(set(_codec_names(array)))
     if unknown := [codec for codec in codecs if codec.removeprefix("numcodecs.") not in CODECS]:
         raise InputError(
             "unsupported", f"{where} is encoded by {', '.join(unknown)}, which is not read here.", WRITE_AGAIN
@@ -55,7 +62,6 @@ def open_foreign_array(path: str, name: str = "") -> zarr.Array[Any]:
             f"A chunk of {where} has {size} bytes, and a chunk is read whole.",
             f"Write the array again in chunks of at most {MAX_CHUNK_BYTES} bytes.",
         )
-    return array
 
 
 def check_metadata_files(path: str, name: str = "") -> None:

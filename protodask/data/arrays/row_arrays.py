@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from protodask.data.arrays.foreign_arrays import check_chunk_files, open_foreign_array
+from protodask.data.arrays.foreign_arrays import check_chunk_files, check_encoding, open_foreign_array
 from protodask.data.places.storage import locate
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 
@@ -140,17 +141,49 @@ class ZarrRows:
 
     def slice(self, first: int, last: int) -> NDArray[Any]:
         array = _opened_zarr_array(self.path, self.name, self.token)
-        try:
+        with _reading(f"the array {self.path}/{self.name}", first, last):
             check_chunk_files(array, self.path, first, last)
             return np.asarray(array[first:last])
-        except (MemoryError, ProtodaskError):
-            raise
-        except Exception as error:  # a wrong checksum or length, in the words of any codec
-            raise FormatError(
-                "damaged",
-                f"Rows {first} to {last} of the array {self.path}/{self.name} could not be read ({error}).",
-                "Write the array again.",
-            ) from error
+
+
+@dataclass(frozen=True)
+class OpenedRows:
+    """A Zarr array in a store that has no path or URL of its own, such as a ZIP file: tasks get it with its store."""
+
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.array.dtype)
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        rows = (self.array.shards or self.array.chunks)[0] if self.array.ndim else 1
+        return even_edges(self.shape[0], rows * max(1, PARTITION_ROWS // max(rows, 1)))
+
+    def slice(self, first: int, last: int) -> NDArray[Any]:
+        with _reading(f"an array in a {type(self.array.store).__name__}", first, last):
+            return np.asarray(self.array[first:last])
+
+
+@contextmanager
+def _reading(what: str, first: int, last: int) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, ProtodaskError):
+        raise
+    except Exception as error:  # a wrong checksum or length, in the words of any codec
+        raise FormatError(
+            "damaged", f"Rows {first} to {last} of {what} could not be read ({error}).", "Write the array again."
+        ) from error
 
 
 @lru_cache(maxsize=64)
@@ -164,8 +197,7 @@ def row_array(array: Any) -> RowArray:
         path = locate(array)
         return NpyRows.open(path) if path.endswith(".npy") else ZarrRows.open(path)
     if isinstance(array, zarr.Array):
-        place = _zarr_place(array)
-        return MemoryRows(np.asarray(array[...])) if place is None else ZarrRows.open(*place)
+        return _zarr_rows(array)
     if hasattr(array, "dask") and hasattr(array, "chunks"):
         return _dask_rows(array)
     if isinstance(array, np.memmap) and _is_whole_file(array, str(array.filename)):
@@ -197,8 +229,19 @@ def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
     )
 
 
+def _zarr_rows(array: Any) -> RowArray:
+    from zarr.storage import MemoryStore
+
+    if isinstance(array.store, MemoryStore):
+        return MemoryRows(np.asarray(array[...]))
+    if (place := _zarr_place(array)) is not None:
+        return ZarrRows.open(*place)
+    check_encoding(array, f"The array in a {type(array.store).__name__}")
+    return OpenedRows(array)
+
+
 def _zarr_place(array: Any) -> tuple[str, str] | None:
-    """Where a Zarr array lies, so that tasks open it themselves; None where it is in memory."""
+    """Where a Zarr array lies, if tasks can open it themselves."""
     from zarr.storage import LocalStore
 
     if isinstance(array.store, LocalStore):

@@ -120,4 +120,4 @@ class ZarrArraysSource:
 
 
 def _rows(array: Any) -> RowArray:
-    return array if isinstance(array, ZarrRows) else row_array(array)
+    return array if hasattr(array, "edges") else row_array(array)

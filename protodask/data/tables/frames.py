@@ -15,7 +15,11 @@ STREAM = "__arrow_c_stream__"
 
 
 def in_pandas(rows: Any) -> Any:
-    """A table of another library as a pandas frame; anything else, pandas frames among it, as it is."""
+    """A table of another library as a pandas frame; anything else, pandas frames among it, as it is.
+
+    Of arrays of xarray, what they hold.
+    """
+    rows = without_labels(rows)
     if hasattr(rows, "collect_schema") and hasattr(rows, "collect"):
         raise InputError(
             "wrong-type",
@@ -26,6 +30,12 @@ def in_pandas(rows: Any) -> Any:
     if not hasattr(rows, STREAM) or not is_table or type(rows).__module__.partition(".")[0] == "pandas":
         return rows
     return _with_libraries(rows, lambda: arrow_table(rows).to_pandas())
+
+
+def without_labels(array: Any) -> Any:
+    """The array behind one of xarray, be it in memory or of dask; anything else as it is."""
+    is_labelled = type(array).__module__.partition(".")[0] == "xarray" and hasattr(array, "dims")
+    return array.data if is_labelled and hasattr(array, "data") else array
 
 
 def arrow_table(rows: Any) -> Any:

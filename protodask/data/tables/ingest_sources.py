@@ -18,7 +18,7 @@ from protodask.data.arrays.row_arrays import RowArray, row_array
 from protodask.data.format.schema import FEATURES, INCLUSION, TARGET, WEIGHT
 from protodask.data.news.source_files import find_files, is_table_path
 from protodask.data.places.storage import locate
-from protodask.data.tables.frames import in_pandas
+from protodask.data.tables.frames import in_pandas, without_labels
 from protodask.data.tables.ingest_frames import dask_table, file_tables, pandas_table
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept
 from protodask.data.tables.tables import ArraysTable, Partitions, join_tables
@@ -173,17 +173,17 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
             f"Among the arrays {sorted(arrays)} are no features.",
             f"Call them {' or '.join(FEATURE_NAMES[:2])}.",
         )
-    rows = row_array(matrix)
+    rows = _rows(matrix)
     others: dict[str, RowArray] = {}
     label = next((arrays[name] for name in TARGET_NAMES if name in arrays), None)
     if label is not None:
-        others[called.target] = row_array(label)
+        others[called.target] = _rows(label)
     for variable in (WEIGHT, INCLUSION):
         if variable.name in arrays:
-            others[variable.name] = row_array(arrays[variable.name])
+            others[variable.name] = _rows(arrays[variable.name])
     for name in (called.group, *called.others):
         if name is not None and name in arrays and name not in others:
-            others[name] = row_array(arrays[name])
+            others[name] = _rows(arrays[name])
     width = rows.shape[1] if len(rows.shape) == 2 else 0
     names = tuple(f"x{number}" for number in range(width)) if called.features is None else tuple(called.features)
     if len(rows.shape) == 2 and len(names) != width:
@@ -191,3 +191,7 @@ def _arrays(arrays: Mapping[str, Any], called: _Names) -> ArraysTable:
             "wrong-shape", f"The features have {width} columns.", f"Give the {len(names)} columns of the ingest."
         )
     return ArraysTable(names, rows, others, called.kept)
+
+
+def _rows(array: Any) -> RowArray:
+    return row_array(without_labels(array))

@@ -92,3 +92,23 @@ def test_table__is_in_memory_where_its_features_are() -> None:
     assert JoinedTable((resident, resident)).resident
     sent = pickle.loads(pickle.dumps(lazy))
     np.testing.assert_array_equal(sent.read(1)["y"], target[30:60])
+
+
+def test_row_array__of_a_zip_file_is_read_by_ranges_and_travels(tmp_path: Path) -> None:
+    values = np.arange(60.0).reshape(20, 3)
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
+        zarr.create_array(store, name="x", data=values, chunks=(8, 3))
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as store:
+        opened = row_array(zarr.open_array(store, path="x", mode="r"))
+        assert not opened.resident
+        assert (opened.shape, opened.edges) == ((20, 3), (0, 20))
+        again = pickle.loads(pickle.dumps(opened))
+        for one in (opened, again):
+            np.testing.assert_array_equal(one.slice(7, 13), values[7:13])
+
+
+def test_row_array__of_a_store_in_memory_is_in_memory() -> None:
+    values = np.arange(60.0).reshape(20, 3)
+    opened = row_array(zarr.create_array(zarr.storage.MemoryStore(), name="x", data=values))
+    assert opened.resident
+    np.testing.assert_array_equal(opened.slice(7, 13), values[7:13])

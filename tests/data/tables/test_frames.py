@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import refused
@@ -131,3 +133,38 @@ def test_frames_that_were_not_computed__are_refused(tmp_path: Path) -> None:
     with refused("wrong-type", "Lazy", "Collect"):
         PrototypeSetClassifier().fit(lazy, KIND)
     assert not list(tmp_path.iterdir())
+
+
+class DataArray:
+    """What an array of xarray has: its values, and names of its dimensions."""
+
+    dims = ("row", "feature")
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.shape = data.shape
+
+
+DataArray.__module__ = "xarray.core.dataarray"
+
+
+@pytest.mark.parametrize("kind", ["memory", "dask", "zip"])
+def test_arrays__of_xarray_and_of_any_zarr_store_are_the_rows_they_hold(kind: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(300, 4))
+    labels = (values[:, 0] > values[:, 1]).astype(int)
+    given: Any
+    if kind == "zip":
+        with zarr.storage.ZipStore(tmp_path / "x.zip", mode="w") as store:
+            zarr.create_array(store, name="x", data=values, chunks=(64, 4))
+        given = zarr.open_array(zarr.storage.ZipStore(tmp_path / "x.zip", mode="r"), path="x", mode="r")
+    else:
+        given = DataArray(values if kind == "memory" else da.from_array(values, chunks=(100, 4)))
+    settings: dict[str, Any] = {"n_candidates": 20, "n_draws": 1}
+    expected = PrototypeSetClassifier(**settings).fit(da.from_array(values, chunks=(100, 4)), labels)
+    fitted = PrototypeSetClassifier(**settings).fit(given, labels)
+    np.testing.assert_allclose(
+        np.asarray(fitted.predict_proba(given)), np.asarray(expected.predict_proba(values)), rtol=1e-5
+    )
+    written = ingest((given, labels), tmp_path / "d.zarr")
+    assert written.key == ingest((values, labels), tmp_path / "e.zarr").key
