@@ -8,6 +8,7 @@ of its requests: from there on all of them fail, so that nothing it does afterwa
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
@@ -166,3 +167,4 @@ def turns(seed: int, kills: float = 0.0) -> Iterator[World]:
         yield TurnsFileSystem.world
     finally:
         TurnsFileSystem.world = before
+        gc.collect()  # requests that Zarr made and never waited for warn here, and not in another test
