@@ -36,9 +36,3 @@ def check_confidence(confidence: float) -> float:
 def normal_quantile(confidence: float) -> float:
     """`z` of the two-sided interval `value -+ z * standard error` that a normal estimate has with this confidence."""
     return NormalDist().inv_cdf(0.5 + check_confidence(confidence) / 2)
-
-
-def normal_interval(value: float, standard_error: float, confidence: float = 0.95) -> Interval:
-    """`value -+ z * standard_error`."""
-    half = normal_quantile(confidence) * standard_error
-    return Interval(value, value - half, value + half)

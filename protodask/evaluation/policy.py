@@ -7,7 +7,14 @@ record (or, if it draws its actions, with what probability). A record kept with 
     ips     V = sum (1/l) r m/p  /  sum 1/l                  inverse propensity scoring
     snips   V = sum (1/l) r m/p  /  sum (1/l) m/p            self-normalised
 
-Both are ratios; their intervals are in `protodask.evaluation.ratio`. Where nothing was dropped, ips divides by a number
+Both are ratios, with the variance that is in `protodask.evaluation.ratio`. Rewards may be rare, so the ends of their
+intervals are those of a sum of rare amounts, in `protodask.evaluation.rare_sums`: of what was earned, and of what was
+lost where there are rewards below zero. With `Y` and `Y'` for both sums, `l`, `u`, `l'` and `u'` for their ends, the
+interval of `Y - Y'` is (Zou and Donner's rule)
+
+    Y - Y' - sqrt((Y - l)^2 + (u' - Y')^2)   to   Y - Y' + sqrt((u - Y)^2 + (Y' - l')^2)
+
+Where nothing was dropped, ips divides by a number
 that is known, and is unbiased. Else the divisor is itself an estimate, and so it is for snips: both are biased then by
 a share of about the square of its relative error, which falls with the number of rows faster than the interval does.
 snips lies between the smallest and the largest reward, and adding a constant to all rewards adds it to the value; where
@@ -19,6 +26,7 @@ whole log says to ips: the sum is the same to the last bit, and it is divided by
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,8 +37,9 @@ from protodask.data.format.schema import INCLUSION, WEIGHT
 from protodask.engine import Block, EngineLike, Reduction, Source, identity, open_engine
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, source_of
-from protodask.evaluation.interval import Interval, normal_quantile
-from protodask.evaluation.ratio import NO_ROWS, Floats, RatioSums, finish_ratio, merge_ratios, ratio_sums, zero_rows
+from protodask.evaluation.interval import Interval, check_confidence
+from protodask.evaluation.rare_sums import NOTHING, RareSums, merge_rare, rare_interval, rare_sums
+from protodask.evaluation.ratio import NO_ROWS, Floats, RatioSums, merge_ratios, ratio_error, ratio_sums, zero_rows
 
 Estimator = Literal["ips", "snips"]
 
@@ -56,7 +65,7 @@ class PolicyQuestion:
     def __post_init__(self) -> None:
         if self.estimator not in ("ips", "snips"):
             raise InputError("unknown-name", f"estimator is {self.estimator!r}.", 'Give "ips" or "snips".')
-        normal_quantile(self.confidence)
+        check_confidence(self.confidence)
         if self.dropped_zeros is None:
             return
         whole = hasattr(self.dropped_zeros, "__index__") and not isinstance(self.dropped_zeros, bool)
@@ -88,9 +97,13 @@ class PolicySums:
     records: float
     """`sum 1/l`: records that the rows stand for."""
     ratio: RatioSums
+    gains: RareSums
+    """Of rewards above zero, as they enter the value; what could have come is what matching rows would have given."""
+    losses: RareSums
+    """The same of rewards below zero."""
 
 
-NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS)
+NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS, NOTHING, NOTHING)
 """The sums over no rows: the identity of merging."""
 
 
@@ -127,8 +140,9 @@ def policy_value(
     many records more than rows, whatever `inclusion` says of rows of reward zero, and no other row may have been at
     risk. It is for the estimator "ips".
 
-    Without a row that matches, "snips" is an error; "ips" is 0 then, as it is where all matching rows have reward 0,
-    and its interval is 0 wide: no reward was seen, so nothing is known of their size.
+    Without a row that matches, "snips" is an error; "ips" is 0 then, as it is where all matching rows have reward 0.
+    The interval says even so how large the value may be, judged by the rewards of the other rows; where no row has a
+    reward, nothing is known of their size, and it has no ends.
     """
     question = PolicyQuestion(estimator, dropped_zeros, confidence)
     given = {MATCH: match, REWARD: reward, PROPENSITY: propensity, INCLUSION.name: inclusion}
@@ -148,6 +162,7 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
         likelihood = match / propensity
         earned = reward * match / propensity
         product = earned if stands_for is None else stands_for * earned
+        possible = reward / propensity if stands_for is None else stands_for * (reward / propensity)
         if question.estimator == "ips":
             weight, value = stands_for, earned
         else:
@@ -161,6 +176,8 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
         matched=int(np.count_nonzero(match)),
         records=float(block.n_rows if stands_for is None else stands_for.sum()),
         ratio=ratio_sums(weight, product, value),
+        gains=rare_sums(product, possible),
+        losses=rare_sums(-product, -possible),
     )
 
 
@@ -237,6 +254,8 @@ def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
         left.matched + right.matched,
         left.records + right.records,
         merge_ratios(left.ratio, right.ratio),
+        merge_rare(left.gains, right.gains),
+        merge_rare(left.losses, right.losses),
     )
 
 
@@ -253,4 +272,22 @@ def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
         )
     dropped = question.dropped_zeros or 0
     ratio = merge_ratios(sums.ratio, zero_rows(int(dropped))) if dropped else sums.ratio
-    return PolicyEstimate(finish_ratio(ratio, question.confidence), sums.rows, sums.matched, sums.records + dropped)
+    interval = _interval(ratio, sums.gains, sums.losses, question.confidence)
+    return PolicyEstimate(interval, sums.rows, sums.matched, sums.records + dropped)
+
+
+def _interval(ratio: RatioSums, gains: RareSums, losses: RareSums, confidence: float) -> Interval:
+    value, error, divisor = ratio_error(ratio)
+    known = gains.squares + losses.squares
+    # The amounts of a log are independent draws only where rows without one are many; the ratio's variance knows.
+    share = (error * divisor) ** 2 / known if known > 0 else 1.0
+    if not math.isfinite(share):  # of a single row
+        return Interval(value, -math.inf, math.inf)
+    won, lost = (rare_interval(sums, share, confidence) for sums in (gains, losses))
+    if won is None and lost is None:
+        return Interval(value, -math.inf, math.inf)
+    low, high = won or (0.0, 0.0)
+    low_loss, high_loss = lost or (0.0, 0.0)
+    down = math.hypot(gains.total - low, high_loss - losses.total)
+    up = math.hypot(high - gains.total, losses.total - low_loss)
+    return Interval(value, value - down / divisor, value + up / divisor)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from protodask.errors import InputError
 from protodask.evaluation.exact_sums import UNIT_BITS, exact_count, exact_sum
-from protodask.evaluation.interval import Interval, normal_interval
 
 Floats = NDArray[np.float64]
 
@@ -87,11 +86,11 @@ def merge_ratios(left: RatioSums, right: RatioSums) -> RatioSums:
     )
 
 
-def finish_ratio(sums: RatioSums, confidence: float = 0.95) -> Interval:
-    """The ratio with its interval; without ends where there is but one row, which says nothing of the spread."""
-    value = sums.total / sums.weight
+def ratio_error(sums: RatioSums) -> tuple[float, float, float]:
+    """The ratio, its standard error (infinite where there is but one row), and what it is divided by."""
+    value, divisor = sums.total / sums.weight, sums.weight / 2**UNIT_BITS
     if sums.rows < 2:
-        return Interval(value, -math.inf, math.inf)
+        return value, math.inf, divisor
     distance = sums.centre - value
     spread = sums.spread + sums.squares * (distance * distance)
     if not math.isfinite(spread):
@@ -100,5 +99,4 @@ def finish_ratio(sums: RatioSums, confidence: float = 0.95) -> Interval:
             "The squares of the rewards, divided by their probabilities, are too large to be added up.",
             "Rescale the rewards, or leave out rows of vanishing probability.",
         )
-    deviation = math.sqrt(spread * sums.rows / (sums.rows - 1)) / (sums.weight / 2**UNIT_BITS)
-    return normal_interval(value, deviation, confidence)
+    return value, math.sqrt(spread * sums.rows / (sums.rows - 1)) / divisor, divisor

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import gamma, norm, poisson
 from support.errors import refused
 
 from protodask.engine import Block, array_source, thread_engine
@@ -59,13 +59,66 @@ def naive(log: Arrays, estimator: str, dropped_zeros: int | None = None) -> tupl
     return value, math.sqrt(len(errors) / (len(errors) - 1) * sum(errors)) / sum(divisor)
 
 
-@pytest.mark.parametrize(("estimator", "dropped_zeros"), [("ips", None), ("snips", None), ("ips", 0), ("ips", 1234)])
-def test_policy_value__is_the_formula(estimator: Estimator, dropped_zeros: int | None) -> None:
-    log = example(500)
+def naive_ends(log: Arrays, estimator: str, dropped_zeros: int | None, confidence: float) -> tuple[float, float]:
+    """Both ends, from the quantiles of two gamma distributions for what was won and for what was lost."""
     value, error = naive(log, estimator, dropped_zeros)
+    inclusion = np.ones(len(log["reward"])) if dropped_zeros is not None else log["inclusion"]
+    possible = log["reward"] / log["propensity"] / inclusion
+    came = possible * log["match"]
+    divisor = np.sum(1 / inclusion) + (dropped_zeros or 0)
+    if estimator == "snips":
+        divisor = np.sum(log["match"] / log["propensity"] / inclusion)
+    share = (error * divisor) ** 2 / np.sum(came**2)
+    down, up = 0.0, 0.0
+    for sign in (1, -1):
+        amounts, all_amounts = np.maximum(sign * came, 0), np.maximum(sign * possible, 0)
+        if not all_amounts.any():
+            continue
+        one, total = np.sum(all_amounts**2) / np.sum(all_amounts), np.sum(amounts)
+        variance = max(share * np.sum(amounts**2), one**2) if total > 0 else 0.0
+        grid = np.linspace(0, total + 12 * np.sqrt(variance) + 12 * one, 2_000_001)
+        scale = (variance + one**2) / (total + one)
+        chance = 0.5 * gamma.cdf(grid, (total + one) / scale, scale=scale)
+        chance += 0.5 * (gamma.cdf(grid, total**2 / variance, scale=variance / total) if total > 0 else 1.0)
+        low, high = np.interp([(1 - confidence) / 2, (1 + confidence) / 2], chance, grid)
+        down += (total - low if sign == 1 else high - total) ** 2
+        up += (high - total if sign == 1 else total - low) ** 2
+    return value - math.sqrt(down) / divisor, value + math.sqrt(up) / divisor
+
+
+@pytest.mark.parametrize(("estimator", "dropped_zeros"), [("ips", None), ("snips", None), ("ips", 0), ("ips", 1234)])
+@pytest.mark.parametrize("rows", [12, 500])
+def test_policy_value__is_the_formula(estimator: Estimator, dropped_zeros: int | None, rows: int) -> None:
+    log = example(rows, 5)
+    value, _ = naive(log, estimator, dropped_zeros)
     found = policy_value(**log, estimator=estimator, dropped_zeros=dropped_zeros)
     assert found.value == pytest.approx(value, rel=1e-12)
-    assert (found.low, found.high) == pytest.approx((value - Z * error, value + Z * error), rel=1e-10)
+    wanted = naive_ends(log, estimator, dropped_zeros, 0.95)
+    assert (found.low, found.high) == pytest.approx(wanted, rel=1e-5, abs=1e-5 * found.high)
+
+
+def test_policy_value__of_many_rewards_is_nearly_normal() -> None:
+    log = example(200_000)
+    value, error = naive(log, "ips")
+    found = policy_value(**log)
+    assert (found.low, found.high) == pytest.approx((value - Z * error, value + Z * error), rel=1e-3)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 50])
+def test_policy_value__of_rare_equal_rewards_has_the_mid_p_interval_of_a_count(count: int) -> None:
+    rows = 1_000_000
+    reward = np.zeros(rows)
+    reward[: count + 4] = 3.0
+    match = np.ones(rows, dtype=bool)
+    match[count : count + 4] = False
+    found = policy_value(match, reward, np.ones(rows))
+    low, high = found.low * rows / 3, found.high * rows / 3
+
+    def beyond(mean: float) -> float:
+        return float(poisson.sf(count, mean) + poisson.pmf(count, mean) / 2)
+
+    assert beyond(high) == pytest.approx(0.975, abs=1e-3)
+    assert low == 0 if count == 0 else beyond(low) == pytest.approx(0.025, abs=1e-3)
 
 
 def test_policy_value__by_hand() -> None:
@@ -73,8 +126,6 @@ def test_policy_value__by_hand() -> None:
     # Each row earns 2, 0, 0 and 2; where the policy takes the action, it would have come 2, 4 and 1 times.
     assert policy_value(match, reward, propensity).value == 1.0
     assert policy_value(match, reward, propensity, estimator="snips").value == pytest.approx(4 / 7)
-    # Errors of 1 each: variance (4 * 1 / 3) / 4.
-    assert policy_value(match, reward, propensity).high == pytest.approx(1 + Z / math.sqrt(3))
     # Rows that stand for 1, 4, 2 and 1 records.
     inclusion = [1.0, 0.25, 0.5, 1.0]
     assert policy_value(match, reward, propensity, inclusion).value == 0.5
@@ -85,7 +136,10 @@ def test_policy_value__more_confidence_is_a_wider_interval() -> None:
     log = example(200)
     narrow, wide = (policy_value(**log, confidence=confidence) for confidence in (0.8, 0.99))
     assert narrow.value == wide.value
-    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(norm.ppf(0.995) / norm.ppf(0.9))
+    assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(
+        norm.ppf(0.995) / norm.ppf(0.9), rel=0.05
+    )
 
 
 @given(st.integers(0, 1000), st.integers(1, 60))
@@ -199,7 +253,11 @@ def test_finish_policy__says_what_it_rests_on() -> None:
 
 
 def test_policy_value__where_no_reward_was_seen() -> None:
-    assert policy_value([0, 1], [3.0, 0.0], [0.5, 0.5]) == Interval(0.0, 0.0, 0.0)
+    found = policy_value([0, 1], [3.0, 0.0], [0.5, 0.5])
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(6 * -math.log(0.05) / 2)
+    assert policy_value([0, 1], [-3.0, 0.0], [0.5, 0.5]).low == pytest.approx(-found.high)
+    assert policy_value([0, 1, 1], [0.0, 0.0, 0.0], [0.5, 0.5, 1.0]) == Interval(0.0, -math.inf, math.inf)
     with refused("no-rows", "ips"):
         policy_value([0, 0], [3.0, 0.0], [0.5, 0.5], estimator="snips")
 
@@ -368,6 +426,43 @@ def test_policy_value__is_unbiased_and_its_intervals_cover() -> None:
 @pytest.mark.parametrize("rate", RECORDS)
 def test_policy_value__is_unbiased_and_its_intervals_cover_in_2000_repetitions(rate: float) -> None:
     check_simulation(rate, 2000, 0.93, 0.97)
+
+
+def cover_few(expected: float, estimator: Estimator, repetitions: int) -> float:
+    """The share of intervals that cover the truth where so many rewards of matching rows are expected."""
+    random, rows = np.random.default_rng(int(expected)), 4_000
+    chances, often = np.array([0.3, 0.2, 0.1, 0.05]), np.array([0.4, 0.3, 0.2, 0.1])
+    rate = expected / (rows * float(often @ chances))
+    covered = []
+    for _ in range(repetitions):
+        propensity = random.choice(chances, rows, p=often)
+        rewarded = random.random(rows) < rate
+        log = {
+            "match": random.random(rows) < propensity,
+            "reward": np.where(rewarded, random.uniform(0.5, 1.5, rows), 0.0),
+            "propensity": propensity,
+        }
+        question = PolicyQuestion(estimator)
+        found = finish_policy(policy_sums(Block(0, 0, log), question), question).interval
+        assert found.low < found.high
+        covered.append(found.low <= rate <= found.high)
+    return float(np.mean(covered))
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy_value__covers_where_few_rewards_are_expected(estimator: Estimator) -> None:
+    assert cover_few(5, estimator, 300) >= 0.93
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+@pytest.mark.parametrize("expected", [2, 5, 20, 200])
+def test_policy_value__covers_where_few_rewards_are_expected_in_4000_repetitions(
+    expected: float, estimator: Estimator
+) -> None:
+    covered = cover_few(expected, estimator, 4000)
+    # Of two rewards that are expected hardly any number that comes, but none or six, could make an interval miss.
+    assert 0.93 <= covered <= (0.99 if expected < 20 else 0.98), f"{covered:.1%}"
 
 
 def test_policy_value__refuses_more_dropped_records_than_anyone_counts() -> None:

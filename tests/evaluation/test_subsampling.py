@@ -33,10 +33,12 @@ COUNTS = st.lists(st.integers(1, 10**6), min_size=1, max_size=6)
 @given(counts=COUNTS, share=st.floats(1e-6, 1.0))
 @example(counts=[5, 5, 5], share=0.2)
 @example(counts=[7], share=1.0)
+@example(counts=[2, 1817, 314473], share=6.103515625e-05)
 def test_balanced_rates__fill_the_classes_to_one_level(counts: list[int], share: float) -> None:
     budget = share * sum(counts)
     rows = np.array(counts, dtype=float)
-    level = brentq(lambda t: np.minimum(rows, t).sum() - budget, 0, rows.max(), xtol=1e-12 * rows.max(), rtol=1e-14)
+    exact = 1e-12 * budget / len(counts)  # the level is at least the share of a class
+    level = brentq(lambda t: np.minimum(rows, t).sum() - budget, 0, rows.max(), xtol=exact, rtol=1e-14)
     found = balanced_rates(counts, budget)
     np.testing.assert_allclose(found, np.minimum(1, level / rows), rtol=1e-9)
     assert rows @ found == pytest.approx(budget, rel=1e-12)

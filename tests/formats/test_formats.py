@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from protodask import Dataset, ingest, load_model
-from protodask.data.format.metadata import FORMAT_VERSION
+from protodask.data.format.schema import FORMAT_VERSION
 from protodask.prototypes.persistence import MODEL_VERSION
 
 HERE = Path(__file__).parent

@@ -158,7 +158,8 @@ class OpenedRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.array.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.array.dtype)
+        return dtype
 
     @property
     def resident(self) -> bool:

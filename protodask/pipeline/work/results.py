@@ -474,7 +474,7 @@ class PolicyEvaluated(Result):
     path: str | None
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for files; an end of the interval is null where one row alone counts."""
+        """Plain values, for files; an end of the interval is null where one row alone counts, or no reward."""
         return {
             "kind": "policy value",
             "model": None if self.model is None else mask(self.model),
@@ -498,7 +498,7 @@ class PolicyEvaluated(Result):
             return (
                 f"No row of {mask(self.data)} has an action that the policy takes: the log says nothing of its value."
             )
-        if interval.low == interval.high or not math.isfinite(interval.low):
+        if not math.isfinite(interval.low):
             return f"{earned}. Too few rows count, or all alike, to say how far that is off."
         sure = f"{100 * self.question.confidence:g} per cent"
         return f"{earned}; with {sure} confidence, between {interval.low:.4g} and {interval.high:.4g}."
