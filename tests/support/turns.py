@@ -3,6 +3,7 @@
 `turns://NAME/KEY` is the object KEY as the writer NAME sees it. While a `World` is on, each request of a writer waits
 until all of them wait or have ended; then one is drawn, and goes on to its next request. A writer can be killed at any
 of its requests: from there on all of them fail, so that nothing it does afterwards, be it to clean up, has an effect.
+And the answer to what it wrote can be lost.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ class KilledError(Exception):
 class World:
     """Writers, of which one at a time does one request."""
 
-    def __init__(self, seed: int, kills: float = 0.0) -> None:
+    def __init__(self, seed: int, kills: float = 0.0, losses: float = 0.0) -> None:
         self.generator = np.random.default_rng(seed)
         self.kills = kills
         """The share of requests at which the writer is killed."""
+        self.losses = losses
+        """The share of writes that are done, and of which the writer hears an error."""
         self.objects: dict[str, bytes] = {}
         self.killed: set[str] = set()
         self.immortal: set[str] = set()
@@ -48,6 +51,11 @@ class World:
         for thread in threads:
             thread.join(seconds)
             assert not thread.is_alive(), self.steps[-20:]
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anybody takes turns."""
+        return bool(self._waiting)
 
     def _work(self, name: str, work: Callable[[], object]) -> None:
         try:
@@ -122,6 +130,9 @@ class TurnsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if (IfMatch is not None and (found is None or IfMatch != etag(found))) or (IfNoneMatch and found is not None):
             raise OSError("PreconditionFailed")
         self._objects[key] = bytes(value)
+        world = TurnsFileSystem.world
+        if world.is_on and world.generator.random() < world.losses:
+            raise [OSError, RuntimeError][world.generator.integers(2)]("no answer")
 
     async def _rm_file(self, path: str, **_: Any) -> None:
         key = await self._turn(path, "remove")
@@ -159,10 +170,10 @@ def etag(content: bytes) -> str:
 
 
 @contextmanager
-def turns(seed: int, kills: float = 0.0) -> Iterator[World]:
+def turns(seed: int, kills: float = 0.0, losses: float = 0.0) -> Iterator[World]:
     """Another, empty world for the URLs."""
     fsspec.register_implementation("turns", TurnsFileSystem, clobber=True)
-    before, TurnsFileSystem.world = TurnsFileSystem.world, World(seed, kills)
+    before, TurnsFileSystem.world = TurnsFileSystem.world, World(seed, kills, losses)
     try:
         yield TurnsFileSystem.world
     finally:

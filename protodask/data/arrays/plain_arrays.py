@@ -58,7 +58,7 @@ class PlainArray:
     chunks: tuple[int, ...]
     fill: float
     growing: bool = False
-    """Whether there may be more rows than `shape` says: those of an append that has not been committed."""
+    """Whether there may be more rows than `shape` says: of an append of an earlier version, which was killed."""
 
     def open(self) -> zarr.Array[Any]:
         """Open the array; where it is not as it should be, a `ValueError` says what it is instead."""

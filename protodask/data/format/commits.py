@@ -3,7 +3,8 @@
 On a disk one writer at a time holds the lock. At a URL there is none: all that began from one state may write, the
 first to commit wins, and the others find that the attributes are not those they began from. In S3 the replacement
 itself is made on that condition, so that no two can win; other stores are asked just before, and looked at after.
-Nobody ever removes what a commit names, or what one that is still to come may name (`parts`).
+Nobody removes what a commit names, or what one that is still to come may name (`parts`); where neither a lock nor a
+condition makes sure that a commit is the only one of its number, what else has the number stays until the next one.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.metadata import Metadata, to_attributes
-from protodask.data.format.parts import APPENDS, commit_of, new_name, place_of
+from protodask.data.format.parts import APPENDS, MAX_COMMITS, Part, commit_of, new_name, place_of
 from protodask.data.format.segments import (
     Segment,
     check_rows,
@@ -25,7 +26,7 @@ from protodask.data.format.segments import (
     whole_segment,
     write_segments,
 )
-from protodask.data.places.bounded import read_object
+from protodask.data.places.bounded import file_status, read_object
 from protodask.data.places.conditional import Tag, replace_object, tag_of
 from protodask.data.places.generations import ROOT, give_up
 from protodask.data.places.local_files import delete, flush, flush_handle, make_durable, place_aside, remove
@@ -46,6 +47,9 @@ from protodask.places import mask
 
 PART_FORMAT = "protodask-part"
 
+RECENT = 32
+"""Commits whose names a dataset has: more than others make while one waits for an answer."""
+
 
 @dataclass
 class Change:
@@ -56,7 +60,11 @@ class Change:
     base: bytes
     """The object with its attributes."""
     tag: Tag
-    added: list[str]
+    certain: bool
+    """Whether no other change can have the same number: by a lock, or by a condition."""
+    name: str
+    """What the commit is called; nobody else's."""
+    added: list[str] = field(default_factory=list)
     """Names of the groups that were written for this."""
 
     @property
@@ -68,11 +76,28 @@ class Change:
         """Of the commit that it will be."""
         return self.dataset.metadata.commit + 1
 
+    def after(self, metadata: Metadata, parts: tuple[Part, ...] | None = None) -> Metadata:
+        """What the dataset says once the change counts, with the rows in these parts."""
+        return replace(
+            metadata,
+            commit=self.number,
+            parts=parts or metadata.all_parts,
+            changes=(*metadata.changes, self.name)[-RECENT:],
+        )
+
     def make_group(self, name: str) -> str:
         """Make an empty group in `appends`, and tell its place."""
-        self.added.append(name)
-        if not group_exists(folder := inside(self.place, APPENDS)):
+        folder = inside(self.place, APPENDS)
+        if is_url(folder):
+            there = group_exists(folder)
+        else:
+            try:
+                there = bool(file_status(self.place, f"{APPENDS}/{ROOT}"))  # no link that leads elsewhere
+            except FileNotFoundError:
+                there = False
+        if not there:
             write_group(folder, {})
+        self.added.append(name)
         place = place_of(self.place, name)
         write_group(place, {"format": PART_FORMAT})
         return place
@@ -89,28 +114,31 @@ class Change:
         if not is_url(self.place):
             for name in self.added:
                 make_durable(place_of(self.place, name))
-            flush(inside(self.place, APPENDS))
 
     def is_overtaken(self) -> bool:
         """Whether the dataset is not the one any more that this began from."""
         return find_group(self.dataset.path)[0] != self.place or read_object(self.place, ROOT) != self.base
 
+    def is_committed(self) -> bool:
+        """Whether the change counts, be it that others were made since."""
+        place, attributes = find_group(self.dataset.path)
+        changes = attributes.get("changes") if isinstance(attributes, dict) else None
+        return place == self.place and isinstance(changes, list) and self.name in changes
+
     def commit(self, metadata: Metadata) -> Dataset:
         """Have the dataset be as the metadata say, in one step; what no one can need any more is removed."""
-        changed = replace(metadata, commit=self.number, parts=metadata.all_parts)
-        record = {**json.loads(self.base), "attributes": to_attributes(changed)}
+        record = {**json.loads(self.base), "attributes": to_attributes(metadata)}
         content = json.dumps(record, indent=2, allow_nan=False).encode()
         if self.is_overtaken():
             raise _overtaken(self.dataset.path)
         if not is_url(self.place):
             self._replace_file(content)
-        elif (
-            not replace_object(self.place, ROOT, self.base, content, self.tag)
-            or find_group(self.dataset.path)[0] != self.place
-        ):
+        else:
+            replace_object(self.place, ROOT, self.base, content, self.tag)
+        if not self.is_committed():
             raise _overtaken(self.dataset.path)
         with suppress(OSError, ProtodaskError):  # it is committed; what could not be removed now, the next one removes
-            remove_unnamed(self.place, changed)
+            remove_unnamed(self.place, metadata, metadata.commit if self.certain else metadata.commit - 1)
         return Dataset.open(self.dataset.path)
 
     def _replace_file(self, content: bytes) -> None:
@@ -128,7 +156,9 @@ class Change:
         flush(self.place)
 
     def give_up(self) -> None:
-        """Remove what was added."""
+        """Remove what was added, unless it counts."""
+        if self.is_committed():
+            return
         for name in self.added:
             if is_url(self.place):
                 give_up(inside(self.place, APPENDS), name)
@@ -140,14 +170,15 @@ class Change:
 def changing(where: str) -> Iterator[Change]:
     """Begin to change the dataset at a place; if the body fails, nothing is left of it."""
     with sole_writer(where) as locked, storage_errors(where, "appending to"):
-        change = read_stable(where, lambda: _begun(where))
+        change = read_stable(where, lambda: _begun(where, locked))
         if locked:  # so whatever else there is was left by a process that was killed
-            remove_unnamed(change.place, change.dataset.metadata, later=True)
+            remove_unnamed(change.place, change.dataset.metadata, MAX_COMMITS)
         try:
             yield change
         except BaseException as error:
             overtaken = False
-            with suppress(Exception):  # the first error is the one to tell
+            # The first error is the one to tell; and of what cannot be looked at now nothing is removed.
+            with suppress(Exception):
                 # Whoever commits removes what others have begun, who then find it gone.
                 overtaken = getattr(error, "code", None) == "changed-meanwhile" and change.is_overtaken()
                 change.give_up()
@@ -156,7 +187,7 @@ def changing(where: str) -> Iterator[Change]:
             raise
 
 
-def _begun(where: str) -> Change:
+def _begun(where: str, locked: bool) -> Change:
     place, attributes = find_group(where)
     tag = tag_of(place, ROOT) if is_url(place) else Tag(None, False)
     base = read_object(place, ROOT)
@@ -164,16 +195,20 @@ def _begun(where: str) -> Change:
         raise gone(where)
     if json.loads(base).get("attributes") != attributes:
         raise _overtaken(where)
-    return Change(Dataset.of(where, place, attributes), base, tag, [])
+    dataset = Dataset.of(where, place, attributes)
+    return Change(dataset, base, tag, locked or tag.conditional, new_name(dataset.metadata.commit + 1))
 
 
-def remove_unnamed(place: str, metadata: Metadata, later: bool = False) -> None:
-    """Remove what these attributes do not name and no later commit can; with `later`, what one might."""
+def remove_unnamed(place: str, metadata: Metadata, last: int) -> None:
+    """Remove what was written for commits up to the last one and is not named by these attributes."""
+    folder = inside(place, APPENDS)
+    if not is_url(folder) and os.path.islink(folder):
+        return
     named = {metadata.segments_in, *(part.name for part in metadata.all_parts)}
     for name in list_names(place, APPENDS):
         number = commit_of(name)
-        if number is not None and name not in named and (later or number <= metadata.commit):
-            remove_inside(inside(place, APPENDS), name)
+        if number is not None and name not in named and number <= last:
+            remove_inside(folder, name)
     remove_other_segments(place, None if metadata.segments_in else metadata.segments)
 
 
@@ -188,7 +223,7 @@ def _overtaken(where: str) -> StorageError:
 def segments_before(dataset: Dataset, added: Sequence[Segment] | None) -> tuple[Segment, ...] | None:
     """The segments a dataset has before an append, or None if it will have none after it either.
 
-    That of all rows, where they are the first. The caller holds the lock, so what was new may turn out to be there.
+    That of all rows, where they are the first. What was new a moment ago may turn out to be there by now.
     """
     if dataset.metadata.segments is not None:
         before = dataset.segments
@@ -216,6 +251,6 @@ def add_empty_segments(path: str, added: Sequence[Segment]) -> Dataset:
     """Note sources without a single row in the dataset at a path, so that they are not looked into again."""
     with changing(locate(path)) as change:
         before = segments_before(change.dataset, added) or ()
-        noted = change.with_segments(change.dataset.metadata, (*before, *added))
+        noted = change.after(change.with_segments(change.dataset.metadata, (*before, *added)))
         change.make_durable()
         return change.commit(noted)

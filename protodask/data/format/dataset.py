@@ -16,7 +16,7 @@ from zarr.core.buffer.cpu import NDBuffer
 
 from protodask.data.arrays.plain_arrays import PlainArray
 from protodask.data.format.metadata import INGEST_AGAIN, Metadata, block_digest, check_of, from_attributes
-from protodask.data.format.parts import Part, place_of
+from protodask.data.format.parts import Part, key_of
 from protodask.data.format.schema import INCLUSION, TARGET, WEIGHT, Column, Label, Variable
 from protodask.data.format.segments import Segment, check_rows, prefix_of, read_segments
 from protodask.data.format.summary import Summary
@@ -156,22 +156,34 @@ class Dataset:
         digest = self.metadata.segments
         if digest is None:
             return ()
-        try:
-            found = read_segments(place_of(self.place, self.metadata.segments_in), digest, self.path)
-        except FormatError:
-            # Appends remove lists that count no more, and theirs begin with this one.
-            now = Dataset.open(self.path)
-            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
-            if now.metadata.segments in (None, digest):
-                raise
-            place = place_of(now.place, now.metadata.segments_in)
-            following = read_segments(place, str(now.metadata.segments), self.path)
-            prefix = prefix_of(following, self.n_rows, digest)
-            if prefix is None:
-                raise
-            return prefix
-        check_rows(found, self.n_rows, self.path)
-        return found
+        known = self
+        for _ in range(LOOKS):
+            metadata = known.metadata
+            try:
+                found = read_segments(known.place, str(metadata.segments), self.path, metadata.segments_in)
+            except FormatError:
+                # Appends remove lists that count no more, and theirs begin with this one.
+                now = self._now()
+                if now.metadata.segments_in == metadata.segments_in or now.metadata.segments is None:
+                    raise
+                known = now
+                continue
+            if metadata.segments != digest:
+                prefix = prefix_of(found, self.n_rows, digest)
+                if prefix is None:
+                    raise _replaced(self.path)
+                return prefix
+            check_rows(found, self.n_rows, self.path)
+            return found
+        raise _replaced(self.path)
+
+    def _now(self) -> Dataset:
+        """The dataset as it is now; an error if it is not this one any more."""
+        _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
+        now = Dataset.open(self.path)
+        if now.metadata.identity != self.metadata.identity or now.n_rows < self.n_rows:
+            raise _replaced(self.path)
+        return now
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -197,7 +209,6 @@ class Dataset:
             block = self._read_block(self.metadata.part_of(number), number)
         except ProtodaskError:
             # What looks like damage may be another dataset, or a part that appends have put another in place of.
-            _require_unreplaced(self.path, self.place, self.metadata.identity, failed=True)
             block = self._read_moved(number)
         _require_unreplaced(self.path, self.place, self.metadata.identity)
         return block
@@ -206,9 +217,7 @@ class Dataset:
         """A block whose part was removed: an append wrote it once more, with the rows that it added."""
         part = self.metadata.part_of(number)
         for _ in range(LOOKS):
-            now = Dataset.open(self.path)
-            if now.metadata.identity != self.metadata.identity or now.n_rows < self.n_rows:
-                raise _replaced(self.path)
+            now = self._now()
             if part in now.metadata.all_parts:
                 break
             part = now.metadata.part_of(number)
@@ -227,7 +236,7 @@ class Dataset:
             for variable in self.metadata.variables
         }
         block = Block(number, start, arrays)
-        verified = _verified(self, self.place)
+        verified = _verified(self, part, self.place)
         if number not in verified:
             # Each chunk has a checksum of its own, but may be that of another block, or of another dataset.
             if check_of(block_digest(block)) != self.metadata.block_check(number):
@@ -361,9 +370,9 @@ class _Opened:
     arrays: Mapping[str, zarr.Array[Any]]
 
 
-@lru_cache(maxsize=64)
-def _verified(dataset: Dataset, place: str) -> set[int]:
-    """Blocks that were found to be those that were written, digest and all; after that their checksums suffice."""
+@lru_cache(maxsize=256)
+def _verified(dataset: Dataset, part: Part, place: str) -> set[int]:
+    """Blocks of a part that were found to be those that were written, digest and all; then their checksums suffice."""
     return set()
 
 
@@ -419,8 +428,8 @@ def _load_part(dataset: Dataset, part: Part) -> _Opened:
     arrays: dict[str, zarr.Array[Any]] = {}
     for variable in metadata.variables:
         form = PlainArray(
-            root=place_of(dataset.place, part.name),
-            name=variable.name,
+            root=dataset.place,
+            name=key_of(part.name, variable.name),
             dtype=metadata.dtype_of(variable).name,
             shape=metadata.shape_of(variable, part.rows),
             chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),

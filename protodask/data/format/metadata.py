@@ -91,6 +91,8 @@ class Metadata:
     """How often the dataset was changed since it was made."""
     parts: tuple[Part, ...] = ()
     """Where the rows lie; empty where all of them are those of the first writing."""
+    changes: tuple[str, ...] = ()
+    """What the last commits are called, so that whoever made one finds that it counts."""
 
     @property
     def version(self) -> int:
@@ -261,6 +263,7 @@ def to_attributes(metadata: Metadata) -> dict[str, Any]:
     if metadata.commit:
         record |= {
             "commit": metadata.commit,
+            "changes": list(metadata.changes),
             "segments_in": metadata.segments_in,
             "part_names": [part.name for part in metadata.all_parts],
             "part_first_blocks": [part.first_block for part in metadata.all_parts],
@@ -274,6 +277,12 @@ def require_storable(metadata: Metadata) -> None:
 
     Whatever the rows are: each statistic is taken to be as long as a number gets.
     """
+    if min(metadata.block_rows, metadata.n_rows) * metadata.row_bytes > MAX_BLOCK_BYTES:
+        raise InputError(
+            "over-limit",
+            f"Blocks of {metadata.block_rows} rows would have more than {MAX_BLOCK_BYTES // 2**20} MiB.",
+            "Write another dataset, with fewer block_rows.",
+        )
     classes = len(metadata.classes)
     # 23 characters each, 24 with the sign, and 23 for the deviations that follow from this weight.
     longest = np.full(metadata.n_features, sys.float_info.min)
@@ -316,10 +325,10 @@ def from_attributes(attributes: object, where: str) -> Metadata:
     return metadata
 
 
-def _parts(fields: Fields, n_rows: int, block_rows: int) -> tuple[int, str, tuple[Part, ...]]:
-    """Number of the commit, where the list of sources lies, and where the rows do."""
+def _parts(fields: Fields, n_rows: int, block_rows: int) -> dict[str, Any]:
+    """What appends have said of a dataset."""
     if "commit" not in fields.record:
-        return 0, "", ()
+        return {}
     segments_in = fields.text("segments_in")
     names = fields.texts("part_names")
     starts = fields.integers("part_first_blocks", len(names))
@@ -327,7 +336,12 @@ def _parts(fields: Fields, n_rows: int, block_rows: int) -> tuple[int, str, tupl
     parts = tuple(map(Part, names, starts, rows))
     if not parts or not fits(parts, n_rows, block_rows) or (segments_in and not NAME.fullmatch(segments_in)):
         fields.damaged("its parts are not those of its rows")
-    return fields.integer("commit", 1, MAX_COMMITS), segments_in, parts
+    return {
+        "commit": fields.integer("commit", 1, MAX_COMMITS),
+        "changes": fields.texts("changes"),
+        "segments_in": segments_in,
+        "parts": parts,
+    }
 
 
 def _largest_weight(fields: Fields) -> float | None:
@@ -370,7 +384,6 @@ def _parse(fields: Fields) -> Metadata:
         fields.damaged("counts or ranges contradict each other")
     if summary.weight <= 0 or (summary.class_weight < 0).any() or (summary.squares < 0).any():
         fields.damaged("weights or squares are negative")
-    commit, segments_in, parts = _parts(fields, n_rows, block_rows)
     return Metadata(
         n_rows=n_rows,
         block_rows=block_rows,
@@ -389,9 +402,7 @@ def _parse(fields: Fields) -> Metadata:
         group_name=fields.optional_text("group_name"),
         segments=None if fields.record.get("segments") is None else fields.hexadecimal("segments", DIGEST_BYTES).hex(),
         n_segments=0 if fields.record.get("segments") is None else fields.integer("n_segments", 0, MAX_SEGMENTS),
-        segments_in=segments_in,
-        commit=commit,
-        parts=parts,
+        **_parts(fields, n_rows, block_rows),
     )
 
 

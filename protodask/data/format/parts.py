@@ -6,9 +6,9 @@
     data.zarr/appends/00000004-4567cdef/...      a list of sources alone
 
 A part begins with a block, so an append holds the last block once more where that was not full: who reads a block
-finds all of it in one part. A part in which no block counts any more is removed, and so is whatever bears the number of
-a commit that is made and is not named by it: nobody can commit that any more. What bears a later number may be somebody
-at work, and stays.
+finds all of it in one part. A part of an append in which no block counts any more is removed, and so is whatever bears
+the number of a commit that is made and is not named by it: nobody can commit that any more. What bears a later number
+may be somebody at work, and stays.
 
 Light to import.
 """
@@ -25,7 +25,7 @@ from protodask.data.places.locations import inside
 
 APPENDS = "appends"
 
-NAME = re.compile(r"(\d{8,})-[0-9a-f]{8}")
+NAME = re.compile(r"([0-9]{8,18})-[0-9a-f]{8}")
 
 MAX_COMMITS = 2**62
 
@@ -56,6 +56,11 @@ def place_of(place: str, name: str) -> str:
     return inside(inside(place, APPENDS), name) if name else place
 
 
+def key_of(name: str, inner: str) -> str:
+    """What is called `inner` in the group of this name, as a key in that of its dataset."""
+    return f"{APPENDS}/{name}/{inner}" if name else inner
+
+
 def part_of(parts: Sequence[Part], block: int) -> Part:
     """The part that has a block."""
     return parts[bisect_right(parts, block, key=lambda part: part.first_block) - 1]
@@ -81,7 +86,7 @@ def fits(parts: Sequence[Part], rows: int, block_rows: int) -> bool:
     )
 
 
-def list_place(place: str, attributes: Mapping[str, object]) -> str:
-    """Where the list of the sources lies of a dataset with these attributes, unchecked, whose group is at `place`."""
+def list_name(attributes: Mapping[str, object]) -> str:
+    """The name of the group with the list of the sources of a dataset that has these attributes, unchecked."""
     name = attributes.get("segments_in")
-    return place_of(place, name) if isinstance(name, str) and NAME.fullmatch(name) else place
+    return name if isinstance(name, str) and NAME.fullmatch(name) else ""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protodask.data.format.parts import list_place
+from protodask.data.format.parts import key_of, list_name
 from protodask.data.places.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS, json_items, read_json
 from protodask.data.places.generations import ROOT
 from protodask.data.places.locations import inside, is_url, list_names, storage_errors
@@ -89,11 +89,11 @@ def remove_other_segments(place: str, kept: str | None) -> None:
             remove_inside(place, name)
 
 
-def read_segments(place: str, digest: str, where: str) -> tuple[Segment, ...]:
-    """The list of segments of this hash in the group at `place`, of the dataset `where`."""
+def read_segments(place: str, digest: str, where: str, name: str = "") -> tuple[Segment, ...]:
+    """The list of segments of this hash, of the dataset `where`, in its group at `place` or in one of its `appends`."""
     with storage_errors(where, "reading the sources of"):
         try:
-            record = read_json(place, f"segments-{digest}/{ROOT}")
+            record = read_json(place, key_of(name, f"segments-{digest}/{ROOT}"))
         except FormatError:
             raise
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -180,7 +180,7 @@ def _stored(where: str, place: str, attributes: Mapping[str, Any]) -> StoredSegm
         return StoredSegments(where, (whole_segment(where, fingerprint, rows),), known=False)
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise _damaged(where, "it has no checksum")
-    segments = read_segments(list_place(place, attributes), digest, where)
+    segments = read_segments(place, digest, where, list_name(attributes))
     check_rows(segments, rows, where)
     return StoredSegments(where, segments, known=True)
 

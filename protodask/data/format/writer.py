@@ -409,7 +409,7 @@ def _append(
         total = replace(old, n_rows=old.n_rows + wanted.n_rows)
         first = old.n_rows // old.block_rows
         part = Part(new_name(change.number), first, total.n_rows - old.block_rows * first)
-        total = replace(total, commit=change.number, parts=grown(old.all_parts, part))
+        total = change.after(total, grown(old.all_parts, part))
         require_storable(total)
         content = old.content
         if old.n_rows % old.block_rows:

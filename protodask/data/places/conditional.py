@@ -44,7 +44,7 @@ def write_if(place: str, name: str, content: bytes, tag: Tag) -> bool:
     store, key = _object(place, name)
     try:
         sync(store.fs._pipe_file(key, content, **condition))
-    except OSError:
+    except Exception:  # of whatever kind; the answer may have been lost alone
         # Asked again, the client may have been refused by its own first request: what counts is what is there.
         if read_object(place, name) == content:
             return True

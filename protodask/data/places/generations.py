@@ -3,16 +3,18 @@
 What is written lies below the place in a group of its own, its *generation*. The attributes of the place itself are one
 object, which is replaced in one step; they name the generation that counts:
 
-    data.zarr/zarr.json                           {"format": ..., "generation": "generation-00000003-0123abcd"}
-    data.zarr/generation-00000003-0123abcd/...    the whole group, as it would lie in a local folder
+    data.zarr/zarr.json                          {"format": ..., "generation": "generation-000000030123abcd"}
+    data.zarr/generation-000000030123abcd/...    the whole group, as it would lie in a local folder
 
 Until that object is replaced the old state stays as it was; afterwards the old generation is removed, and who still
 reads it finds its objects missing. There are no locks: all that began from one state may write, and the first to
 replace the object wins; the others fail, and say so. In S3 it is replaced on the condition that it is still the one
 that the writer began from; other stores are asked just before, and looked at after.
 
-A generation has the number of the one it follows, and one more. Once a number counts, all others of it or of earlier
-ones are removed: none of them can come to count any more. Whatever has a later number may be somebody at work.
+A generation has the number of the one it follows, and one more, in the first half of its digits (those of earlier
+versions were drawn). Once a number counts, all others of it or of earlier ones are removed: none of them can come to
+count any more. Whatever has a later number may be somebody at work; and where nothing can be written on a condition, so
+may be those of the same number, which stay until the next one counts.
 """
 
 from __future__ import annotations
@@ -32,8 +34,7 @@ from protodask.data.places.locations import delete_below, inside, list_names
 from protodask.errors import StorageError
 from protodask.places import mask
 
-GENERATION = re.compile(r"generation-(?:(\d{8,18})-[0-9a-f]{8}|[0-9a-f]{16})")
-"""Earlier versions gave no numbers."""
+GENERATION = re.compile(r"generation-([0-9a-f]{8})[0-9a-f]{8}")
 
 ROOT = "zarr.json"
 """What Zarr names the object with the attributes of a group."""
@@ -55,13 +56,15 @@ def new_generation(path: str, form: str) -> Iterator[str]:
     """Hand out a place below `path` for a group of the format `form`, and have it count when the body is done."""
     tag = tag_of(path, ROOT)
     before = read_object(path, ROOT)
-    old = _named_in(before)
-    _remove_up_to(path, old)
-    name = f"generation-{_number(old) + 1:08d}-{secrets.token_hex(4)}"
+    old = generation_in(before)
+    _remove_up_to(path, old, tag.conditional)
+    name = f"generation-{_number(old) + 1:08x}{secrets.token_hex(4)}"
     place = inside(path, name)
     try:
         yield place
-        if read_object(place, ROOT) is None or not replace_object(path, ROOT, before, _root(form, name, old), tag):
+        if read_object(place, ROOT) is None or not (
+            replace_object(path, ROOT, before, _root(form, name, old), tag) or _has_counted(path, name)
+        ):
             raise StorageError(
                 "written-by-another",
                 f"Someone else has written to {mask(path)} meanwhile, and what was written now was removed.",
@@ -69,11 +72,18 @@ def new_generation(path: str, form: str) -> Iterator[str]:
             )
     except BaseException:
         with suppress(Exception):  # the first error is the one to tell
-            give_up(path, name)
+            if generation_in(read_object(path, ROOT)) != name:
+                give_up(path, name)
         raise
     with suppress(OSError):  # it is published; what could not be removed now, the next writer removes
-        _remove_up_to(path, name)
+        _remove_up_to(path, name, tag.conditional)
         _remove_older_layout(path, name)
+
+
+def _has_counted(path: str, name: str) -> bool:
+    """Whether a generation counts, or the one that does came in its place."""
+    found = _attributes(read_object(path, ROOT))
+    return name in (found.get("generation"), found.get("replaced"))
 
 
 def remove_replaced(path: str) -> None:
@@ -111,7 +121,8 @@ def _root(form: str, generation: str, replaced: str | None) -> bytes:
     return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
 
 
-def _named_in(content: bytes | None) -> str | None:
+def generation_in(content: bytes | None) -> str | None:
+    """The generation that the object with the attributes of a place names."""
     return named_generation(_attributes(content))
 
 
@@ -126,13 +137,13 @@ def _attributes(content: bytes | None) -> dict[str, Any]:
 
 def _number(name: str | None) -> int:
     found = GENERATION.fullmatch(name or "")
-    return int(found[1] or 0) if found else 0
+    return int(found[1], 16) if found else 0
 
 
-def _remove_up_to(path: str, kept: str | None) -> None:
-    """Remove what can count no more, given the generation that does."""
+def _remove_up_to(path: str, kept: str | None, certain: bool) -> None:
+    """Remove what can count no more, given the generation that does, and whether it can only have come to once."""
     for name in list_names(path):
-        if GENERATION.fullmatch(name) and name != kept and _number(name) <= _number(kept):
+        if GENERATION.fullmatch(name) and name != kept and _number(name) < _number(kept) + certain:
             remove_group(path, name)
 
 

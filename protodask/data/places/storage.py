@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from protodask.data.places.bounded import read_json, read_object
 from protodask.data.places.generations import (
     ROOT,
+    generation_in,
     holds_something,
     named_generation,
     new_generation,
@@ -134,7 +135,9 @@ def _forbidden(path: str, error: PermissionError) -> StorageError:
 def version_of(path: str) -> object:
     """Something that changes whenever the attributes at a place do, and None where there are none."""
     if is_url(path):
-        return read_object(path, ROOT)
+        content = read_object(path, ROOT)
+        generation = generation_in(content)
+        return content, None if generation is None else read_object(inside(path, generation), ROOT)
     try:
         # Opened, not only asked for: a network file system then looks at the server.
         handle = os.open(os.path.join(path, ROOT), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may be a pipe

@@ -69,7 +69,7 @@ def keys(url: str) -> list[str]:
     return keys_of(url)
 
 
-AT_WORK = "generation-00000003-0123abcd"
+AT_WORK = "generation-000000030123abcd"
 """What somebody may be writing where the second generation counts."""
 
 
@@ -275,12 +275,12 @@ def test_ingest__repeated_after_a_kill_leaves_no_orphans(
 def test_write__where_one_that_was_killed_left_a_generation(root: str, make_arrays: Make, write: Write) -> None:
     url = f"{root}/d.zarr"
     for left in ("zarr.json", "features/c/0/0"):
-        write_object(f"{url}/generation-0123456789abcdef", left, b"{}")
+        write_object(f"{url}/generation-000000000123abcd", left, b"{}")
     with refused("wrong-kind", url, kind=FormatError):
         Dataset.open(url)
     assert write(make_arrays(9), url).n_rows == 9
     assert len(generations(url)) == 1
-    assert not [key for key in keys(root) if "generation-0123456789abcdef" in key]
+    assert not [key for key in keys(root) if "0123abcd" in key]
 
 
 def test_writer__that_another_one_overtook_fails_and_says_so(
@@ -298,16 +298,18 @@ def test_writer__that_another_one_overtook_fails_and_says_so(
             return self.inner.read(number)
 
     columns = (Column("a"), Column("b"), Column("c"))
-    with refused("changed-meanwhile", kind=StorageError):
+    # Where no other one can have the same number, its work is removed at once.
+    with refused("written-by-another" if root.startswith("memory") else "changed-meanwhile", kind=StorageError):
         write_dataset(Overtaken(), url, classes=("p", "q", "r"), columns=columns, engine=engine, block_rows=8)
     assert Dataset.open(url).n_rows == 30
     assert len(generations(url)) == 1
 
 
+@pytest.mark.slow
 def test_writer__that_publishes_while_another_one_removes_it_fails_and_says_so(
-    root: str, monkeypatch: pytest.MonkeyPatch
+    bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{root}/d.zarr"
+    url = f"{bucket}/d.zarr"
     overtaken = generations_module.new_generation(url, "some format")
     place = overtaken.__enter__()
     for name in ("a", "zarr.json", "z"):
@@ -346,13 +348,13 @@ def test_writer__that_cleans_up_leaves_what_another_one_published_meanwhile(
     remove = generations_module._remove_up_to
     published: list[str] = []
 
-    def remove_after_another_one(path: str, kept: str | None) -> None:
+    def remove_after_another_one(path: str, kept: str | None, certain: bool) -> None:
         if not published:
             published.append("")
             with generations_module.new_generation(url, "some format") as later:
                 write_object(later, "zarr.json", b"{}")
             published[0] = later.rpartition("/")[2]
-        remove(path, kept)
+        remove(path, kept, certain)
 
     with generations_module.new_generation(url, "some format") as place:
         write_object(place, "zarr.json", b"{}")
@@ -363,12 +365,17 @@ def test_writer__that_cleans_up_leaves_what_another_one_published_meanwhile(
 
 def test_writer__leaves_what_may_be_at_work(root: str) -> None:
     url = f"{root}/d.zarr"
-    for name in ("generation-00000001-0123abcd", "generation-00000002-0123abcd"):
+    first, second = "generation-000000010123abcd", "generation-000000020123abcd"
+    for name in (first, second):
         write_object(f"{url}/{name}", "zarr.json", b"{}")
     with generations_module.new_generation(url, "some format") as place:
         write_object(place, "zarr.json", b"{}")
-    assert generations(url) == {place.rpartition("/")[2], "generation-00000002-0123abcd"}
-    assert place.rpartition("/")[2].startswith("generation-00000001-")
+    written = place.rpartition("/")[2]
+    assert generations(url) == {written, second, *([first] if root.startswith("memory") else [])}
+    assert written.startswith("generation-00000001")
+    with generations_module.new_generation(url, "some format") as place:
+        write_object(place, "zarr.json", b"{}")
+    assert first not in generations(url)
 
 
 def test_open__of_a_place_whose_generation_was_lost(root: str, make_arrays: Make, write: Write) -> None:
@@ -401,7 +408,7 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
     url = f"{root}/d.zarr"
     write(make_arrays(30), url)
     with monkeypatch.context() as patch:  # as if killed when the new generation had come to count
-        patch.setattr(generations_module, "_remove_up_to", lambda path, kept: None)
+        patch.setattr(generations_module, "_remove_up_to", lambda *_: None)
         write(make_arrays(40), url, overwrite=True)
     assert len(generations(url)) == 2
     write_object(f"{url}/{AT_WORK}", "zarr.json", b"perhaps somebody is writing this")
@@ -410,7 +417,8 @@ def test_write__refused_after_a_kill_still_removes_what_was_replaced(
     assert len(generations(url)) == 2
     assert Dataset.open(url).n_rows == 40
     assert AT_WORK in generations(url)
-    write(make_arrays(50), url, overwrite=True)
+    for _ in range(2):  # in memory nothing is certain about what has the same number
+        write(make_arrays(50), url, overwrite=True)
     assert len(generations(url)) == 1
 
 
