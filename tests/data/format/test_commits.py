@@ -26,7 +26,7 @@ from protodask.data.format import dataset as dataset_module
 from protodask.data.format.commits import add_empty_segments
 from protodask.data.format.parts import APPENDS, Part, fits, grown, part_of
 from protodask.data.format.segments import Segment, read_segments
-from protodask.data.places import conditional
+from protodask.data.places import conditional, generations
 from protodask.data.places.bounded import read_object
 from protodask.data.places.locations import list_names, write_object
 from protodask.data.places.records import seal
@@ -451,3 +451,20 @@ def test_sources__are_found_while_others_append(
     shutil.rmtree(tmp_path / "d")
     with refused("changed-meanwhile", tmp_path / "d", kind=StorageError):
         dataset.segments  # noqa: B018
+
+
+def test_append__into_what_was_overwritten_meanwhile_does_not_count(
+    make_arrays: Make, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "memory://overwritten/d.zarr"
+    write(make_arrays(40), path, block_rows=16)
+
+    def overwrite_before(*arguments: Any) -> bool:
+        monkeypatch.setattr(generations, "_remove_up_to", lambda *_: None)  # which takes its time
+        write(make_arrays(7, seed=2), path, overwrite=True)
+        return conditional.replace_object(*arguments)
+
+    monkeypatch.setattr(commits, "replace_object", overwrite_before)
+    with refused("written-by-another", path, kind=StorageError):
+        write(make_arrays(5, seed=1), path, append=True)
+    assert Dataset.open(path).n_rows == 7
