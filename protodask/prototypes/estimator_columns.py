@@ -147,7 +147,7 @@ def _learn(name: str, values: Values, orders: Mapping[str, tuple[Label, ...] | N
         missing = int(np.isnan(values).sum())
         return Column(name).with_missing(len(values), missing, _sum(values, missing))
     order = orders.get(name)
-    labels = settle_labels(distinct_labels(values), untyped=False) if order is None else order
+    labels = settle_labels(distinct_labels(values, name), untyped=False) if order is None else order
     if name not in orders:
         check_categories(name, len(labels), len(values))
     column = Column(name, "nominal" if order is None else "ordinal", labels)

@@ -211,22 +211,21 @@ def _parse_integer(text: str) -> int | None:
     return int(whole[1]) if whole else None
 
 
-def distinct_labels(values: Values) -> set[Label]:
-    """The labels that occur; missing values are not among them."""
+def distinct_labels(values: Values, name: str) -> set[Label]:
+    """The labels that occur in a column of this name; missing values are not among them."""
     found: Iterable[Any]
     if values.dtype.kind == "O":
-        found = _distinct_objects(values)
+        try:
+            found = set(values.tolist())
+        except TypeError as error:
+            raise InputError(
+                "wrong-type",
+                f"Column {name!r} holds lists or the like, which are no categories.",
+                "Make columns of what is in them, or leave it out.",
+            ) from error
     else:
         found = np.unique(values).tolist() if values.dtype.kind in "biufUT" else np.unique(values)
     return {label for label in map(label_of, found) if label is not None}
-
-
-def _distinct_objects(values: Values) -> Iterable[Any]:
-    items = values.tolist()
-    try:
-        return set(items)
-    except TypeError:  # lists and such are told apart by their text
-        return {str(item) for item in items}
 
 
 def label_codes(values: Values, labels: Sequence[Label]) -> NDArray[np.int64]:

@@ -105,7 +105,7 @@ def _scan_partition(block: Block, scan: Scan) -> Scanned:
     missing, sums = _known_values(scan.encoder.columns, arrays[FEATURES.name])
     labels: dict[str, frozenset[Label]] = {}
     for name in scan.open_labels:
-        labels[name] = frozenset(distinct_labels(table[name]))
+        labels[name] = frozenset(distinct_labels(table[name], name))
         absent = label_codes(table[name], ()) == MISSING
         if name != scan.target_name and scan.missing == "fill":
             missing[name] = int(np.count_nonzero(absent))
