@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from protodask.budget.column_folder import BudgetFolder, load_column_budget
 from protodask.budget.polynomials import Floats, evaluate
 from protodask.data import Label
-from protodask.data.news.source_files import check_present
 from protodask.data.places.storage import check_file_free, replace_file
 from protodask.data.tables.encoding import encode_number
 from protodask.data.tables.ingest_sources import open_table
 from protodask.data.tables.parquet_folder import check_parquet
+from protodask.data.tables.source_files import check_present
 from protodask.data.tables.tables import Partitions
 from protodask.errors import InputError
 from protodask.places import mask

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import ZarrRows
 from protodask.data.format.schema import Label
-from protodask.data.news.source_files import (
+from protodask.data.places.records import Fields, recognize, unseal
+from protodask.data.places.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
+from protodask.data.tables.source_files import (
     PARQUET_ENDINGS,
     SourceFile,
     bytes_digest,
@@ -26,8 +28,6 @@ from protodask.data.news.source_files import (
     is_table_path,
     source_files,
 )
-from protodask.data.places.records import Fields, recognize, unseal
-from protodask.data.places.storage import find_group, is_url, locate, read_marker, read_stable, storage_errors
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
 from protodask.errors import FormatError, InputError, StorageError, some

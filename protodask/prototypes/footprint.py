@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
+from protodask.data.arrays.plain_arrays import MAX_CHUNK_BYTES
 from protodask.data.format.dataset import Dataset
-from protodask.data.format.metadata import MAX_CHUNK_BYTES
 from protodask.data.format.summary import SLAB_ROWS
 from protodask.engine import Layout
 from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, kept_blocks, most_partials

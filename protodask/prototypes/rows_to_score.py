@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
-from protodask.data.news.source_files import check_present
 from protodask.data.places.storage import DATASET, is_url, locate, read_attributes
 from protodask.data.tables.encoding import BadRows, Unseen
+from protodask.data.tables.source_files import check_present
 from protodask.data.tables.tables import TableSource
 from protodask.engine import Engine, Source
 from protodask.errors import InputError, StorageError, some

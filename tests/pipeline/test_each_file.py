@@ -23,11 +23,10 @@ from hypothesis import strategies as st
 from support.errors import check_error, refused
 
 from protodask.data import Column
-from protodask.data.news import source_files
-from protodask.data.news.source_files import bytes_digest
 from protodask.data.places.bounded import open_to_append
 from protodask.data.places.local_files import lock_place
-from protodask.data.tables import ingest_frames, small_files
+from protodask.data.tables import ingest_frames, small_files, source_files
+from protodask.data.tables.source_files import bytes_digest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
 from protodask.pipeline.inspecting.describe import describe_place

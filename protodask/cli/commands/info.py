@@ -35,8 +35,8 @@ def info(
 ) -> None:
     """Describe a dataset, a model, a run directory, predictions, decisions or a budget, without reading rows."""
     with reported(debug):
-        from protodask.data.news.source_files import check_present
         from protodask.data.places.references import split_reference
+        from protodask.data.tables.source_files import check_present
 
         if split_reference(path) is None:
             check_present(path)

@@ -13,7 +13,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.format.metadata import MAX_CHUNK_BYTES
+from protodask.data.arrays.plain_arrays import chunk_rows
 from protodask.data.places.storage import open_store, storage_errors, writing_into
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
@@ -31,12 +31,8 @@ class ArraySpec:
         return (rows,) if self.width is None else (rows, self.width)
 
     def chunk_rows(self, block_rows: int) -> int:
-        """Rows of a chunk: a block's, halved until a chunk has at most 8 MiB."""
-        row_bytes = np.dtype(self.dtype).itemsize * (self.width or 1)
-        rows = block_rows
-        while rows > 1 and rows * row_bytes > MAX_CHUNK_BYTES:
-            rows //= 2
-        return rows
+        """Rows of a chunk."""
+        return chunk_rows(block_rows, np.dtype(self.dtype).itemsize * (self.width or 1))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 CHECKSUM_BYTES = 4
 """What the CRC-32C adds to a chunk."""
 
+MAX_CHUNK_BYTES = 8 * 2**20
+"""A chunk is what a read needs beyond its block, so it is smaller than one; 8 MiB still reads at full speed."""
+
 CODECS = [
     {"name": "bytes", "configuration": {"endian": "little"}},
     {"name": "crc32c", "configuration": {}},
@@ -45,6 +48,14 @@ KEYS = OPTIONAL_KEYS | {
     "fill_value",
     "codecs",
 }
+
+
+def chunk_rows(block_rows: int, row_bytes: int) -> int:
+    """Rows of a chunk: a block's, halved until a chunk has at most 8 MiB."""
+    rows = block_rows
+    while rows > 1 and rows * row_bytes > MAX_CHUNK_BYTES:
+        rows //= 2
+    return rows
 
 
 @dataclass(frozen=True)

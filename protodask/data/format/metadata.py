@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from protodask.data.arrays.plain_arrays import chunk_rows
 from protodask.data.format.parts import MAX_COMMITS, NAME, Part, fits, part_of
 from protodask.data.format.schema import (
     FEATURES,
@@ -38,9 +39,6 @@ from protodask.errors import FormatError, InputError
 
 MAX_BLOCK_BYTES = 2**30
 """No block is larger: a bound on what a damaged or hostile file can make a reader allocate."""
-
-MAX_CHUNK_BYTES = 8 * 2**20
-"""A chunk is what a read needs beyond its block, so it is smaller than one; 8 MiB still reads at full speed."""
 
 DIGEST_BYTES = 16
 DIGEST_MODULUS = 1 << (8 * DIGEST_BYTES)
@@ -135,18 +133,15 @@ class Metadata:
         return (rows, self.n_features) if len(variable.dims) == 2 else (rows,)
 
     def chunk_rows(self, variable: Variable) -> int:
-        """Rows of a chunk: a block's, halved until a chunk has at most 8 MiB."""
-        row_bytes = self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1))
-        rows = self.block_rows
-        while rows > 1 and rows * row_bytes > MAX_CHUNK_BYTES:
-            rows //= 2
-        return rows
+        """Rows of a chunk of an array."""
+        return chunk_rows(self.block_rows, self._bytes_of_row(variable))
+
+    def _bytes_of_row(self, variable: Variable) -> int:
+        return self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1))
 
     @property
     def row_bytes(self) -> int:
-        return sum(
-            self.dtype_of(variable).itemsize * math.prod(self.shape_of(variable, 1)) for variable in self.variables
-        )
+        return sum(map(self._bytes_of_row, self.variables))
 
     @cached_property
     def fingerprint(self) -> str:

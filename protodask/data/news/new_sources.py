@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from protodask.data.format.segments import Segment, StoredSegments, is_dataset, stored_segments
-from protodask.data.news.source_files import DigestCache, SourceFile, cache_beside, source_files
 from protodask.data.places.storage import locate
+from protodask.data.tables.source_files import DigestCache, SourceFile, cache_beside, source_files
 from protodask.errors import InputError, StorageError
 from protodask.places import mask
 

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protodask.data.arrays.row_arrays import PARTITION_ROWS, even_edges, refuse_futures
-from protodask.data.news.source_files import PARQUET_ENDINGS, SourceFile, natural_order, open_file
 from protodask.data.tables.encoding import BOOLEANS, KeptTable, Table, Values, columns_besides
 from protodask.data.tables.kept_columns import NOTHING_KEPT, Kept, kept_of_frame
 from protodask.data.tables.packed_text import PackedText, open_text, packed_text, text_errors
+from protodask.data.tables.source_files import PARQUET_ENDINGS, SourceFile, natural_order, open_file
 from protodask.data.tables.tables import Partitions, check_same_columns, join_tables, names_by_table
 from protodask.engine.graph import compute_key, graph_of
 from protodask.errors import InputError, ProtodaskError, StorageError

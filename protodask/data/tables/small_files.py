@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from protodask.data.format.schema import Column
-from protodask.data.news.source_files import PARQUET_ENDINGS
 from protodask.data.tables.encoding import BadRows, KeptTable, Table, columns_besides, table_rows
 from protodask.data.tables.ingest_frames import (
     CSV_PARTITION_BYTES,
@@ -26,6 +25,7 @@ from protodask.data.tables.ingest_frames import (
 from protodask.data.tables.ingest_scan import kept_columns
 from protodask.data.tables.kept_columns import KEPT, Kept, pack
 from protodask.data.tables.packed_text import text_errors
+from protodask.data.tables.source_files import PARQUET_ENDINGS
 from protodask.data.tables.tables import Encoder
 from protodask.engine import Arrays
 from protodask.errors import InputError

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from functools import cache, partial
 from typing import Any, get_args, get_type_hints
 
-from protodask.data.news.source_files import is_table_path
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import split_reference
+from protodask.data.tables.source_files import is_table_path
 from protodask.pipeline.steps.base import Place, Step, option_of
 
 _hints: Callable[[Any], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))

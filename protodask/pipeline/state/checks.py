@@ -8,9 +8,9 @@ from __future__ import annotations
 import glob
 import os
 
-from protodask.data.news.source_files import check_present
 from protodask.data.places.locations import is_url, locate
 from protodask.data.places.references import split_reference
+from protodask.data.tables.source_files import check_present
 from protodask.pipeline.file.places import settings_of_places
 from protodask.pipeline.steps import Place, Step, Training
 

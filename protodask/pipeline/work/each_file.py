@@ -12,12 +12,19 @@ from typing import Any
 
 from protodask.data.arrays.array_store import store_key
 from protodask.data.arrays.rows import BlockNumbers
-from protodask.data.news.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of, is_out_of_reach
 from protodask.data.places.local_files import delete, make_durable, place_aside, remove
 from protodask.data.places.records import Fields, RecordKind, recognize, seal, unseal
 from protodask.data.places.storage import check_outside, locate, read_marker, sole_writer, storage_errors, write_marker
 from protodask.data.tables.parquet_folder import check_parquet, is_parquet
 from protodask.data.tables.small_files import is_small
+from protodask.data.tables.source_files import (
+    DigestCache,
+    SourceFile,
+    Unusable,
+    cache_beside,
+    files_of,
+    is_out_of_reach,
+)
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
 from protodask.pipeline.steps import PredictStep

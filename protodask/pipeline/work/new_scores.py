@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 
-from protodask.data.news.source_files import DigestCache, SourceFile, Unusable, cache_beside, files_of, is_out_of_reach
 from protodask.data.places.locations import is_url, locate
+from protodask.data.tables.source_files import (
+    DigestCache,
+    SourceFile,
+    Unusable,
+    cache_beside,
+    files_of,
+    is_out_of_reach,
+)
 from protodask.errors import StorageError
 from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.work.scored_ledger import Ledger, leftovers, read_ledger

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from protodask.data import Dataset, Label, table_source
 from protodask.data.format.schema import FEATURES, GROUP, INCLUSION, TARGET, Column
-from protodask.data.news.source_files import check_present
 from protodask.data.tables.encoding import Unseen, encode_group
 from protodask.data.tables.ingest_sources import open_table
+from protodask.data.tables.source_files import check_present
 from protodask.engine import Block, Engine, Source
 from protodask.engine.sources import ViewedSource
 from protodask.errors import InputError, some

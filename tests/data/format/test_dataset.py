@@ -24,8 +24,8 @@ from support.datasets import Make, Write
 from support.errors import refused
 
 from protodask.data import Column, Dataset, write_dataset
+from protodask.data.arrays.plain_arrays import MAX_CHUNK_BYTES
 from protodask.data.format import dataset as dataset_module
-from protodask.data.format import metadata as metadata_module
 from protodask.data.format.metadata import from_attributes, to_attributes
 from protodask.data.places import storage as storage_module
 from protodask.data.places.records import hash_json
@@ -108,7 +108,7 @@ def test_read__needs_a_block_and_two_chunks_of_memory(engine: Engine, tmp_path: 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # Zarr's own thread may still hold a chunk while the next one is read.
-    assert peak < size + 2.2 * metadata_module.MAX_CHUNK_BYTES
+    assert peak < size + 2.2 * MAX_CHUNK_BYTES
 
 
 def test_fingerprint__is_of_the_content_not_the_place(

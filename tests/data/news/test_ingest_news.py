@@ -21,10 +21,10 @@ from protodask.data.format import segments as segments_module
 from protodask.data.format import writer as writer_module
 from protodask.data.format.segments import Segment, read_segments, stored_segments, write_segments
 from protodask.data.news import ingest_news
-from protodask.data.news.source_files import content_digest
 from protodask.data.places import bounded as bounded_module
 from protodask.data.tables import ingest_frames
 from protodask.data.tables.ingest import ingest
+from protodask.data.tables.source_files import content_digest
 from protodask.engine import Engine, array_source
 from protodask.errors import Code, FormatError, OutputExistsError, StorageError
 

@@ -28,13 +28,13 @@ from protodask.cli import app
 from protodask.data import Column, Dataset, write_dataset
 from protodask.data.format.commits import Change
 from protodask.data.news import ingest_news as ingest_news_module
-from protodask.data.news import source_files as source_files_module
-from protodask.data.news.source_files import source_files
 from protodask.data.places import generations as generations_module
 from protodask.data.places.bounded import read_object
 from protodask.data.places.generations import GENERATION
 from protodask.data.places.locations import delete_below, list_names, open_store, write_object
+from protodask.data.tables import source_files as source_files_module
 from protodask.data.tables.ingest import ingest
+from protodask.data.tables.source_files import source_files
 from protodask.engine import Arrays, Engine, array_source, thread_engine
 from protodask.errors import FormatError, OutputExistsError, StorageError
 from protodask.prototypes import FitConfig, fit, load_model, predict

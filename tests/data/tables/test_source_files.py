@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from support.errors import refused
 
-from protodask.data.news import source_files as module
-from protodask.data.news.source_files import (
+from protodask.data.tables import source_files as module
+from protodask.data.tables.source_files import (
     DigestCache,
     bytes_digest,
     cache_beside,
@@ -308,7 +308,7 @@ def test_source_files__of_a_store_without_etags() -> None:
 
 def test_source_files__are_light() -> None:
     heavy = ("numpy", "zarr", "pandas", "dask")
-    code = f"import sys, protodask.data.news.source_files; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, protodask.data.tables.source_files; print([name for name in {heavy} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=200, env=environment)
     assert found.strip() == "[]"
