@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 from protodask.places import mask_text
@@ -84,6 +85,15 @@ class ProtodaskError(Exception):
 
 class InputError(ProtodaskError, ValueError):
     """Data or a setting that cannot be used."""
+
+
+@contextmanager
+def needed(seen: str, remedy: str) -> Iterator[None]:
+    """Say what a library that is not installed is needed for, where importing it fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise InputError("package-missing", seen, remedy) from error
 
 
 class NothingYetError(InputError):

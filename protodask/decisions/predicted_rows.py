@@ -30,7 +30,7 @@ from protodask.data.tables.source_files import (
 )
 from protodask.decisions.group_tables import GROUP, PROBABILITY
 from protodask.engine import Arrays, Block, Layout, choose_block_rows
-from protodask.errors import FormatError, InputError, StorageError, some
+from protodask.errors import FormatError, InputError, StorageError, needed, some
 from protodask.places import mask
 from protodask.prototypes.prediction import RECORD
 
@@ -334,15 +334,12 @@ def _groups(column: Any, name: str) -> NDArray[Any]:
 def _open_parquet(
     where: str, label: str | None, columns: tuple[str, ...], group: str | None, every: bool
 ) -> PredictedRows:
-    try:
+    with needed(
+        "Reading Parquet needs pyarrow, which is not installed.",
+        "Install protodask[tabular], or write the predictions into a Zarr store.",
+    ):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Reading Parquet needs pyarrow, which is not installed.",
-            "Install protodask[tabular], or write the predictions into a Zarr store.",
-        ) from error
     find_files(where)  # that there are any
     listed = source_files(where)
     files = tuple(file.path for file in listed)

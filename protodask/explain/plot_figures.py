@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError
+from protodask.errors import needed
 from protodask.explain.palette import GRID, INK, MUTED, PAPER, class_color, class_marker
 from protodask.explain.visible import visible
 
@@ -33,15 +33,9 @@ MOST_IN_LEGEND = 40
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
     """An empty figure of so many inches; it is no pyplot figure and needs no display."""
-    try:
+    with needed("Plots need matplotlib, which is not installed.", "Install protodask[report], and repeat."):
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Plots need matplotlib, which is not installed.",
-            "Install protodask[report], and repeat.",
-        ) from error
     layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
     return Figure(figsize=(width, height), facecolor=PAPER, layout=layout)
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from protodask.errors import InputError
+from protodask.errors import needed
 
 
 def load_clarabel() -> Any:
     """The library; where it is missing, the error says how to install it."""
-    try:
+    with needed(
+        "Robust classifiers need the library Clarabel, which is not installed.",
+        'Install it, for example with pip install "protodask[robust]".',
+    ):
         import clarabel
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Robust classifiers need the library Clarabel, which is not installed.",
-            'Install it, for example with pip install "protodask[robust]".',
-        ) from error
     return clarabel

@@ -21,7 +21,7 @@ from protodask._version import __version__
 from protodask.data.format.schema import Column, Label
 from protodask.data.places.storage import check_file_free, replace_file
 from protodask.data.tables.encoding import MISSING, UNSEEN
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 from protodask.prototypes.kernel import FARTHEST
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.splines import Spline
@@ -70,12 +70,8 @@ def write_onnx(
 
 def check_onnx() -> None:
     """Refuse where the library that writes graphs is not installed."""
-    try:
+    with needed("Graphs for ONNX runtimes are written by the package onnx.", "Install protodask[onnx]."):
         import onnx
-    except ImportError as error:
-        raise InputError(
-            "package-missing", "Graphs for ONNX runtimes are written by the package onnx.", "Install protodask[onnx]."
-        ) from error
     del onnx
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -92,16 +92,13 @@ def check_certificate_settings(hosts: Sequence[str], days: int) -> None:
 def make_certificates(hosts: Sequence[str] = (), days: int = DAYS) -> Certificates:
     """A new authority and a certificate of it for each role. `hosts` are the machines of scheduler and workers."""
     check_certificate_settings(hosts, days)
-    try:
+    with needed(
+        "Making certificates needs the library cryptography, which is not installed.",
+        "Install it with `pip install 'protodask[cluster]'`.",
+    ):
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Making certificates needs the library cryptography, which is not installed.",
-            "Install it with `pip install 'protodask[cluster]'`.",
-        ) from error
 
     now = datetime.now(UTC).replace(microsecond=0)
     expires = now + timedelta(days=days)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from protodask.engine.connect import TlsFiles, client_security, peer_certificate
-from protodask.errors import InputError
+from protodask.errors import needed
 
 SOON_DAYS = 30.0
 """Time to get new certificates onto all machines."""
@@ -59,14 +59,11 @@ def _common_name(subject: Any) -> str:
 
 
 def _from_pem(of: Literal["client", "CA"], file: str) -> list[CertificateReport]:
-    try:
+    with needed(
+        "Reading certificates needs the library cryptography, which is not installed.",
+        "Install it with `pip install 'protodask[cluster]'`.",
+    ):
         from cryptography import x509
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Reading certificates needs the library cryptography, which is not installed.",
-            "Install it with `pip install 'protodask[cluster]'`.",
-        ) from error
     content = file.encode() if "\n" in file else Path(file).read_bytes()
     return [
         _report(

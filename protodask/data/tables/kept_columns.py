@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 
 KEPT = "kept"
 """The array of a block that holds the stream (bytes,), whatever the number of rows."""
@@ -43,14 +43,8 @@ NOTHING_KEPT = Kept(())
 
 def require_pyarrow() -> None:
     """Refuse to hand columns on where that cannot work, before any work is done."""
-    try:
+    with needed("Keeping columns needs pyarrow, which is not installed.", "Install protodask[tabular], or keep none."):
         import pyarrow  # noqa: F401 - asked for before any work is done
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Keeping columns needs pyarrow, which is not installed.",
-            "Install protodask[tabular], or keep none.",
-        ) from error
 
 
 def kept_of_frame(frame: Any, kept: Kept, untyped: bool) -> Any:

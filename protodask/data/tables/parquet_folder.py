@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from protodask.data.format.schema import Label
 from protodask.data.places.locations import gone
 from protodask.data.places.storage import is_url, read_marker, storage_errors, write_marker
-from protodask.errors import InputError
+from protodask.errors import InputError, needed
 
 
 def is_parquet(place: str) -> bool:
@@ -33,14 +33,11 @@ def check_parquet(where: str, what: str) -> None:
 
 def require_arrow(form: str) -> None:
     """Refuse to write such tables without what writes them, before any work is done."""
-    try:
+    with needed(
+        f"Writing {form} needs pyarrow, which is not installed.",
+        "Install protodask[tabular], or write a Zarr store by another suffix.",
+    ):
         import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            f"Writing {form} needs pyarrow, which is not installed.",
-            "Install protodask[tabular], or write a Zarr store by another suffix.",
-        ) from error
 
 
 def create_folder(place: str, record: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from protodask.data.format.dataset import Dataset
 from protodask.data.format.schema import Label
 from protodask.engine import Engine, Source
-from protodask.errors import InputError
+from protodask.errors import needed
 from protodask.evaluation.calibration import finish_calibration
 from protodask.evaluation.row_sample import spread
 from protodask.explain.contributions import explain_rows
@@ -106,14 +106,8 @@ def make_content(
 
 def require_plots() -> None:
     """Refuse, before any work is done, where figures cannot be drawn."""
-    try:
+    with needed("Reports need matplotlib, which is not installed.", "Install protodask[report], and repeat."):
         import matplotlib  # noqa: F401 - asked for before any work is done
-    except ImportError as error:
-        raise InputError(
-            "package-missing",
-            "Reports need matplotlib, which is not installed.",
-            "Install protodask[report], and repeat.",
-        ) from error
 
 
 def _profile(rows: Rows, engine: Engine, model: PrototypeSet, within: Range | None) -> Profile:
