@@ -13,8 +13,8 @@ from protodask.cli.showing.console import say, say_pairs, show_json
 
 if TYPE_CHECKING:
     from protodask.pipeline.file.definition import Pipeline
+    from protodask.pipeline.state.detached import Platform, Work
     from protodask.pipeline.steps import FitStep, TuneStep
-    from protodask.pipeline.work.detached import Platform, Work
 
 Detach = Annotated[
     Literal["local", "slurm", "kubernetes"] | None,
@@ -30,7 +30,7 @@ Detach = Annotated[
 
 def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computing, as_json: bool) -> None:
     """Submit the `fit` or `tune` of this command line."""
-    from protodask.pipeline.work.detached import fit_work
+    from protodask.pipeline.state.detached import fit_work
 
     with wrong_use():
         computing.check()
@@ -41,8 +41,8 @@ def detach_fit(platform: Platform, step: FitStep | TuneStep, computing: Computin
 
 def detach_pipeline(platform: Platform, pipeline: Pipeline, computing: Computing, as_json: bool) -> None:
     """Submit the `run` of this command line."""
+    from protodask.pipeline.state.detached import pipeline_work
     from protodask.pipeline.state.runner import check_pipeline
-    from protodask.pipeline.work.detached import pipeline_work
 
     with wrong_use():
         computing.check()
@@ -55,7 +55,7 @@ def arguments_of_job(computing: Computing, platform: Platform) -> tuple[str, ...
 
     Files of this machine are not those of a container.
     """
-    from protodask.pipeline.work.detached import with_options, without_detach
+    from protodask.pipeline.state.detached import with_options, without_detach
 
     connection = computing.connection
     options = {
@@ -76,7 +76,7 @@ def arguments_of_job(computing: Computing, platform: Platform) -> tuple[str, ...
 
 
 def _submit(platform: Platform, work: Work, as_json: bool) -> None:
-    from protodask.pipeline.work.detached import submit
+    from protodask.pipeline.state.detached import submit
 
     job = submit(platform, work)
     if as_json:

@@ -19,7 +19,7 @@ import pytest
 from support.commands import run_command
 from support.kills import Strike, run_command_process, what_kills_leave
 
-from protodask.pipeline.work.scored_ledger import LEDGER, leftovers, read_ledger
+from protodask.pipeline.each_file.ledger import LEDGER, leftovers, read_ledger
 from protodask.prototypes import load_model
 from protodask.prototypes.scoring import predict_features
 

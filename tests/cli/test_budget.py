@@ -23,10 +23,10 @@ from protodask.budget.lattice import ExplorationProgress
 from protodask.cli.progress.budget import BudgetTally, describe_budget_start
 from protodask.cli.progress.reporter import LogReporter
 from protodask.errors import Code
+from protodask.pipeline.results.budget import describe_index, shown_sizes
+from protodask.pipeline.results.budget_words import spread
 from protodask.pipeline.work import budget as budget_module
 from protodask.pipeline.work.budget import BudgetStarted, ComparisonStarted, middle_size
-from protodask.pipeline.work.budget_results import describe_index, shown_sizes
-from protodask.pipeline.work.budget_words import spread
 
 Call = Callable[..., Any]
 

@@ -15,7 +15,7 @@ import yaml
 from cluster._started import CLUSTER, ROOT
 
 from protodask.cli import app
-from protodask.pipeline.work.detached import IMAGE, JOB_TEMPLATE, NAMESPACE, SBATCH_OPTIONS
+from protodask.pipeline.state.detached import IMAGE, JOB_TEMPLATE, NAMESPACE, SBATCH_OPTIONS
 from protodask.prototypes.run_progress import DRIVER_LOG
 
 README = (CLUSTER / "README.md").read_text()

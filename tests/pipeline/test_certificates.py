@@ -7,8 +7,8 @@ import pytest
 from support.errors import refused
 
 from protodask.errors import OutputExistsError
-from protodask.pipeline.work.certificates import write_certificates
 from protodask.security.certificates import Certificates
+from protodask.security.folder import write_certificates
 
 
 def test_write_certificates__names_files_that_are_there(tmp_path: Path) -> None:

@@ -29,14 +29,15 @@ from protodask.data.tables import ingest_frames, small_files, source_files
 from protodask.data.tables.source_files import bytes_digest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code, FormatError, LostTaskError, OutputExistsError, StorageError
+from protodask.pipeline.each_file import ledger as scored_ledger
+from protodask.pipeline.each_file import parts as file_parts
+from protodask.pipeline.each_file import scoring as module
+from protodask.pipeline.each_file.ledger import LEDGER, part_name, read_ledger
+from protodask.pipeline.each_file.news import news_of_predict
+from protodask.pipeline.each_file.scoring import FilesScored, check_each_file, score_each_file
 from protodask.pipeline.inspecting.describe import describe_place
 from protodask.pipeline.steps import PredictStep
 from protodask.pipeline.telling.result import FilesFailedError
-from protodask.pipeline.work import each_file as module
-from protodask.pipeline.work import file_parts, scored_ledger
-from protodask.pipeline.work.each_file import FilesScored, check_each_file, score_each_file
-from protodask.pipeline.work.new_scores import news_of_predict
-from protodask.pipeline.work.scored_ledger import LEDGER, part_name, read_ledger
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.scoring import predict_features
 

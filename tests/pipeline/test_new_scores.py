@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.steps import PredictStep
-from protodask.pipeline.work.new_scores import news_of_predict
 
 SLOW = ("dask", "distributed", "numpy", "pandas", "pyarrow", "sklearn", "zarr")
 
 PROGRAM = """
 import sys
-from protodask.pipeline.work.new_scores import news_of_predict
+from protodask.pipeline.each_file.news import news_of_predict
 from protodask.pipeline.steps import PredictStep
 
 print(news_of_predict(PredictStep("model", (sys.argv[1],), sys.argv[2], each_file=True)))

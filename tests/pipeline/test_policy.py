@@ -14,9 +14,9 @@ from protodask.data.tables.ingest import ingest
 from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
 from protodask.pipeline.file.definition import read_pipeline
+from protodask.pipeline.results.common import PolicyEvaluated
 from protodask.pipeline.steps import EvaluateStep, describe_step
 from protodask.pipeline.work.policy_log import LogColumns, policy_log
-from protodask.pipeline.work.results import PolicyEvaluated
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
 

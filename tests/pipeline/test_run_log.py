@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.errors import refused
 
 from protodask.errors import InputError, StorageError
+from protodask.pipeline.results.common import PredictionsWritten
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
@@ -30,7 +31,6 @@ from protodask.pipeline.telling.events import (
     StepStarted,
 )
 from protodask.pipeline.telling.log import compact, lines_to_file, lines_to_stream, log_text, run_log
-from protodask.pipeline.work.results import PredictionsWritten
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 125000, tzinfo=UTC)
 STEP = StepIdentity(2, "scoring", "predict")

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pro
 from support.errors import refused
 
 from protodask.errors import InputError, OutputExistsError
+from protodask.pipeline.results.common import PredictionsWritten
 from protodask.pipeline.telling.events import (
     GateRefused,
     RunEnded,
@@ -25,7 +26,6 @@ from protodask.pipeline.telling.events import (
     StepIdentity,
 )
 from protodask.pipeline.telling.metrics import FAMILIES, run_metrics
-from protodask.pipeline.work.results import PredictionsWritten
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PREDICT, JUDGE, GATE = (

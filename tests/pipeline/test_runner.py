@@ -23,6 +23,8 @@ from support.pipelines import results_of, run_steps, written_pipeline
 from protodask.engine import Engine, thread_engine
 from protodask.errors import InputError, OutputExistsError, ProtodaskError, StorageError
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.results.common import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
+from protodask.pipeline.results.gate import GateAnswered
 from protodask.pipeline.state.records import Begun, State, StepRecord
 from protodask.pipeline.state.runner import Part, RunOutcome, run_pipeline, step_number
 from protodask.pipeline.state.staleness import look, planned
@@ -46,8 +48,6 @@ from protodask.pipeline.telling.events import (
     StepStarted,
 )
 from protodask.pipeline.telling.result import Result
-from protodask.pipeline.work.gate_results import GateAnswered
-from protodask.pipeline.work.results import DatasetWritten, ModelEvaluated, ModelFitted, PredictionsWritten
 
 
 @pytest.fixture(scope="module")

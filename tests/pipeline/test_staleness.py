@@ -12,7 +12,9 @@ from support.errors import refused
 from protodask.data import Dataset
 from protodask.engine import Engine, thread_engine
 from protodask.errors import OutputExistsError
+from protodask.pipeline.each_file.scoring import FilesScored
 from protodask.pipeline.file.definition import Pipeline
+from protodask.pipeline.results.gate import GateAnswered
 from protodask.pipeline.state.dry_run import dry_run
 from protodask.pipeline.state.runner import RunOutcome, run_pipeline
 from protodask.pipeline.steps import (
@@ -28,8 +30,6 @@ from protodask.pipeline.steps import (
 )
 from protodask.pipeline.telling.events import RunEnded, RunEvent, StepFailed, StepFresh
 from protodask.pipeline.telling.result import FilesFailedError
-from protodask.pipeline.work.each_file import FilesScored
-from protodask.pipeline.work.gate_results import GateAnswered
 
 
 @pytest.fixture(scope="module")

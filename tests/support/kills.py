@@ -54,7 +54,7 @@ OPERATIONS: list[tuple[Any, str]] = [
 
 START = multiprocessing.get_context("forkserver")
 START.set_forkserver_preload(
-    [__name__, "protodask.pipeline.state.runner", "protodask.pipeline.work.results", "scipy.optimize"]
+    [__name__, "protodask.pipeline.state.runner", "protodask.pipeline.results.common", "scipy.optimize"]
 )
 
 

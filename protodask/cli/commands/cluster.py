@@ -16,8 +16,8 @@ from protodask.pipeline.steps.base import Overwrite
 from protodask.pipeline.telling.wording import MOST_LINES, count, shorten, size
 
 if TYPE_CHECKING:
-    from protodask.pipeline.work.certificates import CertificatesWritten
     from protodask.security.checkup import Report
+    from protodask.security.folder import CertificatesWritten
 
 PROBLEMS_FOUND = 3
 """Exit code where everything was looked at and something is wrong."""
@@ -47,7 +47,7 @@ def certs(
 ) -> None:
     """Make a certificate authority with certificates for scheduler, workers and clients."""
     with reported(debug):
-        from protodask.pipeline.work.certificates import check_certificates, write_certificates
+        from protodask.security.folder import check_certificates, write_certificates
 
         with wrong_use():
             check_certificates(out, host or (), days)

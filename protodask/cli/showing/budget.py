@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from protodask.cli.showing.console import say, say_pairs, say_some, say_table, show, show_json
+from protodask.pipeline.results.budget_words import guarantee_text, names_of, told_answers
 from protodask.pipeline.telling.wording import count, recorded_pairs, run_pairs, shorten, value_text
-from protodask.pipeline.work.budget_words import guarantee_text, names_of, told_answers
 
 if TYPE_CHECKING:
     from protodask.budget.queries import Answer, TableAnswered

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_search(search: SearchResult) -> None:
     """The best trials as a table."""
-    from protodask.pipeline.work.results import MOST_TRIALS
+    from protodask.pipeline.results.common import MOST_TRIALS
     from protodask.selection.results import as_text
 
     say(as_text(search, MOST_TRIALS))

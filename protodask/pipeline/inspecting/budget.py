@@ -13,7 +13,7 @@ from protodask.budget.column_models import MODELS
 from protodask.budget.recorded import read_record
 from protodask.data.places.bounded import file_status
 from protodask.data.places.storage import storage_errors
-from protodask.pipeline.work.budget_results import describe_index
+from protodask.pipeline.results.budget import describe_index
 from protodask.places import mask
 from protodask.prototypes.runs import HISTORY_FILE
 

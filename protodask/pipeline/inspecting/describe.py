@@ -17,6 +17,7 @@ from protodask.data.places.registry_state import read_state
 from protodask.data.places.storage import DATASET, is_url, locate, read_attributes, read_marker
 from protodask.decisions.decision_store import DECISIONS, describe_decisions
 from protodask.errors import FormatError, StorageError
+from protodask.pipeline.each_file.ledger import SCORED_FILES, describe_ledger, read_ledger
 from protodask.pipeline.inspecting.budget import describe_budget, describe_budget_run, is_budget_run
 from protodask.pipeline.inspecting.robust import (
     describe_robust_predictions,
@@ -25,8 +26,7 @@ from protodask.pipeline.inspecting.robust import (
     is_robust_run,
 )
 from protodask.pipeline.inspecting.searches import describe_search_run, is_search
-from protodask.pipeline.work.robust_results import describe_robust_model
-from protodask.pipeline.work.scored_ledger import SCORED_FILES, describe_ledger, read_ledger
+from protodask.pipeline.results.robust import describe_robust_model
 from protodask.places import mask
 from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.persistence import MODEL, load_model, model_fingerprint
@@ -167,7 +167,7 @@ def describe_run(path: str) -> dict[str, Any]:
 
 
 def _describe_scored(path: str) -> dict[str, Any]:
-    from protodask.pipeline.work.each_file import read_record
+    from protodask.pipeline.each_file.scoring import read_record
 
     columns = read_record(path).record["columns"]
     return {

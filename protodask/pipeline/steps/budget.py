@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.budget_results import BudgetBuilt
+    from protodask.pipeline.results.budget import BudgetBuilt
 
 EXPLORING = "The sets of features"
 

@@ -13,7 +13,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import ModelCalibrated
+    from protodask.pipeline.results.common import ModelCalibrated
     from protodask.prototypes.model import PrototypeSet
 
 SEEN_BEFORE = (
@@ -51,7 +51,7 @@ class CalibrateStep(KnownRows, Step):
         from protodask.data import Dataset
         from protodask.data.places.storage import check_free, check_outside, locate
         from protodask.evaluation.model_calibration import fit_calibration
-        from protodask.pipeline.work.results import ModelCalibrated
+        from protodask.pipeline.results.common import ModelCalibrated
         from protodask.prototypes.persistence import CALIBRATION, MODEL, load_model, save_model
 
         model = load_model(self.model)

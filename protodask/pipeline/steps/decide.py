@@ -12,7 +12,7 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.decisions.losses import Loss
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import DecisionsWritten
+    from protodask.pipeline.results.common import DecisionsWritten
 
 LOSS = "The loss"
 ROWS = "The rows"
@@ -87,7 +87,7 @@ class DecideStep(Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DecisionsWritten:
         from protodask.decisions.stored import decide_stored
-        from protodask.pipeline.work.results import DecisionsWritten
+        from protodask.pipeline.results.common import DecisionsWritten
 
         found = decide_stored(
             self.predictions,

@@ -13,7 +13,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import ModelEvaluated, PolicyEvaluated
+    from protodask.pipeline.results.common import ModelEvaluated, PolicyEvaluated
 
 POLICIES = "For the value of a policy"
 
@@ -128,10 +128,10 @@ class EvaluateStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelEvaluated | PolicyEvaluated:
         from protodask.data.places.storage import check_file_free
+        from protodask.pipeline.results.common import ModelEvaluated
         from protodask.pipeline.telling.json_file import write_json
         from protodask.pipeline.work.model_scores import evaluate_model
         from protodask.pipeline.work.policy import evaluate_policy
-        from protodask.pipeline.work.results import ModelEvaluated
         from protodask.prototypes.persistence import load_model
 
         self.check()

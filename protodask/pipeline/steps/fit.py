@@ -10,7 +10,7 @@ from protodask.pipeline.steps.training import RUN, Config, FitSettings, RunDir, 
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import ModelFitted
+    from protodask.pipeline.results.common import ModelFitted
 
 GUESSED = ("lambda_v", "lambda_w", "batches")
 """Settings that `tune` chooses, and the same for all data where nobody says them."""
@@ -43,8 +43,8 @@ class FitStep(FitSettings, Training):
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelFitted:
         from protodask.data import Dataset
         from protodask.data.places.storage import locate
+        from protodask.pipeline.results.common import ModelFitted
         from protodask.pipeline.work.published import published_model
-        from protodask.pipeline.work.results import ModelFitted
         from protodask.pipeline.work.settings import fit_config, run_directory
         from protodask.prototypes.fitting import fitted
         from protodask.prototypes.persistence import load_model, model_fingerprint, save_model

@@ -13,7 +13,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.gate_results import GateAnswered
+    from protodask.pipeline.results.gate import GateAnswered
 
 FIGURES = "Figures within limits"
 MODELS = "A model beside the champion"

@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import DatasetWritten
+    from protodask.pipeline.results.common import DatasetWritten
 
 Columns = tuple[str, ...]
 
@@ -96,7 +96,7 @@ class IngestStep(Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetWritten:
         from protodask.data.tables.ingest import ingest
-        from protodask.pipeline.work.results import DatasetWritten
+        from protodask.pipeline.results.common import DatasetWritten
 
         if self.takes_new():
             return self._take_new(engine)
@@ -123,7 +123,7 @@ class IngestStep(Step):
         """Take what the dataset, or the other one, does not have; `overwrite` is for `unless_in` alone."""
         from protodask.data.news.ingest_news import ingest_news
         from protodask.data.tables.ingest_schema import Roles, Wanted, orders_of
-        from protodask.pipeline.work.results import DatasetWritten
+        from protodask.pipeline.results.common import DatasetWritten
 
         wanted = Wanted(
             Roles(self.target, self.weight, self.inclusion, self.group),

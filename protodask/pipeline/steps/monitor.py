@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.monitor_results import RowsMonitored
+    from protodask.pipeline.results.monitor import RowsMonitored
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.each_file import FilesScored
-    from protodask.pipeline.work.results import PredictionsWritten
+    from protodask.pipeline.each_file.scoring import FilesScored
+    from protodask.pipeline.results.common import PredictionsWritten
 
 Predictions = Annotated[
     Written, Option("Where to write: Parquet if it ends in .parquet, CSV if in .csv, otherwise Zarr.", "PRED")
@@ -62,15 +62,15 @@ class PredictStep(GivenRows, Step):
 
             check_kept(self.keep, self.out)
         if self.each_file or self.settle:
-            from protodask.pipeline.work.each_file import check_each_file
+            from protodask.pipeline.each_file.scoring import check_each_file
 
             check_each_file(self)
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PredictionsWritten | FilesScored:
         from protodask.data.places.storage import check_free, locate
         from protodask.data.tables.tables import TableSource
-        from protodask.pipeline.work.each_file import score_each_file
-        from protodask.pipeline.work.results import PredictionsWritten
+        from protodask.pipeline.each_file.scoring import score_each_file
+        from protodask.pipeline.results.common import PredictionsWritten
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.prediction import PREDICTIONS, predict
         from protodask.prototypes.rows_to_score import rows_to_predict
@@ -112,6 +112,6 @@ class PredictStep(GivenRows, Step):
         return self.each_file
 
     def news(self) -> str | None:
-        from protodask.pipeline.work.new_scores import news_of_predict
+        from protodask.pipeline.each_file.news import news_of_predict
 
         return news_of_predict(self)

@@ -11,7 +11,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import ModelPruned
+    from protodask.pipeline.results.common import ModelPruned
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PruneStep(KnownRows, Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ModelPruned:
         from protodask.data.places.storage import check_free, check_outside, locate
-        from protodask.pipeline.work.results import ModelPruned
+        from protodask.pipeline.results.common import ModelPruned
         from protodask.prototypes.persistence import MODEL, load_model, save_model
         from protodask.prototypes.pruning import prune
 

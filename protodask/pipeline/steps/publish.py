@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.registry_results import ModelPublished
+    from protodask.pipeline.results.registry import ModelPublished
 
 
 def parse_files(values: Sequence[str]) -> dict[str, str]:
@@ -68,7 +68,7 @@ class PublishStep(Step):
 
     def perform(self, engine: Engine | None = None, listeners: Listeners = NOBODY) -> ModelPublished:
         from protodask.data.places.locations import locate
-        from protodask.pipeline.work.registry_results import ModelPublished
+        from protodask.pipeline.results.registry import ModelPublished
         from protodask.registry.registry import Registry
 
         self.check()

@@ -15,7 +15,7 @@ from protodask.places import mask
 if TYPE_CHECKING:
     from protodask.engine import Engine, Source
     from protodask.explain.report import Rows
-    from protodask.pipeline.work.results import ReportWritten
+    from protodask.pipeline.results.common import ReportWritten
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ReportStep(KnownRows, Step):
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> ReportWritten:
         from protodask.data.places.storage import check_file_free, replace_file
         from protodask.explain.report import make_content, render, require_plots
-        from protodask.pipeline.work.results import ReportWritten
+        from protodask.pipeline.results.common import ReportWritten
         from protodask.prototypes.persistence import load_model
         from protodask.prototypes.rows_to_score import is_dataset, rows_to_predict
 

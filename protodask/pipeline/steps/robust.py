@@ -14,7 +14,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
+    from protodask.pipeline.results.robust import RobustEvaluated, RobustFitted, RobustPredicted
 
 Formulation = Literal["SVM", "M", "S", "MC", "SBMV", "SBMV-I", "SMV", "SMV-I", "SBM", "SBM-I", "SM", "SM-I"]
 """Those of `protodask.robust`, which takes long to import."""

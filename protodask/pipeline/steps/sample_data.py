@@ -10,7 +10,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import DatasetWritten
+    from protodask.pipeline.results.common import DatasetWritten
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SampleDataStep(Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetWritten:
         from protodask.data import sample_data
-        from protodask.pipeline.work.results import DatasetWritten
+        from protodask.pipeline.results.common import DatasetWritten
 
         dataset = sample_data(
             self.kind,

@@ -10,7 +10,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import DatasetSplit
+    from protodask.pipeline.results.common import DatasetSplit
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SplitStep(Step):
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSplit:
         from protodask.data import Dataset
         from protodask.evaluation.splitting import split
-        from protodask.pipeline.work.results import DatasetSplit
+        from protodask.pipeline.results.common import DatasetSplit
 
         parts = split(
             Dataset.open(self.data),

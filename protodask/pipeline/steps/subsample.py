@@ -12,7 +12,7 @@ from protodask.places import mask
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import DatasetSubsampled
+    from protodask.pipeline.results.common import DatasetSubsampled
 
 
 def parse_rates(values: Sequence[str]) -> dict[str, float]:
@@ -68,7 +68,7 @@ class SubsampleStep(Step):
         from protodask.data import Dataset
         from protodask.data.places.storage import check_free, locate
         from protodask.evaluation.subsampling import class_rates, subsample
-        from protodask.pipeline.work.results import DatasetSubsampled
+        from protodask.pipeline.results.common import DatasetSubsampled
 
         data, where = Dataset.open(self.data), locate(self.out)
         check_free(where, self.overwrite)

@@ -11,7 +11,7 @@ from protodask.pipeline.steps.training import TRAINING, Config, RunDir, Training
 
 if TYPE_CHECKING:
     from protodask.engine import Engine
-    from protodask.pipeline.work.results import ModelTuned
+    from protodask.pipeline.results.common import ModelTuned
 
 SEARCH = "The search"
 

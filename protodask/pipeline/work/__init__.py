@@ -1,1 +1,1 @@
-"""The work of the larger steps, and what they leave behind."""
+"""The work of the larger steps."""

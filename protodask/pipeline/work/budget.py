@@ -23,9 +23,9 @@ from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, check_free, check_outside, locate, replace_file, sweep
 from protodask.engine import Engine
 from protodask.errors import InputError, OutputExistsError
+from protodask.pipeline.results.budget import BudgetBuilt, shown_sizes
 from protodask.pipeline.steps import BudgetStep
 from protodask.pipeline.work.budget_costs import read_costs
-from protodask.pipeline.work.budget_results import BudgetBuilt, shown_sizes
 from protodask.pipeline.work.published import run_has_ended
 from protodask.pipeline.work.settings import chosen_config, run_directory
 from protodask.places import mask

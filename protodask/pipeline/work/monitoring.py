@@ -13,10 +13,10 @@ from protodask.errors import InputError
 from protodask.evaluation.stream import Watch, learn_bins, watch_stream
 from protodask.evaluation.stream_changes import compare_profiles
 from protodask.evaluation.stream_profile import StreamProfile, make_profile, read_profile
+from protodask.pipeline.results.monitor import RowsMonitored
 from protodask.pipeline.steps import MonitorStep
 from protodask.pipeline.telling.json_file import write_json
 from protodask.pipeline.work.limits import read_results
-from protodask.pipeline.work.monitor_results import RowsMonitored
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model, model_fingerprint

@@ -13,10 +13,10 @@ from protodask.evaluation.policy import (
     merge_policies,
     policy_sums,
 )
+from protodask.pipeline.results.common import PolicyEvaluated
 from protodask.pipeline.steps import EvaluateStep
 from protodask.pipeline.telling.json_file import write_json
 from protodask.pipeline.work.policy_log import ACTION, LogColumns, policy_log
-from protodask.pipeline.work.results import PolicyEvaluated
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import load_model
 from protodask.prototypes.scoring import PREDICTED, predict_block

@@ -8,10 +8,10 @@ from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, check_free, locate
 from protodask.engine import Engine
 from protodask.errors import InputError
+from protodask.pipeline.results.robust import RobustEvaluated, RobustFitted, RobustPredicted
 from protodask.pipeline.steps import RobustEvaluateStep, RobustFitStep, RobustPredictStep
 from protodask.pipeline.telling.json_file import write_json
 from protodask.pipeline.work.published import published_model
-from protodask.pipeline.work.robust_results import RobustEvaluated, RobustFitted, RobustPredicted
 from protodask.pipeline.work.settings import run_directory
 from protodask.places import mask
 from protodask.prototypes.rows_to_score import rows_to_predict

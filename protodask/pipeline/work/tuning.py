@@ -11,9 +11,9 @@ from protodask.data import Dataset
 from protodask.data.places.storage import check_file_free, locate, replace_file
 from protodask.engine import Engine
 from protodask.errors import OutputExistsError
+from protodask.pipeline.results.common import ModelTuned
 from protodask.pipeline.steps import Listeners, TuneStep
 from protodask.pipeline.work.published import published_model, run_has_ended
-from protodask.pipeline.work.results import ModelTuned
 from protodask.pipeline.work.settings import run_directory, search_config, tuned_config
 from protodask.prototypes.persistence import model_fingerprint, save_model
 from protodask.selection.results import SearchResult, as_rows

@@ -8,7 +8,7 @@ from support.datasets import Make, Write
 from support.disk import files_below, watch_disk
 
 from protodask.data.format.segments import Segment, write_segments
-from protodask.pipeline.work.scored_ledger import LEDGER, Repeated, Scored, publish, read_ledger
+from protodask.pipeline.each_file.ledger import LEDGER, Repeated, Scored, publish, read_ledger
 
 
 def flushed_below(events: list[tuple[str, str]], folder: str) -> set[str]:

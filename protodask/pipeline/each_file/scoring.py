@@ -27,10 +27,16 @@ from protodask.data.tables.source_files import (
 )
 from protodask.engine import Engine, Layout, Reduction, identity
 from protodask.errors import InputError, LostTaskError, OutputExistsError, ProtodaskError, StorageError, some
-from protodask.pipeline.steps import PredictStep
-from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table
-from protodask.pipeline.telling.wording import count, shorten
-from protodask.pipeline.work.file_parts import (
+from protodask.pipeline.each_file.ledger import (
+    SCORED_FILES,
+    Ledger,
+    Repeated,
+    Scored,
+    leftovers,
+    publish,
+    recover,
+)
+from protodask.pipeline.each_file.parts import (
     SOURCE,
     Changed,
     Failed,
@@ -44,15 +50,9 @@ from protodask.pipeline.work.file_parts import (
     score_large_file,
     score_small_files,
 )
-from protodask.pipeline.work.scored_ledger import (
-    SCORED_FILES,
-    Ledger,
-    Repeated,
-    Scored,
-    leftovers,
-    publish,
-    recover,
-)
+from protodask.pipeline.steps import PredictStep
+from protodask.pipeline.telling.result import FilesFailedError, Piece, Result, Table
+from protodask.pipeline.telling.wording import count, shorten
 from protodask.places import mask
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.persistence import model_fingerprint

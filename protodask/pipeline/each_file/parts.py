@@ -20,7 +20,7 @@ from protodask.data.tables.small_files import NotSmallError, encode_file, is_sma
 from protodask.data.tables.source_files import SourceFile, bytes_digest, digest_of, is_unchanged, open_file
 from protodask.engine import Arrays, Block, Engine, Source
 from protodask.errors import ClusterError, Code, InputError, LostTaskError, ProtodaskError, StorageError
-from protodask.pipeline.work.scored_ledger import Scored, blocks_name, part_name
+from protodask.pipeline.each_file.ledger import Scored, blocks_name, part_name
 from protodask.prototypes.model import PrototypeSet
 from protodask.prototypes.prediction import prediction_columns
 from protodask.prototypes.rows_to_score import dropped_columns, rows_to_predict

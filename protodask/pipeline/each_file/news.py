@@ -14,8 +14,8 @@ from protodask.data.tables.source_files import (
     is_out_of_reach,
 )
 from protodask.errors import StorageError
+from protodask.pipeline.each_file.ledger import Ledger, leftovers, read_ledger
 from protodask.pipeline.steps import PredictStep
-from protodask.pipeline.work.scored_ledger import Ledger, leftovers, read_ledger
 
 
 def news_of_predict(step: PredictStep) -> str | None:

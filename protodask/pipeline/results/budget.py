@@ -13,9 +13,9 @@ from protodask.budget.column_index import ColumnBudget
 from protodask.budget.costs import CostCurves
 from protodask.budget.expansions import Expansion
 from protodask.budget.greedy_index import GreedyIndex
+from protodask.pipeline.results.budget_words import guarantee_text, told_answers
 from protodask.pipeline.telling.result import Piece, Result
 from protodask.pipeline.telling.wording import count, shorten
-from protodask.pipeline.work.budget_words import guarantee_text, told_answers
 from protodask.places import mask
 
 MOST_REASONS = 5

@@ -1,0 +1,1 @@
+"""What the steps leave behind, as plain values and in words."""
