@@ -204,11 +204,14 @@ def remove_unnamed(place: str, metadata: Metadata, last: int) -> None:
     folder = inside(place, APPENDS)
     if not is_url(folder) and os.path.islink(folder):
         return
-    named = {metadata.segments_in, *(part.name for part in metadata.all_parts)}
+    named = {part.name for part in metadata.all_parts}
     for name in list_names(place, APPENDS):
         number = commit_of(name)
-        if number is not None and name not in named and number <= last:
+        if number is not None and name not in (*named, metadata.segments_in) and number <= last:
             remove_inside(folder, name)
+    if "" not in named:  # the first writing was less than a block, and an append has it once more
+        for variable in metadata.variables:
+            remove_inside(place, variable.name)
     remove_other_segments(place, None if metadata.segments_in else metadata.segments)
 
 

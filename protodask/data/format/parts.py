@@ -6,9 +6,9 @@
     data.zarr/appends/00000004-4567cdef/...      a list of sources alone
 
 A part begins with a block, so an append holds the last block once more where that was not full: who reads a block
-finds all of it in one part. A part of an append in which no block counts any more is removed, and so is whatever bears
-the number of a commit that is made and is not named by it: nobody can commit that any more. What bears a later number
-may be somebody at work, and stays.
+finds all of it in one part. A part in which no block counts any more is removed, and so is whatever bears the number of
+a commit that is made and is not named by it: nobody can commit that any more. What bears a later number may be somebody
+at work, and stays.
 
 Light to import.
 """

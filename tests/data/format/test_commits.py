@@ -186,6 +186,15 @@ def _files(place: str) -> list[str]:
     return [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
 
 
+def test_append__to_less_than_a_block_leaves_nothing_of_the_first_writing(
+    make_arrays: Make, write: Write, tmp_path: Path
+) -> None:
+    first = write(make_arrays(10), tmp_path / "d", block_rows=16)
+    write(make_arrays(30, seed=1), tmp_path / "d", append=True)
+    assert set(os.listdir(tmp_path / "d")) == {"zarr.json", APPENDS}, "who reads with Zarr alone finds no old rows"
+    np.testing.assert_array_equal(first.read(0)["features"], make_arrays(10)["features"])
+
+
 def test_append__is_read_by_zarr_alone(make_arrays: Make, write: Write, tmp_path: Path) -> None:
     first, second = make_arrays(40), make_arrays(30, seed=1)
     write(first, tmp_path / "d", block_rows=16)
