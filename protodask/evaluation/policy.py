@@ -38,8 +38,17 @@ from protodask.engine import Block, EngineLike, Reduction, Source, identity, ope
 from protodask.errors import InputError
 from protodask.evaluation.given_rows import check_rows, source_of
 from protodask.evaluation.interval import Interval, check_confidence
-from protodask.evaluation.rare_sums import NOTHING, RareSums, merge_rare, rare_interval, rare_sums
-from protodask.evaluation.ratio import NO_ROWS, Floats, RatioSums, merge_ratios, ratio_error, ratio_sums, zero_rows
+from protodask.evaluation.rare_sums import NOTHING, Moments, moments, rare_interval, unseen_amount
+from protodask.evaluation.ratio import (
+    NO_ROWS,
+    Floats,
+    RatioSums,
+    merge_ratios,
+    ratio_error,
+    ratio_sums,
+    too_large,
+    zero_rows,
+)
 
 Estimator = Literal["ips", "snips"]
 
@@ -97,13 +106,28 @@ class PolicySums:
     records: float
     """`sum 1/l`: records that the rows stand for."""
     ratio: RatioSums
-    gains: RareSums
-    """Of rewards above zero, as they enter the value; what could have come is what matching rows would have given."""
-    losses: RareSums
+    gains: Moments
+    """Of rewards above zero of matching rows, as they enter the value."""
+    losses: Moments
     """The same of rewards below zero."""
+    rewards_above: Moments
+    """Of rewards above zero of any rows, each as often as it stands for a record."""
+    rewards_below: Moments
+    """The same of rewards below zero."""
+    matching: Moments
+    """Of `m/p` of matching rows, weighed by the records that they stand for."""
+    any_rows: Moments
+    """Of `1/p` of all rows."""
+    least: float
+    """The smallest reward."""
+    most: float
+    """The largest reward."""
 
 
-NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS, NOTHING, NOTHING)
+NO_SPREAD = 1e-24
+"""A share of the sum of squares that is rounding."""
+
+NO_POLICY_ROWS = PolicySums(0, 0, 0.0, NO_ROWS, *(NOTHING,) * 6, math.inf, -math.inf)
 """The sums over no rows: the identity of merging."""
 
 
@@ -162,7 +186,7 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
         likelihood = match / propensity
         earned = reward * match / propensity
         product = earned if stands_for is None else stands_for * earned
-        possible = reward / propensity if stands_for is None else stands_for * (reward / propensity)
+        amount = reward if stands_for is None else stands_for * reward
         if question.estimator == "ips":
             weight, value = stands_for, earned
         else:
@@ -176,8 +200,14 @@ def policy_sums(block: Block, question: PolicyQuestion) -> PolicySums:
         matched=int(np.count_nonzero(match)),
         records=float(block.n_rows if stands_for is None else stands_for.sum()),
         ratio=ratio_sums(weight, product, value),
-        gains=rare_sums(product, possible),
-        losses=rare_sums(-product, -possible),
+        gains=moments(np.maximum(product, 0)),
+        losses=moments(np.maximum(-product, 0)),
+        rewards_above=moments(np.maximum(amount, 0)),
+        rewards_below=moments(np.maximum(-amount, 0)),
+        matching=moments(likelihood, stands_for),
+        any_rows=moments(1 / propensity, stands_for),
+        least=float(reward.min()),
+        most=float(reward.max()),
     )
 
 
@@ -254,8 +284,14 @@ def merge_policies(left: PolicySums, right: PolicySums) -> PolicySums:
         left.matched + right.matched,
         left.records + right.records,
         merge_ratios(left.ratio, right.ratio),
-        merge_rare(left.gains, right.gains),
-        merge_rare(left.losses, right.losses),
+        left.gains + right.gains,
+        left.losses + right.losses,
+        left.rewards_above + right.rewards_above,
+        left.rewards_below + right.rewards_below,
+        left.matching + right.matching,
+        left.any_rows + right.any_rows,
+        min(left.least, right.least),
+        max(left.most, right.most),
     )
 
 
@@ -272,22 +308,32 @@ def finish_policy(sums: PolicySums, question: PolicyQuestion) -> PolicyEstimate:
         )
     dropped = question.dropped_zeros or 0
     ratio = merge_ratios(sums.ratio, zero_rows(int(dropped))) if dropped else sums.ratio
-    interval = _interval(ratio, sums.gains, sums.losses, question.confidence)
+    interval = _interval(sums, ratio, question)
     return PolicyEstimate(interval, sums.rows, sums.matched, sums.records + dropped)
 
 
-def _interval(ratio: RatioSums, gains: RareSums, losses: RareSums, confidence: float) -> Interval:
+def _interval(sums: PolicySums, ratio: RatioSums, question: PolicyQuestion) -> Interval:
     value, error, divisor = ratio_error(ratio)
+    gains, losses = sums.gains, sums.losses
     known = gains.squares + losses.squares
-    # The amounts of a log are independent draws only where rows without one are many; the ratio's variance knows.
-    share = (error * divisor) ** 2 / known if known > 0 else 1.0
-    if not math.isfinite(share):  # of a single row
+    if not math.isfinite(known):
+        raise too_large()
+    if not math.isfinite(error):  # of a single row
         return Interval(value, -math.inf, math.inf)
-    won, lost = (rare_interval(sums, share, confidence) for sums in (gains, losses))
-    if won is None and lost is None:
+    # Where no two rewards differ, that says no more than that fewer than one in all rows may.
+    share = max((error * divisor / math.sqrt(known)) ** 2, NO_SPREAD) if known > 0 else 1.0
+    if share == NO_SPREAD:
+        share = 1 / ratio.rows
+    likelihoods = sums.matching if sums.matching.weight > 0 else sums.any_rows
+    ends: list[tuple[float, float]] = []
+    for came, rewards in ((gains, sums.rewards_above), (losses, sums.rewards_below)):
+        amount = unseen_amount(came, rewards, likelihoods)
+        ends.append((0.0, 0.0) if amount is None else rare_interval(came, amount, share, question.confidence))
+    if ends == [(0.0, 0.0)] * 2:
         return Interval(value, -math.inf, math.inf)
-    low, high = won or (0.0, 0.0)
-    low_loss, high_loss = lost or (0.0, 0.0)
-    down = math.hypot(gains.total - low, high_loss - losses.total)
-    up = math.hypot(high - gains.total, losses.total - low_loss)
-    return Interval(value, value - down / divisor, value + up / divisor)
+    (low, high), (low_loss, high_loss) = ends
+    down = math.hypot(max(gains.total - low, 0), max(high_loss - losses.total, 0)) / divisor
+    up = math.hypot(max(high - gains.total, 0), max(losses.total - low_loss, 0)) / divisor
+    if question.estimator == "snips":  # which lies between the smallest and the largest reward
+        return Interval(value, max(value - down, min(value, sums.least)), min(value + up, max(value, sums.most)))
+    return Interval(value, value - down, value + up)

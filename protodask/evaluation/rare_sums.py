@@ -3,12 +3,15 @@
 Rewards come to a log like drops: their number is nearly Poisson, their amounts `a` differ. Of such a sum `Y = sum a`
 the variance is estimated by `V = sum a^2`, but where few were seen neither is near its mean, and with none both are
 zero. The interval is that of the gamma distribution with these two moments (for amounts that are all alike it is that
-of a Poisson count), and the one that was not seen yet counts half: its amount `k = E a^2 / E a` is that of a drop as
-it meets a sum, estimated from all that could have come.
+of a Poisson count), and the one that was not seen yet counts half, with an amount `k`:
 
     low, high:  the quantiles of  1/2 Gamma(mean Y, variance V) + 1/2 Gamma(mean Y + k, variance V + k^2)
 
-That is the mid-P interval of a count; with many drops it becomes `Y -+ z sqrt(V)`.
+That is the mid-P interval of a count. `k` is the amount of a drop as it meets a sum, `sum a^2 / sum a` of those that
+came. Where few did, one more stands in that is like those that could have come, any reward of the log on any row whose
+action the policy takes; it counts the less the more came. Where rewards are no drops, but come with nearly each row,
+the variance of the sum is a small `share` of `V`: then so are the variances here, and the unseen one, and the interval
+is `Y -+ z sqrt(share V)`.
 """
 
 from __future__ import annotations
@@ -22,71 +25,78 @@ from protodask.evaluation.ratio import Floats
 
 
 @dataclass(frozen=True)
-class RareSums:
-    """Amounts of one sign that came, and that could have come; merges as a monoid."""
+class Moments:
+    """Sums over values that are weighed; they merge by addition."""
 
+    weight: float
     total: float
-    """`sum a` of those that came."""
     squares: float
-    """`sum a^2` of those that came."""
-    possible: float
-    """`sum a` of all."""
-    possible_squares: float
-    """`sum a^2` of all."""
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.weight + other.weight, self.total + other.total, self.squares + other.squares)
 
 
-LARGEST = 1e140
-"""An amount of which the squares of any number of rows can be added up."""
-
-NOTHING = RareSums(0.0, 0.0, 0.0, 0.0)
-
-
-def rare_sums(came: Floats, possible: Floats) -> RareSums:
-    """The sums over some amounts, of which those below zero do not count."""
+def moments(values: Floats, weights: Floats | None = None) -> Moments:
+    """The sums over some values, of which those of 0 do not count."""
     with np.errstate(over="ignore", under="ignore"):
-        came, possible = np.maximum(came, 0), np.clip(possible, 0, LARGEST)
-        return RareSums(
-            float(came.sum()), float(np.square(came).sum()), float(possible.sum()), float(np.square(possible).sum())
-        )
+        weighed = values if weights is None else weights * values
+        weight = np.count_nonzero(values) if weights is None else weights[values > 0].sum()
+        return Moments(float(weight), float(weighed.sum()), float((weighed * values).sum()))
 
 
-def merge_rare(left: RareSums, right: RareSums) -> RareSums:
-    """The sums over the amounts of both."""
-    return RareSums(
-        left.total + right.total,
-        left.squares + right.squares,
-        left.possible + right.possible,
-        left.possible_squares + right.possible_squares,
-    )
+NOTHING = Moments(0.0, 0.0, 0.0)
+
+FEW = 60.0
+"""Amounts that came, from which on those that could have come say no more."""
+
+LEAST_ERROR = 1e-8
+"""Of a sum, relative to it: below it the functions of gamma distributions have no digits."""
+
+NEARLY_NONE = 1e-100
+"""A sum, in units of the unseen amount, that is none."""
 
 
-def rare_interval(sums: RareSums, share: float, confidence: float) -> tuple[float, float] | None:
-    """Both ends for the sum of the amounts, where its variance is a `share` of `V`; None if no amount is known.
+def unseen_amount(came: Moments, rewards: Moments, likelihoods: Moments) -> float | None:
+    """The amount that counts half; None if none is known.
 
-    The variance is at least that of one amount, if any came: that all were alike does not say that the next one is.
+    What could have come is a reward times a likelihood, each drawn by itself.
     """
-    if not sums.possible_squares > 0:
-        return None
-    unit = sums.possible_squares / sums.possible
-    total, variance = sums.total / unit, 0.0
-    if total > 0:
-        variance = max(share * sums.squares / unit / unit, 1.0)
-    tail = (1 - confidence) / 2
-    return unit * _quantile(total, variance, tail), unit * _quantile(total, variance, 1 - tail)
+    number = came.total / came.squares * came.total if came.squares > 0 else 0.0
+    weight, total, squares = max(0.0, 1 - number / FEW), came.total, came.squares
+    if weight > 0 and rewards.weight > 0 and likelihoods.weight > 0:
+        each = rewards.weight * likelihoods.weight
+        total += weight * (rewards.total / each * likelihoods.total)
+        squares += weight * (rewards.squares / each * likelihoods.squares)
+    amount = squares / total if squares > 0 else 0.0
+    return amount if 0 < amount < math.inf else None
 
 
-def _quantile(total: float, variance: float, share: float) -> float:
+def rare_interval(came: Moments, amount: float, share: float, confidence: float) -> tuple[float, float]:
+    """Both ends for the sum of what came, given the unseen amount, where the variance is a `share` of `V`."""
+    total, variance = came.total / amount, share * came.squares / amount / amount
+    if total < NEARLY_NONE:
+        total = variance = 0.0
+    variance = max(variance, (LEAST_ERROR * total) ** 2)
+    tail, unseen = (1 - confidence) / 2, min(share, 1.0) if total > 0 else 1.0
+    low, high = (_quantile(total, variance, unseen, at) for at in (tail, 1 - tail))
+    return amount * low, amount * high
+
+
+def _quantile(total: float, variance: float, unseen: float, share: float) -> float:
+    """Of the mean of both distributions, in units of the unseen amount, which here is `unseen` of one."""
     from scipy.optimize import brentq
     from scipy.special import gammainc
 
+    def chance_below(value: float, mean: float, spread: float) -> float:
+        return float(gammainc((mean / math.sqrt(spread)) ** 2, value * mean / spread))
+
     def beyond(value: float) -> float:
-        seen = gammainc(total * total / variance, value * total / variance) if total > 0 else 1.0
-        more = gammainc((total + 1) ** 2 / (variance + 1), value * (total + 1) / (variance + 1))
-        return float(seen + more) / 2 - share
+        seen = chance_below(value, total, variance) if total > 0 else 1.0
+        return (seen + chance_below(value, total + unseen, variance + unseen * unseen)) / 2 - share
 
     if beyond(0.0) >= 0:
         return 0.0
-    high = total + 1 + math.sqrt(variance + 1)
+    high = total + unseen + math.sqrt(variance) + unseen
     while beyond(high) < 0:
         high *= 2
-    return float(brentq(beyond, 0.0, high, xtol=1e-12, rtol=1e-12))
+    return float(brentq(beyond, 0.0, high, xtol=1e-12 * high, rtol=1e-12))

@@ -94,9 +94,14 @@ def ratio_error(sums: RatioSums) -> tuple[float, float, float]:
     distance = sums.centre - value
     spread = sums.spread + sums.squares * (distance * distance)
     if not math.isfinite(spread):
-        raise InputError(
-            "overflow",
-            "The squares of the rewards, divided by their probabilities, are too large to be added up.",
-            "Rescale the rewards, or leave out rows of vanishing probability.",
-        )
+        raise too_large()
     return value, math.sqrt(spread * sums.rows / (sums.rows - 1)) / divisor, divisor
+
+
+def too_large() -> InputError:
+    """The error of sums of squares that overflow."""
+    return InputError(
+        "overflow",
+        "The squares of the rewards, divided by their probabilities, are too large to be added up.",
+        "Rescale the rewards, or leave out rows of vanishing probability.",
+    )

@@ -14,7 +14,7 @@ from scipy.stats import gamma, norm, poisson
 from support.errors import refused
 
 from protodask.engine import Block, array_source, thread_engine
-from protodask.errors import Code
+from protodask.errors import Code, InputError
 from protodask.evaluation import policy_value
 from protodask.evaluation.interval import Interval
 from protodask.evaluation.policy import (
@@ -62,28 +62,35 @@ def naive(log: Arrays, estimator: str, dropped_zeros: int | None = None) -> tupl
 def naive_ends(log: Arrays, estimator: str, dropped_zeros: int | None, confidence: float) -> tuple[float, float]:
     """Both ends, from the quantiles of two gamma distributions for what was won and for what was lost."""
     value, error = naive(log, estimator, dropped_zeros)
-    inclusion = np.ones(len(log["reward"])) if dropped_zeros is not None else log["inclusion"]
-    possible = log["reward"] / log["propensity"] / inclusion
-    came = possible * log["match"]
-    divisor = np.sum(1 / inclusion) + (dropped_zeros or 0)
-    if estimator == "snips":
-        divisor = np.sum(log["match"] / log["propensity"] / inclusion)
+    records = 1 / (np.ones(len(log["reward"])) if dropped_zeros is not None else log["inclusion"])
+    likelihood = log["match"] / log["propensity"]
+    came = records * log["reward"] * likelihood
+    divisor = np.sum(records) + (dropped_zeros or 0) if estimator == "ips" else np.sum(records * likelihood)
     share = (error * divisor) ** 2 / np.sum(came**2)
+    matching = np.average(likelihood[log["match"]], weights=records[log["match"]])
+    matching_squares = np.average(likelihood[log["match"]] ** 2, weights=records[log["match"]])
     down, up = 0.0, 0.0
     for sign in (1, -1):
-        amounts, all_amounts = np.maximum(sign * came, 0), np.maximum(sign * possible, 0)
-        if not all_amounts.any():
+        amounts = np.maximum(sign * came, 0)
+        rewards = (sign * log["reward"] * records)[sign * log["reward"] > 0]
+        if len(rewards) == 0:
             continue
-        one, total = np.sum(all_amounts**2) / np.sum(all_amounts), np.sum(amounts)
-        variance = max(share * np.sum(amounts**2), one**2) if total > 0 else 0.0
-        grid = np.linspace(0, total + 12 * np.sqrt(variance) + 12 * one, 2_000_001)
-        scale = (variance + one**2) / (total + one)
-        chance = 0.5 * gamma.cdf(grid, (total + one) / scale, scale=scale)
+        total, squares = np.sum(amounts), np.sum(amounts**2)
+        one_more = max(0, 1 - (total**2 / squares if total > 0 else 0) / 60)
+        unseen = squares + one_more * np.mean(rewards**2) * matching_squares
+        unseen /= total + one_more * np.mean(rewards) * matching
+        variance, part = share * squares, min(share, 1) * unseen if total > 0 else unseen
+        grid = np.linspace(0, total + 12 * np.sqrt(variance) + 12 * part, 2_000_001)
+        scale = (variance + part**2) / (total + part)
+        chance = 0.5 * gamma.cdf(grid, (total + part) / scale, scale=scale)
         chance += 0.5 * (gamma.cdf(grid, total**2 / variance, scale=variance / total) if total > 0 else 1.0)
         low, high = np.interp([(1 - confidence) / 2, (1 + confidence) / 2], chance, grid)
         down += (total - low if sign == 1 else high - total) ** 2
         up += (high - total if sign == 1 else total - low) ** 2
-    return value - math.sqrt(down) / divisor, value + math.sqrt(up) / divisor
+    ends = value - math.sqrt(down) / divisor, value + math.sqrt(up) / divisor
+    if estimator == "snips":
+        return max(ends[0], float(np.min(log["reward"]))), min(ends[1], float(np.max(log["reward"])))
+    return ends
 
 
 @pytest.mark.parametrize(("estimator", "dropped_zeros"), [("ips", None), ("snips", None), ("ips", 0), ("ips", 1234)])
@@ -156,7 +163,15 @@ def test_policy_value__zeros_that_were_dropped_and_counted_change_nothing(seed: 
     assert policy_value(**left, dropped_zeros=dropped).value == full.value
     without = policy_value(left["match"], left["reward"], left["propensity"], dropped_zeros=dropped)
     assert without.value == full.value
-    assert (without.low, without.high) == pytest.approx((full.low, full.high), rel=1e-12, abs=1e-12)
+
+
+def test_policy_value__zeros_that_were_dropped_do_not_change_how_sure_many_rewards_are() -> None:
+    log = example(4_000)
+    full = policy_value(log["match"], log["reward"], log["propensity"])
+    kept = log["reward"] != 0
+    left = [log[name][kept] for name in ("match", "reward", "propensity")]
+    without = policy_value(*left, dropped_zeros=int((~kept).sum()))
+    assert (without.low, without.high) == pytest.approx((full.low, full.high), rel=1e-6)
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
@@ -255,7 +270,7 @@ def test_finish_policy__says_what_it_rests_on() -> None:
 def test_policy_value__where_no_reward_was_seen() -> None:
     found = policy_value([0, 1], [3.0, 0.0], [0.5, 0.5])
     assert (found.value, found.low) == (0.0, 0.0)
-    assert found.high == pytest.approx(6 * -math.log(0.05) / 2)
+    assert found.high == pytest.approx(6 * -math.log(0.05) / 2)  # of 3, at the likelihood of the matching row
     assert policy_value([0, 1], [-3.0, 0.0], [0.5, 0.5]).low == pytest.approx(-found.high)
     assert policy_value([0, 1, 1], [0.0, 0.0, 0.0], [0.5, 0.5, 1.0]) == Interval(0.0, -math.inf, math.inf)
     with refused("no-rows", "ips"):
@@ -426,6 +441,72 @@ def test_policy_value__is_unbiased_and_its_intervals_cover() -> None:
 @pytest.mark.parametrize("rate", RECORDS)
 def test_policy_value__is_unbiased_and_its_intervals_cover_in_2000_repetitions(rate: float) -> None:
     check_simulation(rate, 2000, 0.93, 0.97)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy_value__of_rewards_that_are_not_rare_is_as_sure_as_their_mean(estimator: Estimator) -> None:
+    random = np.random.default_rng(0)
+    for mean in (4.0, 1e6, -1e6):
+        reward = mean + random.normal(size=400)
+        propensity = np.full(400, 0.5 if estimator == "snips" else 1.0)
+        found = policy_value(np.ones(400), reward, propensity, estimator=estimator)
+        error = Z * reward.std(ddof=1) / 20
+        assert (found.low, found.high) == pytest.approx(
+            (reward.mean() - error, reward.mean() + error), abs=0.05 * error
+        )
+
+
+def test_policy_value__does_not_fear_what_the_policy_does_not_do() -> None:
+    random = np.random.default_rng(0)
+    match = random.random(5000) < 0.97
+    reward, propensity = (random.random(5000) < 0.01).astype(float), np.where(match, 0.97, 0.01)
+    found = policy_value(match, reward, propensity)
+    match[0], reward[0], propensity[0] = False, 1.0, 1e-300
+    again = policy_value(match, reward, propensity)
+    assert again.high - again.low == pytest.approx(found.high - found.low, rel=0.05)
+    log = {"match": match, "reward": reward, "propensity": propensity, "inclusion": np.ones(5000)}
+    _, error = naive(log, "ips")
+    assert found.high - found.low == pytest.approx(2 * Z * error, rel=0.05)
+
+
+def test_policy_value__knows_how_large_a_reward_of_a_rare_action_is() -> None:
+    """The policy takes what was hardly ever taken, and no such row has a reward."""
+    match = np.arange(1000) < 30
+    reward, propensity = np.where(np.arange(1000) >= 990, 1.0, 0.0), np.where(match, 0.01, 0.99)
+    found = policy_value(match, reward, propensity)
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(100 * -math.log(0.05) / 1000, rel=0.01)
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-20, 1.0, 1e20, 1e140])
+@pytest.mark.parametrize("estimator", ["ips", "snips"])
+def test_policy_value__scales_with_its_rewards(scale: float, estimator: Estimator) -> None:
+    log = example(60, 3)
+    wanted = policy_value(**log, estimator=estimator)
+    found = policy_value(**{**log, "reward": scale * log["reward"]}, estimator=estimator)
+    ends = (scale * wanted.low, scale * wanted.high)
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-6)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 1e-300, 1e-170, 0.5, 1.0]),
+            st.sampled_from([0.0, 1e-200, 1e-40, 1.0, -1.0, -3e5, 1e100]),
+            st.sampled_from([1e-100, 1e-6, 0.5, 1.0]),
+        ),
+        min_size=2,
+        max_size=12,
+    ),
+    st.sampled_from([0.1, 0.95, 0.999]),
+)
+def test_policy_value__lies_between_its_ends(rows: list[tuple[float, float, float]], confidence: float) -> None:
+    match, reward, propensity = (np.array(column) for column in zip(*rows, strict=True))
+    try:
+        found = policy_value(match, reward, propensity, confidence=confidence)
+    except InputError:  # quotients and squares that are too large
+        return
+    assert found.low <= found.value <= found.high
 
 
 def cover_few(expected: float, estimator: Estimator, repetitions: int) -> float:

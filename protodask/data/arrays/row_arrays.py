@@ -148,7 +148,10 @@ class ZarrRows:
 
 @dataclass(frozen=True)
 class OpenedRows:
-    """A Zarr array in a store that has no path or URL of its own, such as a ZIP file: tasks get it with its store."""
+    """A Zarr array in a store that has no path or URL of its own, such as a ZIP file: tasks get it with its store.
+
+    That is one for reading alone: where a store is opened anew to write, what it has may be gone.
+    """
 
     array: Any
 
@@ -233,10 +236,10 @@ def _is_whole_file(array: np.memmap[Any, Any], path: str) -> bool:
 def _zarr_rows(array: Any) -> RowArray:
     from zarr.storage import MemoryStore
 
-    if isinstance(array.store, MemoryStore):
-        return MemoryRows(np.asarray(array[...]))
     if (place := _zarr_place(array)) is not None:
         return ZarrRows.open(*place)
+    if isinstance(array.store, MemoryStore) or not array.store.read_only:
+        return MemoryRows(np.asarray(array[...]))
     check_encoding(array, f"The array in a {type(array.store).__name__}")
     return OpenedRows(array)
 

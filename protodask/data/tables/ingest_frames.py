@@ -222,35 +222,26 @@ class PandasTable:
         return partition_columns(self.frame.iloc[first : first + PARTITION_ROWS], self.names, self.kept, self.untyped)
 
 
-def pandas_table(
-    frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT, labels: Container[str] = ()
-) -> PandasTable:
+def pandas_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> PandasTable:
     """A pandas data frame as a table."""
-    frame = _with_numbers(_named(frame, dropped), labels)
-    return PandasTable(frame, tuple(frame.columns), _text_columns(frame), kept=kept)
+    frame = _named(frame, dropped)
+    return PandasTable(frame, tuple(frame.columns), _text_columns(frame) - _number_objects(frame), kept=kept)
 
 
-NUMBERS = {
-    "boolean": "boolean",
-    "decimal": "float64",
-    "integer": "float64",
-    "floating": "float64",
-    "mixed-integer-float": "float64",
-}
-"""What becomes of columns of objects of one kind, as pandas calls it."""
+NUMBERS = ("boolean", "decimal", "integer", "floating", "mixed-integer-float")
+"""What pandas calls objects that are numbers or truth values."""
 
 
-def _with_numbers(frame: Any, labels: Container[str]) -> Any:
-    """A pandas frame whose columns of objects that are numbers or truth values are of these types, but for labels.
+def _number_objects(frame: Any) -> frozenset[str]:
+    """Columns of objects that are numbers or truth values.
 
     pandas has objects where some truth values are missing, and where decimals come from Arrow. From files they are read
     as numbers, too.
     """
     from pandas.api.types import infer_dtype, is_object_dtype
 
-    objects = [name for name, dtype in frame.dtypes.items() if is_object_dtype(dtype) and name not in labels]
-    kinds = {name: NUMBERS.get(infer_dtype(frame[name], skipna=True)) for name in objects}
-    return frame.astype({name: kind for name, kind in kinds.items() if kind is not None})
+    objects = [name for name, dtype in frame.dtypes.items() if is_object_dtype(dtype)]
+    return frozenset(name for name in objects if infer_dtype(frame[name], skipna=True) in NUMBERS)
 
 
 def dask_table(frame: Any, dropped: Iterable[str], kept: Kept = NOTHING_KEPT) -> FrameTable:

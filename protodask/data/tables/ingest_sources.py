@@ -47,14 +47,14 @@ def open_table(
     several = list(sources) if isinstance(sources, list) else [sources]
     if not several:
         raise InputError("no-rows", "There is nothing to read.", "Give a file, a table or arrays.")
-    left_out, called, said = list(dropped), target or TARGET.name, frozenset(labels)
+    left_out, called = list(dropped), target or TARGET.name
     tables: list[Partitions] = []
     for in_files, together in itertools.groupby(several, _is_file_path):
         if in_files:
             files = [path for source in together for path in find_files(os.fspath(source))]
-            tables += file_tables(files, said, left_out, kept)
+            tables += file_tables(files, labels, left_out, kept)
         else:
-            names = _Names(called, features, group, (*others, *kept.names), kept, said)
+            names = _Names(called, features, group, (*others, *kept.names), kept)
             tables += [_table(source, left_out, names) for source in together]
     return join_tables(tables)
 
@@ -78,7 +78,6 @@ class _Names:
     group: str | None
     others: tuple[str, ...]
     kept: Kept
-    labels: frozenset[str]
 
 
 def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
@@ -98,7 +97,7 @@ def _table(source: Any, dropped: list[str], names: _Names) -> Partitions:
         return _arrays(source, names)
     source = in_pandas(source)
     if _is_frame(source):
-        return _frame_table(source, dropped, names)
+        return _frame_table(source, dropped, names.kept)
     if hasattr(source, "shape") and len(source.shape) == 2:
         return _arrays({FEATURES.name: source}, names)
     raise InputError(
@@ -110,14 +109,12 @@ def _is_frame(source: Any) -> bool:
     return hasattr(source, "columns") and hasattr(source, "dtypes")
 
 
-def _frame_table(frame: Any, dropped: list[str], names: _Names) -> Partitions:
-    if hasattr(frame, "npartitions"):
-        return dask_table(frame, dropped, names.kept)
-    return pandas_table(frame, dropped, names.kept, names.labels)
+def _frame_table(frame: Any, dropped: list[str], kept: Kept) -> Partitions:
+    return dask_table(frame, dropped, kept) if hasattr(frame, "npartitions") else pandas_table(frame, dropped, kept)
 
 
 def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partitions:
-    left = in_pandas(left)
+    left, right = in_pandas(left), without_labels(right)
     if _is_frame(left):
         if names.target in left.columns:
             raise InputError(
@@ -134,7 +131,7 @@ def _pair(left: Any, right: Any, dropped: list[str], names: _Names) -> Partition
                     "Give one target for each row.",
                 )
             right = values
-        return _frame_table(left.assign(**{names.target: right}), dropped, names)
+        return _frame_table(left.assign(**{names.target: right}), dropped, names.kept)
     return _arrays({FEATURES.name: left, TARGET.name: right}, names)
 
 

@@ -499,7 +499,7 @@ class PolicyEvaluated(Result):
                 f"No row of {mask(self.data)} has an action that the policy takes: the log says nothing of its value."
             )
         if not math.isfinite(interval.low):
-            return f"{earned}. Too few rows count, or all alike, to say how far that is off."
+            return f"{earned}. Too few rows count, or none has a reward, to say how far that is off."
         sure = f"{100 * self.question.confidence:g} per cent"
         return f"{earned}; with {sure} confidence, between {interval.low:.4g} and {interval.high:.4g}."
 

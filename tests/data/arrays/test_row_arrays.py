@@ -107,6 +107,21 @@ def test_row_array__of_a_zip_file_is_read_by_ranges_and_travels(tmp_path: Path) 
             np.testing.assert_array_equal(one.slice(7, 13), values[7:13])
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_row_array__of_a_zip_file_that_is_written_to_does_not_open_it_anew(
+    mode: Literal["w", "a"], tmp_path: Path
+) -> None:
+    values = np.arange(60.0).reshape(20, 3)
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode=mode) as store:
+        array = zarr.create_array(store, name="x", data=values)
+        opened = row_array(array)
+        again = pickle.loads(pickle.dumps(opened))
+        assert again.resident
+        np.testing.assert_array_equal(again.slice(7, 13), values[7:13])
+    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as store:
+        np.testing.assert_array_equal(np.asarray(zarr.open_array(store, path="x", mode="r")), values)
+
+
 def test_row_array__of_a_store_in_memory_is_in_memory() -> None:
     values = np.arange(60.0).reshape(20, 3)
     opened = row_array(zarr.create_array(zarr.storage.MemoryStore(), name="x", data=values))

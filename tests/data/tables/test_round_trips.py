@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -106,3 +107,28 @@ def test_ingest__of_truth_values_that_are_said_to_be_categories_keeps_them(tmp_p
         source = FORMS[form](table, tmp_path)
         dataset = ingest(source, tmp_path / f"{form}.zarr", target="kind", categorical=["x"])
         assert dataset.columns[0].categories == (False, True), form
+
+
+def test_ingest__of_objects_that_are_numbers(tmp_path: Path) -> None:
+    values: dict[str, list[Any]] = {
+        "whole": [1, pd.NA, 3, None],
+        "mixed": [1, 2.5, None, 4],
+        "flag": [True, pd.NA, False, None],
+        "decimal": [Decimal("1.5"), Decimal("NaN"), None, Decimal(2)],
+    }
+    frame = pd.DataFrame({name: pd.Series(column, dtype=object) for name, column in values.items()})
+    plain = frame.apply(lambda column: [float("nan") if pd.isna(value) else float(value) for value in column])
+    kind = ["yes", "no"] * 2
+    expected = ingest(plain.assign(kind=kind), tmp_path / "plain.zarr", target="kind")
+    assert ingest(frame.assign(kind=kind), tmp_path / "objects.zarr", target="kind").key == expected.key
+    large = pd.DataFrame({"x": [10**400, 1], "kind": ["yes", "no"]})
+    with refused("bad-value", "'x'", "not a number"):
+        ingest(large, tmp_path / "large.zarr", target="kind")
+
+
+def test_ingest__of_several_frames_of_which_one_has_no_value_in_a_column(tmp_path: Path) -> None:
+    frames = [pd.DataFrame({"x": [True, None, False, True], "kind": ["yes", "no"] * 2})]
+    frames.append(frames[0].assign(x=pd.Series([None] * 4, dtype=object)))
+    dataset = ingest(frames, tmp_path / "d.zarr", target="kind", text_is_categorical=True)
+    assert dataset.columns[0].categories == (False, True)
+    assert ingest(frames[0], tmp_path / "d.zarr", append=True).n_rows == 12
