@@ -27,7 +27,7 @@ from sklearn.utils.validation import (
 from protodask.data.format.schema import FEATURES, GROUP, TARGET, WEIGHT, Column, feature_names
 from protodask.data.format.summary import summarize
 from protodask.data.tables.encoding import MatrixTable, Table
-from protodask.data.tables.frames import in_pandas
+from protodask.data.tables.frames import in_pandas, without_labels
 from protodask.engine import Block, Engine, EngineLike, Source, array_source, open_engine
 from protodask.engine.lazy import is_lazy, map_rows
 from protodask.errors import InputError
@@ -250,6 +250,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         groups: Any = None,
     ) -> Iterator[TrainingRows]:
         """Rows to train on, from whatever they were given as; `groups` say which of them belong together."""
+        X, y, sample_weight, groups = (without_labels(values) for values in (X, y, sample_weight, groups))
         if not is_out_of_memory(X):
             yield self._rows_in_memory(X, y, sample_weight, engine, start, groups)
             return
@@ -358,7 +359,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The accuracy; of dask collections the predicted classes are computed."""
-        values = (self.predict(X), y, sample_weight)
+        values = (self.predict(X), without_labels(y), without_labels(sample_weight))
         found, labels, weight = (value.compute() if is_lazy(value) else value for value in values)
         return float(accuracy_score(labels, found, sample_weight=weight))
 
@@ -379,7 +380,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         from protodask.evaluation.model_calibration import calibrate_model
 
-        known, model = self._checked_classes(), self.model_
+        known, model, X = self._checked_classes(), self.model_, without_labels(X)
         if is_out_of_memory(X):
             self._check_columns(X)
         reader = copy(self)  # reading rows to train on takes note of their names and number, which stay those of `fit`
@@ -398,7 +399,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """
         from protodask.prototypes.pruning import prune
 
-        known, model = self._checked_classes(), self.model_
+        known, model, X = self._checked_classes(), self.model_, without_labels(X)
         if is_out_of_memory(X):
             self._check_columns(X)
         reader = copy(self)
@@ -422,6 +423,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         from protodask.explain import explain_rows
 
         self._checked_classes()
+        X = without_labels(X)
         if is_out_of_memory(X):
             raise InputError(
                 "wrong-type",
@@ -441,7 +443,7 @@ class PrototypeSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _map(
         self, X: Any, n_batches: Batches, select: Any, n_columns: int | None, dtype: Any, calibrated: bool = False
     ) -> Any:
-        model = self.model_
+        model, X = self.model_, without_labels(X)
         counts = model.batch_counts(n_batches)
         if calibrated:
             counts = (model.calibrated_batches(n_batches),)

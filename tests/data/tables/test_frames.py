@@ -144,6 +144,10 @@ class DataArray:
         self.data = data
         self.shape = data.shape
 
+    def __dask_graph__(self) -> Any:
+        """It is there also of those in memory."""
+        return self.data.__dask_graph__() if hasattr(self.data, "dask") else None
+
 
 DataArray.__module__ = "xarray.core.dataarray"
 
@@ -162,7 +166,8 @@ def test_arrays__of_xarray_and_of_any_zarr_store_are_the_rows_they_hold(kind: st
         given = DataArray(values if kind == "memory" else da.from_array(values, chunks=(100, 4)))
     settings: dict[str, Any] = {"n_candidates": 20, "n_draws": 1}
     expected = PrototypeSetClassifier(**settings).fit(da.from_array(values, chunks=(100, 4)), labels)
-    fitted = PrototypeSetClassifier(**settings).fit(given, labels)
+    fitted = PrototypeSetClassifier(**settings).fit(given, labels if kind == "zip" else DataArray(labels))
+    assert fitted.score(given, labels) == expected.score(values, labels)
     np.testing.assert_allclose(
         np.asarray(fitted.predict_proba(given)), np.asarray(expected.predict_proba(values)), rtol=1e-5
     )
