@@ -10,8 +10,8 @@ finds all of it in one part. A part in which no block counts any more is removed
 a commit that is made and is not named by it: nobody can commit that any more. What bears a later number may be somebody
 at work, and stays.
 
-Icechunk commits in a like way, and appends one row in a third of the time; but it says of itself that on a disk two at a
-time are not safe, and others find no plain Zarr arrays in its files.
+Icechunk commits in a like way, and appends one row in a third of the time; but it says of itself that on a disk two at
+a time are not safe, and others find no plain Zarr arrays in its files.
 
 Light to import.
 """
