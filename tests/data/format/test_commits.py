@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -322,7 +323,7 @@ def test_append__that_fails_once_it_counts_keeps_its_rows(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = str(tmp_path / "d") if place == "disk" else f"memory://{tmp_path.name}-{moment}/d.zarr"
+    path = str(tmp_path / "d") if place == "disk" else f"memory://{uuid.uuid4().hex}/d.zarr"
     write(make_arrays(40), path, block_rows=16)
     write(make_arrays(3, seed=1), path, append=True)
     done = getattr(commits, moment)

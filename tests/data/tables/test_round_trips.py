@@ -121,7 +121,7 @@ def test_ingest__of_objects_that_are_numbers(tmp_path: Path) -> None:
     kind = ["yes", "no"] * 2
     expected = ingest(plain.assign(kind=kind), tmp_path / "plain.zarr", target="kind")
     assert ingest(frame.assign(kind=kind), tmp_path / "objects.zarr", target="kind").key == expected.key
-    large = pd.DataFrame({"x": [10**400, 1], "kind": ["yes", "no"]})
+    large = pd.DataFrame({"x": pd.Series([10**400, 1], dtype=object), "kind": ["yes", "no"]})
     with refused("bad-value", "'x'", "not a number"):
         ingest(large, tmp_path / "large.zarr", target="kind")
 
