@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from protodask.errors import ClusterError, InputError, StorageError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client as Client  # noqa: PLC0414 - for the rooms outside that hold one
     from distributed.security import Security
 
 CONNECT_SECONDS = 10
@@ -130,6 +131,14 @@ def connect_client(address: str, tls: TlsFiles | None = None, insecure: bool = F
         return Client(address, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         raise _no_answer(address, error) from error
+
+
+def version_reader() -> Callable[[Sequence[str]], dict[str, Any]]:
+    """The function of Dask that says what is installed where it runs: workers of any version have it."""
+    from distributed.versions import get_versions
+
+    reader: Callable[[Sequence[str]], dict[str, Any]] = get_versions
+    return reader
 
 
 def _no_answer(address: str, error: Exception) -> ClusterError:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from protodask.engine.connect import ENCRYPTED, TlsFiles, connect_client
+from protodask.engine.connect import ENCRYPTED, TlsFiles, connect_client, version_reader
 from protodask.errors import ClusterError
 from protodask.places import mask_text
 from protodask.security.expiry import CertificateReport, certificate_reports
 from protodask.security.probe import ClientProbe, probe_from_worker
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from protodask.engine.connect import Client
 
 ANSWER_SECONDS = 30
 """A worker that is asked for its versions answers in milliseconds, one that reads a slow store in seconds."""
@@ -164,14 +164,13 @@ def _ask(client: Client, questions: Coroutine[Any, Any, _Found], address: str) -
 
 
 async def _look_over(client: Client, storage: Sequence[str]) -> _Found:
-    from distributed.versions import get_versions
-
     names = tuple(name for name in (*PACKAGES, *OPTIONAL_PACKAGES) if name != "python")
     scheduler: Any = client.scheduler
     theirs = await asyncio.wait_for(scheduler.versions(packages=list(names)), ANSWER_SECONDS)
     seconds = await _median_seconds(lambda: scheduler.versions(packages=[]))
     identity = await asyncio.wait_for(scheduler.identity(n_workers=-1), ANSWER_SECONDS)
     workers: Mapping[str, Any] = identity["workers"]
+    get_versions = version_reader()
     answers = await _everywhere(client, workers, get_versions, list(names))
     silent = tuple((worker, _said(answer)) for worker, answer in answers.items() if isinstance(answer, BaseException))
     talking = [worker for worker in workers if worker not in dict(silent)]

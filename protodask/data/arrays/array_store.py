@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BytesCodec, Crc32cCodec
 
-from protodask.data.arrays.plain_arrays import chunk_rows
+from protodask.data.arrays.plain_arrays import chunk_rows, make_array
 from protodask.data.places.storage import open_store, storage_errors, writing_into
 from protodask.engine import Arrays, Block, Layout
 from protodask.errors import FormatError
@@ -52,19 +51,17 @@ class ArrayStore:
         return False
 
     def create(self, attributes: Mapping[str, Any] | None = None) -> zarr.Group:
-        """Make the group and its arrays, empty. Every chunk carries a checksum."""
+        """Make the group and its arrays, empty."""
         store = open_store(self.path)
         group = zarr.open_group(store, mode="w", zarr_format=3, attributes=dict(attributes or {}))
         for spec in self.arrays:
-            group.create_array(
+            make_array(
+                group,
                 spec.name,
-                shape=spec.shape(self.layout.n_rows),
-                chunks=spec.shape(spec.chunk_rows(self.layout.block_rows)),
-                dtype=spec.dtype,
-                serializer=BytesCodec(endian="little"),
-                compressors=Crc32cCodec(),
-                filters=None,
-                fill_value=np.nan if np.dtype(spec.dtype).kind == "f" else -1,
+                spec.shape(self.layout.n_rows),
+                spec.shape(spec.chunk_rows(self.layout.block_rows)),
+                spec.dtype,
+                np.nan if np.dtype(spec.dtype).kind == "f" else -1,
             )
         return group
 

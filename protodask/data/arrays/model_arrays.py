@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protodask.data.arrays.plain_arrays import PlainArray
+from protodask.data.arrays.plain_arrays import PlainArray, make_array
 from protodask.errors import FormatError, StorageError
 
 if TYPE_CHECKING:
@@ -22,21 +22,10 @@ if TYPE_CHECKING:
 
 def write_array(group: zarr.Group, path: str, values: NDArray[Any], dtype: str) -> None:
     """Write an array at a path inside a group."""
-    from zarr.codecs import BytesCodec, Crc32cCodec
-
     contiguous = np.ascontiguousarray(values, dtype=dtype)
-    array = group.create_array(
-        path,
-        shape=contiguous.shape,
-        chunks=_chunk(contiguous.shape),
-        dtype=dtype,
-        serializer=BytesCodec(endian="little"),
-        compressors=Crc32cCodec(),
-        filters=None,
-        fill_value=0,
-        # So that a missing file is always a loss, and no file makes a reader allocate more than it holds.
-        config={"write_empty_chunks": True},
-    )
+    # So that a missing file is always a loss, and no file makes a reader allocate more than it holds.
+    config = {"write_empty_chunks": True}
+    array = make_array(group, path, contiguous.shape, _chunk(contiguous.shape), dtype, 0, config=config)
     array[...] = contiguous
 
 

@@ -7,7 +7,6 @@ dataset, replaced in one step, say which counts. So rows and what is said of the
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +15,10 @@ from typing import Any
 
 from protodask.data.format.parts import key_of, list_name
 from protodask.data.places.bounded import MAX_JSON_BYTES, MAX_JSON_ITEMS, json_items, read_json
-from protodask.data.places.generations import ROOT
+from protodask.data.places.generations import ROOT, group_content
 from protodask.data.places.locations import inside, is_url, list_names, storage_errors
 from protodask.data.places.records import hash_json
-from protodask.data.places.storage import DATASET, find_group, is_taken, locate, remove_inside, write_group
+from protodask.data.places.storage import DATASET, find_group, is_taken, locate, remove_inside, write_group_content
 from protodask.errors import FormatError, InputError, ProtodaskError, StorageError
 
 FORMAT = "protodask-segments"
@@ -62,8 +61,7 @@ def segments_hash(segments: Sequence[Segment]) -> str:
 
 def segments_content(segments: Sequence[Segment]) -> bytes:
     """The file with a list of segments; one that a reader would refuse for its size is an error."""
-    record = {"zarr_format": 3, "node_type": "group", "attributes": segments_record(segments)}
-    content = json.dumps(record, allow_nan=False).encode()
+    content = group_content(segments_record(segments))
     if len(segments) > MAX_SEGMENTS or len(content) > MAX_JSON_BYTES or json_items(content) > MAX_JSON_ITEMS:
         raise InputError(
             "over-limit",
@@ -76,9 +74,8 @@ def segments_content(segments: Sequence[Segment]) -> bytes:
 
 def write_segments(place: str, segments: Sequence[Segment]) -> str:
     """Write a list of segments into the group at `place`, durably, and tell its hash; it does not count yet."""
-    segments_content(segments)
-    digest = segments_hash(segments)
-    write_group(inside(place, f"segments-{digest}"), segments_record(segments))
+    content, digest = segments_content(segments), segments_hash(segments)
+    write_group_content(inside(place, f"segments-{digest}"), content)
     return digest
 
 

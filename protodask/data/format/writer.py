@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec
 
+from protodask.data.arrays.plain_arrays import make_array
 from protodask.data.arrays.rows import BlockNumbers, NamedArrays, RelaidSource, check_finite
 from protodask.data.format.commits import appended_segment, changing, segments_before
 from protodask.data.format.dataset import Dataset
@@ -39,7 +39,6 @@ from protodask.data.format.schema import (
     WEIGHT,
     Column,
     Label,
-    Variable,
     row_weights,
 )
 from protodask.data.format.segments import Segment, check_rows, segments_content, write_segments
@@ -308,30 +307,16 @@ def _block_rows(metadata: Metadata, wanted: int | None) -> int:
     return rows
 
 
-def _make_array(group: zarr.Group, variable: Variable, metadata: Metadata, rows: int) -> None:
-    """An empty array for some rows. Chunks are stored as they are with a checksum: measured faster than any
-    compression, and a flipped bit does not go unnoticed.
-    """
-    group.create_array(
-        variable.name,
-        shape=metadata.shape_of(variable, rows),
-        chunks=metadata.shape_of(variable, metadata.chunk_rows(variable)),
-        dtype=metadata.dtype_of(variable),
-        serializer=BytesCodec(endian="little"),
-        compressors=Crc32cCodec(),
-        filters=None,
-        fill_value=variable.fill,
-        dimension_names=variable.dims,
-    )
-
-
 def _writer(place: str, metadata: Metadata, first_block: int = 0, first_new: int = 0) -> BlockWriter:
     """What writes blocks from the first one on to a group, whose arrays are made for them."""
     first_row = metadata.block_rows * first_block
     with writing_into(place):
         group = zarr.open_group(open_store(place), mode="r+", zarr_format=3)
         for variable in metadata.variables:
-            _make_array(group, variable, metadata, metadata.n_rows - first_row)
+            shape = metadata.shape_of(variable, metadata.n_rows - first_row)
+            chunks = metadata.shape_of(variable, metadata.chunk_rows(variable))
+            dtype = metadata.dtype_of(variable)
+            make_array(group, variable.name, shape, chunks, dtype, variable.fill, variable.dims)
     steps = {variable.name: metadata.chunk_rows(variable) for variable in metadata.variables}
     return BlockWriter(
         sink=DatasetSink(place, steps, first_row),

@@ -23,7 +23,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -118,7 +118,13 @@ def give_up(path: str, name: str) -> None:
 
 def _root(form: str, generation: str, replaced: str | None) -> bytes:
     attributes = {"format": form, "generation": generation, "replaced": replaced}
-    return json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}).encode()
+    return group_content(attributes)
+
+
+def group_content(attributes: Mapping[str, Any]) -> bytes:
+    """The object that makes a group with these attributes."""
+    record = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+    return json.dumps(record, allow_nan=False).encode()
 
 
 def generation_in(content: bytes | None) -> str | None:

@@ -17,6 +17,7 @@ from protodask.data.places.bounded import read_json, read_object
 from protodask.data.places.generations import (
     ROOT,
     generation_in,
+    group_content,
     holds_something,
     named_generation,
     new_generation,
@@ -68,6 +69,7 @@ __all__ = [
     "sweep",
     "version_of",
     "write_group",
+    "write_group_content",
     "write_marker",
     "writing_into",
 ]
@@ -298,7 +300,11 @@ def group_exists(path: str) -> bool:
 
 def write_group(path: str, attributes: Mapping[str, Any]) -> None:
     """Put the attributes of a group at a place, durably: a group of its own if there is none."""
-    content = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": attributes}, allow_nan=False).encode()
+    write_group_content(path, group_content(attributes))
+
+
+def write_group_content(path: str, content: bytes) -> None:
+    """The same, given the object with the attributes."""
     if is_url(path):
         write_object(path, ROOT, content)
         return
