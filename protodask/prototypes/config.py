@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from protodask.errors import InputError
 from protodask.prototypes.setting_checks import check_count, check_flag, check_range, is_number, unwrap_numbers
 from protodask.prototypes.tiles import Precision
@@ -46,7 +48,7 @@ STAGED_FOR_EACH_CANDIDATE = 4
 WORTHWHILE = 2
 """Times the rows of a stage that there are in all, at least."""
 
-MOST_STAGED_BYTES = 64 * 2**20
+MOST_STAGED_BYTES = 128 * 2**20
 """Of the rows of all stages, in memory; on a cluster they travel to the workers."""
 
 FeatureWeights = Literal["shared", "class", "both"]
@@ -221,9 +223,9 @@ SOURCE_RECIPE: Mapping[str, Any] = {
 """Settings of one batch after the other, each on one draw of candidates of all classes, trained on all others."""
 
 
-def stage_row_bytes(n_features: int, n_forms: int, n_classes: int) -> int:
-    """Of a row of a stage, at most: features, in standard units too, scores and weights."""
-    return 8 * (n_features + n_forms + n_classes + 4)
+def stage_row_bytes(n_forms: int, n_classes: int, precision: Precision) -> int:
+    """Of a row of a stage, at most: features in standard units, scores, weights and target."""
+    return n_forms * np.dtype(precision).itemsize + 8 * (n_classes + 3)
 
 
 def stage_sizes(n_rows: int, n_candidates: int, row_bytes: int = 1) -> list[int]:

@@ -19,11 +19,18 @@ from protodask.engine.costs import BLOCKS_AT_WORK, Memory, Part, holding_parts, 
 from protodask.engine.memory import INTERPRETER_BYTES, RESIDENT_COPIES
 from protodask.engine.scheduling import Processes
 from protodask.prototypes.candidates import allocate
-from protodask.prototypes.config import FeatureForms, FeatureWeights, FitConfig, stage_row_bytes, stage_sizes
+from protodask.prototypes.config import (
+    MOST_STAGED_BYTES,
+    FeatureForms,
+    FeatureWeights,
+    FitConfig,
+    stage_row_bytes,
+    stage_sizes,
+)
 from protodask.prototypes.forms import MOST_COMPARED, MOST_DIFFERENCES, MOST_KNOTS, expected_forms, sample_rows
 from protodask.prototypes.likelihood import LANES
 from protodask.prototypes.panels import NARROWEST_PANEL, PANEL_OVERHEAD
-from protodask.prototypes.tiles import MOST_ENTRIES, tile_rows
+from protodask.prototypes.tiles import MOST_ENTRIES, Precision, tile_rows
 
 DOUBLE = 8
 """Bytes of a float64, and of an index."""
@@ -74,7 +81,7 @@ class Shape:
     weight_columns: int
     """Columns of weights: the row's, and the probability of its inclusion."""
     max_fraction: float
-    precision: str
+    precision: Precision
     scored: bool
     """Whether the scores of earlier batches are needed: there is more than one batch in the end."""
     max_iterations: int = 5000
@@ -137,12 +144,15 @@ class Shape:
 
     @property
     def staged_bytes(self) -> int:
-        """Of the rows of all parts, in the memory of the driver."""
-        return max(self.staged_rows, default=0) * self._staged_row_bytes
+        """Of the rows of all parts, in the memory of the driver, where fewer forms than these may make them longer."""
+        if not self.progressive:
+            return 0
+        longest = max(stage_sizes(self.n_rows, self.n_candidates), default=0)
+        return min(longest * max(self._staged_row_bytes, self.row_bytes), MOST_STAGED_BYTES)
 
     @property
     def _staged_row_bytes(self) -> int:
-        return stage_row_bytes(self.row_features, self.n_features, self.n_classes)
+        return stage_row_bytes(self.n_features, self.n_classes, self.precision)
 
     @property
     def score_bytes(self) -> int:

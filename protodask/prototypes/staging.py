@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from protodask.data.format.schema import FEATURES, TARGET, WEIGHT, row_weights
 from protodask.engine import Arrays, ArraySource, Block, Engine, Source, array_source
-from protodask.prototypes.candidates import HELD_OUT, SCORES, STANDARDIZED, priority
-from protodask.prototypes.kernel import RowSide
+from protodask.prototypes.candidates import HELD_OUT, SCORES, priority
+from protodask.prototypes.kernel import RowSide, Standardization
 from protodask.prototypes.likelihood import meetings
 from protodask.prototypes.objective import RoundProblem
 
@@ -50,7 +50,7 @@ def stages(
 ) -> Iterator[Stage]:
     """The stages of a round over a source of which rows are held out, and which has scores if it is `scored`.
 
-    `side` makes the features standard units. Stages in which a class has no row that counts are left out.
+    `side` makes the features standard units, in which the stages have them, and nothing else. Stages in which a class has no row that counts are left out.
     """
     if not sizes:
         return
@@ -58,6 +58,8 @@ def stages(
     rows = first_rows(engine, source, seed, sizes[-1])
     arrays = engine.take(source, rows, names, label="take")
     weight = np.array(arrays[WEIGHT.name], dtype=np.float64)
+    standardized = np.empty((len(rows), len(side.active)), side.dtype)
+    side.standardize(arrays[FEATURES.name], standardized)
     # Rows that are candidates either have no weight, or the candidates know which rows of the stages they are.
     order = np.argsort(rows)
     places, drawn = meetings(problem.candidates.rows, rows[order])
@@ -67,11 +69,7 @@ def stages(
         at[drawn] = places
     else:
         weight[places] = 0
-    standardized = np.empty((len(rows), len(side.active)), side.dtype)
-    arrays |= {
-        WEIGHT.name: weight,
-        STANDARDIZED: side.standardize(arrays[FEATURES.name], standardized),
-    }
+    arrays |= {WEIGHT.name: weight, FEATURES.name: standardized}
     for size in sizes:
         part = {name: values[:size] for name, values in arrays.items()}
         by_class = np.bincount(part[TARGET.name], weights=part[WEIGHT.name], minlength=len(problem.marginals))
@@ -81,6 +79,8 @@ def stages(
         on_stage = replace(
             problem,
             candidates=replace(problem.candidates, rows=at),
+            standardization=Standardization(np.zeros(problem.n_features), np.ones(problem.n_features)),
+            columns=None,
             class_factor=problem.marginals / by_class,
             held_out_weight=held_out,
         )
