@@ -5,9 +5,10 @@ Whatever is slow to import is imported by the command that needs it, so that `--
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from protodask.cli.commands.budget import app as budget
 from protodask.cli.commands.cluster import app as cluster
@@ -28,8 +29,22 @@ ROBUST = "Train and apply classifiers where features are known only roughly: by 
 GROUPS = {"budget": budget, "robust": typer.Typer(name="robust", help=ROBUST, no_args_is_help=True)}
 """Of commands of several words."""
 
+
+class _Commands(TyperGroup):
+    """The commands, and what was one of them by a setting: it is another one now."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        moved = STEPS[args[0]].moved if args and args[0] in STEPS else {}
+        for option, command in ((f"--{setting}", command) for setting, command in moved.items()):
+            if option in args:
+                typer.echo(f"Note: `{args[0]} {option}` is `protodask {command}` now.", err=True)
+                args = [command, *(word for word in args[1:] if word != option)]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="protodask",
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

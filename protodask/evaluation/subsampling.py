@@ -17,10 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from protodask.data.arrays.keyed import keyed_draws, stream_key
 from protodask.data.arrays.rows import BlockNumbers
 from protodask.data.format.dataset import Dataset
-from protodask.data.format.schema import INCLUSION, TARGET, Label
+from protodask.data.format.schema import INCLUSION, row_weights
 from protodask.data.format.writer import write_dataset
 from protodask.data.places.storage import check_free, check_outside, locate
-from protodask.data.tables.encoding import label_codes
 from protodask.engine import (
     Arrays,
     Block,
@@ -34,6 +33,7 @@ from protodask.engine import (
 )
 from protodask.errors import InputError, some
 from protodask.evaluation.chosen_rows import ChosenRows
+from protodask.evaluation.strata import Strata, of_classes, of_values
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -137,13 +137,25 @@ def class_rates(
 
     Rows are counted in a pass over the data only for a budget where some rows have the weight 0.
     """
+    return _stratum_rates(dataset, of_classes(dataset), rates, budget, engine)
+
+
+def _stratum_rates(
+    dataset: Dataset, strata: Strata, rates: Rates | None, budget: float | None, engine: EngineLike
+) -> Floats:
     check_rates(rates, budget)
     if budget is not None:
-        return balanced_rates(_rows_by_class(dataset, engine), budget)
+        if strata.column is not None and strata.column.kind == "numeric":
+            raise InputError(
+                "settings-conflict",
+                f"A budget is to be shared out among the values of {strata.name!r}, which are numbers.",
+                "Give rates of some of them.",
+            )
+        return balanced_rates(_rows_by_stratum(dataset, strata, engine), budget)
     if isinstance(rates, Mapping):
-        return _rates_by_label(rates, dataset.classes)
+        return _rates_by_label(rates, strata)
     found = np.array(rates, dtype=np.float64)
-    if found.shape != (len(dataset.classes),):
+    if strata.column is not None or found.shape != (len(strata.labels),):
         raise InputError(
             "wrong-shape",
             f"There are {found.size} rates, and the dataset has {len(dataset.classes)} classes.",
@@ -152,28 +164,43 @@ def class_rates(
     return found
 
 
-def _rates_by_label(rates: Mapping[Any, float], classes: Sequence[Label]) -> Floats:
-    labels = np.empty(len(rates), dtype=object)
-    labels[:] = list(rates)
-    codes = label_codes(labels, classes).tolist()
-    found = np.ones(len(classes))
+def _rates_by_label(rates: Mapping[Any, float], strata: Strata) -> Floats:
+    named = strata.named
+    found = np.ones(len(strata.labels))
     given: set[int] = set()
-    for label, code, rate in zip(rates, codes, rates.values(), strict=True):
+    for label, code, rate in zip(rates, strata.places(list(rates)), rates.values(), strict=True):
         if code < 0:
-            known = some(list(map(repr, classes)))
-            raise InputError("unknown-name", f"The dataset has no class {label!r}.", f"Its classes are {known}.")
+            known = f"There are {some(list(map(repr, named)))}."
+            raise InputError("unknown-name", f"The dataset has no {strata.what} {label!r}.", known)
         if code in given:
-            raise InputError("named-twice", f"The class {classes[code]!r} has two rates.", "Give one.")
+            raise InputError("named-twice", f"The {strata.what} {named[code]!r} has two rates.", "Give one.")
         given.add(code)
         found[code] = rate
     return found
 
 
-def _rows_by_class(dataset: Dataset, engine: EngineLike) -> Integers:
-    if dataset.summary.rows == dataset.n_rows:
+def _rows_by_stratum(dataset: Dataset, strata: Strata, engine: EngineLike) -> Integers:
+    if strata.column is None and dataset.summary.rows == dataset.n_rows:
         return dataset.summary.class_rows
     with open_engine(engine) as opened:
-        return _count(dataset, np.ones(len(dataset.classes)), 0, opened).by_class
+        return _count(dataset, strata, np.ones(len(strata.labels)), 0, opened).rows
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which rows of a dataset are kept."""
+
+    dataset: Dataset
+    strata: Strata
+    rates: Floats
+    """Of each part."""
+    seed: int
+    counted: KeptCounts
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Rows that are kept before each block of the dataset, and in all of them."""
+        return (0, *np.cumsum(self.counted.by_block).tolist())
 
 
 def subsample(
@@ -182,6 +209,7 @@ def subsample(
     *,
     rates: Rates | None = None,
     budget: float | None = None,
+    by: str | None = None,
     seed: int = 0,
     engine: EngineLike = None,
     overwrite: bool = False,
@@ -189,43 +217,64 @@ def subsample(
     """Write the rows of a dataset that a draw keeps, in their order, with their inclusion probabilities.
 
     `rates` are those of the classes, by label or one for each class (classes that are not named are kept whole); with a
-    `budget` of rows they are `balanced_rates`. A row that was kept with probability `l` before has `l` times its rate
-    now, so that what is computed from the weights `1 / l` is about the rows there were in the beginning. How many rows
-    are kept is random; their expectation is the budget.
+    `budget` of rows they are `balanced_rates`. `by` names a column in place of the target: `rates` are those of some of
+    its values, and rows of other values are kept whole. A row that was kept with probability `l` before has `l` times
+    its rate now, so that what is computed from the weights `1 / l` is about the rows there were in the beginning. How
+    many rows are kept is random; their expectation is the budget.
 
     The draw depends on the seed, the number of the row and its inclusion probability so far: it is the same wherever
     and in however many processes it is made, and a row that is kept at a rate is kept at every higher one. Two passes
     over the dataset, one to count and one to write; a process holds two blocks for each thread.
     """
+    return drawn(dataset, out, rates, budget, by, seed, engine, overwrite)[0]
+
+
+def drawn(
+    dataset: Dataset,
+    out: str | os.PathLike[str],
+    rates: Rates | None,
+    budget: float | None,
+    by: str | None,
+    seed: int,
+    engine: EngineLike,
+    overwrite: bool,
+) -> tuple[Dataset, Draw]:
+    """What `subsample` writes, and how it was drawn."""
     where = locate(out)
     check_rates(rates, budget)
     seed = checked_seed(seed)
     check_outside(where, dataset.path)
     check_free(where, overwrite)
-    known = dataset.metadata
+    named = rates if isinstance(rates, Mapping) else ()
+    strata = of_classes(dataset) if by is None else of_values(dataset, by, named)
     with open_engine(engine) as opened:
-        chosen = class_rates(dataset, rates, budget, opened)
-        counted = _count(dataset, chosen, seed, opened)
-        _require_classes(counted, chosen, dataset.classes)
-        edges = (0, *np.cumsum(counted.by_block).tolist())
-        row_bytes = known.row_bytes + (0 if dataset.has_inclusion else INCLUSION_BYTES)
-        layout = Layout(edges[-1], choose_block_rows(edges[-1], row_bytes))
-        return write_dataset(
-            KeptRows(dataset, tuple(chosen.tolist()), seed, edges, layout),
-            where,
-            classes=known.classes,
-            columns=known.columns,
-            target_name=known.target_name,
-            weight_name=known.weight_name,
-            inclusion_name=known.inclusion_name or _free_name(dataset),
-            group_name=known.group_name,
-            dropped=known.dropped,
-            engine=opened,
-            dtype=known.dtype,
-            block_rows=layout.block_rows,
-            overwrite=overwrite,
-            notes=(*known.notes, _note(dataset, chosen, seed)),
-        )
+        chosen = _stratum_rates(dataset, strata, rates, budget, opened)
+        counted = _count(dataset, strata, chosen, seed, opened)
+        _require_strata(counted, chosen, strata)
+        draw = Draw(dataset, strata, chosen, seed, counted)
+        return _write(draw, where, opened, overwrite), draw
+
+
+def _write(draw: Draw, out: str, engine: Engine, overwrite: bool) -> Dataset:
+    dataset, known, edges = draw.dataset, draw.dataset.metadata, draw.edges
+    row_bytes = known.row_bytes + (0 if dataset.has_inclusion else INCLUSION_BYTES)
+    layout = Layout(edges[-1], choose_block_rows(edges[-1], row_bytes))
+    return write_dataset(
+        KeptRows(dataset, draw.strata, tuple(draw.rates.tolist()), draw.seed, edges, layout),
+        out,
+        classes=known.classes,
+        columns=known.columns,
+        target_name=known.target_name,
+        weight_name=known.weight_name,
+        inclusion_name=known.inclusion_name or _free_name(dataset),
+        group_name=known.group_name,
+        dropped=known.dropped,
+        engine=engine,
+        dtype=known.dtype,
+        block_rows=layout.block_rows,
+        overwrite=overwrite,
+        notes=(*known.notes, _note(draw)),
+    )
 
 
 INCLUSION_BYTES = 8
@@ -242,22 +291,25 @@ def _free_name(dataset: Dataset) -> str:
     return name
 
 
-def _note(dataset: Dataset, rates: Floats, seed: int) -> str:
-    named = [f"{label!r} {rate!r}" for label, rate in zip(dataset.classes, rates.tolist(), strict=True)]
+def _note(draw: Draw) -> str:
+    dataset, strata = draw.dataset, draw.strata
+    named = [f"{label!r} {rate!r}" for label, rate in zip(strata.labels, draw.rates.tolist(), strict=True)]
     return (
-        f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {seed}; rates by class: {some(named)}."
+        f"Subsample of {dataset.n_rows} rows of the dataset {dataset.key}, seed {draw.seed}; rates by {strata.what}: "
+        f"{some(named)}."
     )
 
 
 @dataclass(frozen=True)
 class RateDraw:
-    """Keeps rows at the rates of their classes."""
+    """Keeps rows at the rates of their parts."""
 
+    strata: Strata
     rates: tuple[float, ...]
     seed: int
 
     def __call__(self, block: Block) -> NDArray[np.bool_]:
-        return is_kept(block, np.array(self.rates), self.seed)
+        return is_kept(block, self.strata.codes(block), np.array(self.rates), self.seed)
 
 
 @dataclass(frozen=True)
@@ -265,6 +317,7 @@ class KeptRows:
     """The rows of a dataset that a draw keeps, with their inclusion probabilities, as a source; small to pickle."""
 
     dataset: Dataset
+    strata: Strata
     rates: tuple[float, ...]
     seed: int
     edges: tuple[int, ...]
@@ -273,7 +326,7 @@ class KeptRows:
 
     @property
     def key(self) -> str:
-        return f"{self.dataset.key}/{self.seed}/{self.rates}/{self.layout.block_rows}"
+        return f"{self.dataset.key}/{self.strata}/{self.seed}/{self.rates}/{self.layout.block_rows}"
 
     @property
     def resident(self) -> bool:
@@ -289,16 +342,16 @@ class KeptRows:
 
     def rows(self, start: int, stop: int) -> Arrays:
         """Any range of rows; blocks that have none of them are not read."""
-        chosen = ChosenRows(self.dataset, RateDraw(self.rates, self.seed), self.edges, self.layout)
-        arrays = dict(chosen.rows(start, stop))
-        share = np.array(self.rates)[arrays[TARGET.name]]
+        choice = RateDraw(self.strata, self.rates, self.seed)
+        arrays = dict(ChosenRows(self.dataset, choice, self.edges, self.layout).rows(start, stop))
+        share = np.array(self.rates)[self.strata.codes(Block(0, start, arrays))]
         before = arrays.get(INCLUSION.name)
         arrays[INCLUSION.name] = share if before is None else share * before
         return arrays
 
 
-def is_kept(block: Block, rates: Floats, seed: int) -> NDArray[np.bool_]:
-    """Whether each row of a block is kept (n,): where its draw, uniform from 0 to 1, is below the rate of its class.
+def is_kept(block: Block, codes: Integers, rates: Floats, seed: int) -> NDArray[np.bool_]:
+    """Whether each row of a block is kept (n,): where its draw, uniform from 0 to 1, is below the rate of its part.
 
     Draws are keyed by the inclusion probability so far as well as by the number of the row. Otherwise the first rows of
     a subsample, up to the first that was left out, would have the numbers they had before, and drawing from it with the
@@ -314,7 +367,7 @@ def is_kept(block: Block, rates: Floats, seed: int) -> NDArray[np.bool_]:
         numbers = np.arange(block.start + part.start, block.start + part.stop)
         # 53 bits, so that the draw is exact, and below 1.
         draw = (keyed_draws(key, numbers) >> np.uint64(11)) * 2.0**-53
-        kept[part] = draw < rates[block[TARGET.name][part]]
+        kept[part] = draw < rates[codes[part]]
     return kept
 
 
@@ -324,24 +377,30 @@ class KeptCounts:
 
     by_block: Integers
     """Rows that are kept of each block."""
-    by_class: Integers
-    """Rows of each class (K,)."""
+    rows: Integers
+    """Rows of each part."""
     kept: Integers
-    """Rows that are kept of each class (K,)."""
+    """Rows that are kept of each part."""
+    weight: Floats
+    """Rows that these stand for."""
 
 
-def _count_block(number: Block, dataset: Dataset, rates: Floats, seed: int) -> KeptCounts:
+def _count_block(number: Block, dataset: Dataset, strata: Strata, rates: Floats, seed: int) -> KeptCounts:
     block = dataset.read(number.number)
-    target = block[TARGET.name]
-    kept = np.bincount(target[is_kept(block, rates, seed)], minlength=len(rates))
-    return KeptCounts(np.array([kept.sum()]), np.bincount(target, minlength=len(rates)), kept)
+    codes, n_parts = strata.codes(block), len(rates)
+    kept = is_kept(block, codes, rates, seed)
+    counted = np.bincount(codes[kept], minlength=n_parts)
+    weights = row_weights(block)
+    stands_for = counted if weights is None else np.bincount(codes[kept], weights[kept], n_parts)
+    return KeptCounts(np.array([kept.sum()]), np.bincount(codes, minlength=n_parts), counted, stands_for / rates)
 
 
 def _merge_counts(left: KeptCounts, right: KeptCounts) -> KeptCounts:
     return KeptCounts(
         np.concatenate([left.by_block, right.by_block]),  # the tree merges in the order of the blocks
-        left.by_class + right.by_class,
+        left.rows + right.rows,
         left.kept + right.kept,
+        left.weight + right.weight,
     )
 
 
@@ -349,18 +408,25 @@ COUNT: Reduction[KeptCounts, KeptCounts] = Reduction(_count_block, _merge_counts
 """Counts for a draw, by the numbers of the blocks: what is read once need not push out what is cached for training."""
 
 
-def _count(dataset: Dataset, rates: Floats, seed: int, engine: Engine) -> KeptCounts:
+def _count(dataset: Dataset, strata: Strata, rates: Floats, seed: int, engine: Engine) -> KeptCounts:
     numbers = BlockNumbers(dataset.layout)
-    return engine.reduce(numbers, COUNT, engine.share(dataset), rates, seed, label="drawing rows")
+    return engine.reduce(numbers, COUNT, engine.share(dataset), strata, rates, seed, label="drawing rows")
 
 
-def _require_classes(counted: KeptCounts, rates: Floats, classes: Sequence[Label]) -> None:
-    lost = np.flatnonzero((counted.by_class > 0) & (counted.kept == 0))
+def _require_strata(counted: KeptCounts, rates: Floats, strata: Strata) -> None:
+    absent = np.flatnonzero((counted.rows == 0) & (rates < 1))
+    if len(absent) and strata.column is not None:
+        raise InputError(
+            "unknown-name",
+            f"No row has the {strata.what} {strata.labels[absent[0]]!r}.",
+            "Name values that there are; what was stored in float32 is rounded.",
+        )
+    lost = np.flatnonzero((counted.rows > 0) & (counted.kept == 0))
     if len(lost):
         code = int(lost[0])
         raise InputError(
             "too-few",
-            f"None of the {counted.by_class[code]:,} rows of class {classes[code]!r} is kept at the rate "
+            f"None of the {counted.rows[code]:,} rows of {strata.what} {strata.labels[code]!r} is kept at the rate "
             f"{rates[code]:.6g}.",
-            "Give the class a higher rate, or a larger budget: a subsample without it says nothing about it.",
+            f"Give the {strata.kind} a higher rate, or a larger budget: a subsample without it says nothing about it.",
         )

@@ -250,8 +250,8 @@ def applied(shape: Shape, processes: Processes, remedy: Remedy) -> tuple[Shape, 
             return replace(shape, layout=Layout(shape.n_rows, rows)), processes
         case "candidates", int(candidates):
             return replace(shape, n_candidates=min(candidates, shape.n_rows)), processes
-        case "precision", str(precision):
-            return replace(shape, precision=precision), processes
+        case "precision", "float32":
+            return replace(shape, precision="float32"), processes
         case "feature_bytes", int(size):
             return replace(shape, feature_bytes=size), processes
         case "threads", int(threads):

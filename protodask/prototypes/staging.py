@@ -50,7 +50,8 @@ def stages(
 ) -> Iterator[Stage]:
     """The stages of a round over a source of which rows are held out, and which has scores if it is `scored`.
 
-    `side` makes the features standard units, in which the stages have them, and nothing else. Stages in which a class has no row that counts are left out.
+    `side` makes the features standard units, in which the stages have them, and nothing else. Stages in which a class
+    has no row that counts are left out.
     """
     if not sizes:
         return

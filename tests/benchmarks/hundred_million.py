@@ -187,7 +187,7 @@ def fit_xgboost(ready: Ready, data: str, settings: argparse.Namespace, limit: fl
     test = test_rows(settings)
     half = settings.test // 2  # those that end it, and those that judge it
 
-    class Blocks(xgboost.DataIter):  # type: ignore[misc]
+    class Blocks(xgboost.DataIter):
         def __init__(self) -> None:
             super().__init__(cache_prefix=os.path.join(os.path.dirname(data), "xgboost-cache"), on_host=False)
             self._at: Iterator[Block] = iter(())
@@ -202,16 +202,14 @@ def fit_xgboost(ready: Ready, data: str, settings: argparse.Namespace, limit: fl
             numbers = range(dataset.layout.n_blocks)
             self._at = iter(map(dataset.read, numbers))
 
-    class Clock(xgboost.callback.TrainingCallback):  # type: ignore[misc]
+    class Clock(xgboost.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             return time.perf_counter() - began > limit
 
     ready()
     began = time.perf_counter()
     rows = xgboost.ExtMemQuantileDMatrix(Blocks(), nthread=THREADS)
-    judge = xgboost.QuantileDMatrix(
-        test[FEATURES.name][:half], test[TARGET.name][:half], ref=rows, nthread=THREADS
-    )
+    judge = xgboost.QuantileDMatrix(test[FEATURES.name][:half], test[TARGET.name][:half], ref=rows, nthread=THREADS)
     losses: dict[str, dict[str, list[float]]] = {}
     model = xgboost.train(
         {"objective": "multi:softprob", "num_class": CLASSES, "tree_method": "hist", "nthread": THREADS},
@@ -269,7 +267,8 @@ def compare(settings: argparse.Namespace, folder: str) -> tuple[list[Result], li
     ]
     if settings.all:
         whole = show(some(in_fresh_process(fit_ours, "all", large, settings)))
-        assert fitted.objective is not None and whole.objective is not None
+        assert fitted.objective is not None
+        assert whole.objective is not None
         checks += [
             common.Check("times as fast as all rows", whole.seconds / fitted.seconds, ">=", LEAST_SPEEDUP),
             common.Check("objective over that", fitted.objective / whole.objective - 1, "<=", MOST_OF_OBJECTIVE),

@@ -234,7 +234,7 @@ def block_of(rows: int, **arrays: Any) -> Block:
 
 def test_draw__is_uniform_and_other_for_other_seeds() -> None:
     block = block_of(200_000)
-    found = {seed: is_kept(block, np.array([0.3]), seed) for seed in (0, 1)}
+    found = {seed: is_kept(block, block["target"], np.array([0.3]), seed) for seed in (0, 1)}
     for kept in found.values():
         assert abs(kept.mean() - 0.3) < 4 * np.sqrt(0.21 / 200_000)
     both = found[0] & found[1]
@@ -243,19 +243,19 @@ def test_draw__is_uniform_and_other_for_other_seeds() -> None:
 
 def test_draw__of_a_row_kept_before_is_a_new_one() -> None:
     """Else the first rows of a subsample, whose numbers are what they were, would all be kept a second time."""
-    rate = np.array([0.5])
-    first = is_kept(block_of(10_000), rate, 0)
-    again = is_kept(block_of(10_000, inclusion=np.full(10_000, 0.5)), rate, 0)
+    rate, codes = np.array([0.5]), np.zeros(10_000, dtype=np.int64)
+    first = is_kept(block_of(10_000), codes, rate, 0)
+    again = is_kept(block_of(10_000, inclusion=np.full(10_000, 0.5)), codes, rate, 0)
     assert abs((first == again).mean() - 0.5) < 0.02
-    np.testing.assert_array_equal(is_kept(block_of(10_000, inclusion=np.ones(10_000)), rate, 0), first)
+    np.testing.assert_array_equal(is_kept(block_of(10_000, inclusion=np.ones(10_000)), codes, rate, 0), first)
 
 
 @given(low=st.floats(0, 1, exclude_min=True), high=st.floats(0, 1, exclude_min=True), seed=st.integers(0, 2**64 - 1))
 def test_draw__at_a_higher_rate_keeps_what_a_lower_one_keeps(low: float, high: float, seed: int) -> None:
     low, high = sorted((low, high))
-    block = block_of(500)
-    assert not (is_kept(block, np.array([low]), seed) & ~is_kept(block, np.array([high]), seed)).any()
-    assert is_kept(block, np.array([1.0]), seed).all()
+    block, codes = block_of(500), np.zeros(500, dtype=np.int64)
+    assert not (is_kept(block, codes, np.array([low]), seed) & ~is_kept(block, codes, np.array([high]), seed)).any()
+    assert is_kept(block, codes, np.array([1.0]), seed).all()
 
 
 @pytest.mark.slow

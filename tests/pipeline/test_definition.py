@@ -342,7 +342,7 @@ def test_names__stand_for_outputs_of_steps_above(tmp_path: Path) -> None:
     assert found.steps == (
         SampleDataStep("checker", 5, "made/rows.zarr"),
         FitStep("made/rows.zarr", "made/m.zarr"),
-        EvaluateStep("made/rows.zarr", "made/m.zarr", out="made/m.zarr.json"),
+        EvaluateStep("made/m.zarr", "made/rows.zarr", out="made/m.zarr.json"),
     )
     assert found.names == ("rows", "model", "")
     assert [found.name(number) for number in (1, 2, 3)] == ["rows", "model", "evaluate-3"]
@@ -360,7 +360,11 @@ MISSPELT = "steps:\n  - fit:\n      data: a\n      out: b\n      bacthes: 3\n"
         ("variables: {a: 1}\nsteps:\n  - {name: a, fit: {data: a, out: b}}", "named-twice", ["line 3, step 1", "'a'"]),
         ("steps:\n" + "  - {name: a, fit: {data: a, out: b}}\n" * 2, "named-twice", ["line 3, step 2", "'a'"]),
         ("steps:\n  - {name: a, fit: {data: '${a}', out: b}}", "unknown-name", ["'a'", "variables:"]),
-        ("steps:\n  - {name: a, evaluate: {data: d}}\n  - fit: {data: '${a}', out: b}", "unknown-name", ["'a'"]),
+        (
+            "steps:\n  - {name: a, evaluate: {data: d, model: m}}\n  - fit: {data: '${a}', out: b}",
+            "unknown-name",
+            ["'a'"],
+        ),
         ("steps:\n  - {name: a}", "bad-setting", ["sample-data, ingest"]),
         ("steps:\n  - fti: {data: a, out: b}", "unknown-name", ["'fti'", "Did you mean fit?"]),
         (MISSPELT, "unknown-key", ["line 5, step 1 (fit)", "'bacthes'", "Did you mean batches?", "data, out"]),
@@ -410,7 +414,7 @@ def test_read__says_where_and_what_there_is(text: str, code: Code, facts: list[s
     ("first", "second"),
     [
         ("ingest: {sources: [inbox], out: a.zarr}", "predict: {model: m, data: a.zarr, out: inbox/scores.parquet}"),
-        ("evaluate: {data: d}", "predict: {model: m, data: inbox, out: inbox/scores.parquet}"),
+        ("evaluate: {data: d, model: m}", "predict: {model: m, data: inbox, out: inbox/scores.parquet}"),
         ("monitor: {model: m, data: 'in*/*.csv', out: m.json}", "decide: {predictions: p, out: inbox/chosen.csv}"),
     ],
 )

@@ -15,7 +15,7 @@ from protodask.engine import Engine, thread_engine
 from protodask.errors import Code
 from protodask.pipeline.file.definition import read_pipeline
 from protodask.pipeline.results.common import PolicyEvaluated
-from protodask.pipeline.steps import EvaluateStep, describe_step
+from protodask.pipeline.steps import EvaluateStep, PolicyStep, describe_step
 from protodask.pipeline.work.policy_log import LogColumns, policy_log
 from protodask.prototypes import FitConfig, fit
 from protodask.prototypes.model import PrototypeSet
@@ -42,7 +42,7 @@ def _model(folder: Path) -> PrototypeSet:
     return fit(data, FitConfig.of("source", n_candidates=20)).model
 
 
-def _perform(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:
+def _perform(step: PolicyStep, engine: Engine) -> PolicyEvaluated:
     result = step.perform(engine)
     assert isinstance(result, PolicyEvaluated)
     return result
@@ -67,7 +67,7 @@ def test_evaluate_policy__actions_are_told_by_their_meaning(tmp_path: Path) -> N
         for kind, actions in _actions(log.action.to_numpy()).items():
             table = str(tmp_path / f"{kind}.parquet")
             log.assign(action=actions).to_parquet(table)
-            found[kind] = _perform(EvaluateStep(table, model, policy=True), engine).estimate
+            found[kind] = _perform(PolicyStep(table, model), engine).estimate
     taken = made.predict(log[["x", "y"]])
     assert found["integers"].matched == np.count_nonzero(taken == log.action) > 0
     assert np.count_nonzero(taken == log.action % 2) > found["integers"].matched, "the log has actions that are none"
@@ -82,7 +82,7 @@ def test_evaluate_policy__one_pass_over_blocks_of_any_size(tmp_path: Path) -> No
     for block_rows in (16, 512):
         data = ingest(log, tmp_path / f"{block_rows}.zarr", target="action", block_rows=block_rows, dtype="float64")
         with thread_engine(2) as engine:
-            step = EvaluateStep(data.path, str(tmp_path / "model.zarr"), policy=True, estimator="snips")
+            step = PolicyStep(data.path, str(tmp_path / "model.zarr"), estimator="snips")
             found.append(_perform(step, engine).estimate)
     assert found[0].interval.value == found[1].interval.value
     assert found[0].interval.low == pytest.approx(found[1].interval.low, rel=1e-12)
@@ -105,9 +105,9 @@ def test_evaluate_policy__of_arrays(by_model: bool, tmp_path: Path) -> None:
     with thread_engine(1) as engine:
         wanted, found = (
             _perform(
-                EvaluateStep(str(tmp_path / name), model, policy=True, action="action")
+                PolicyStep(str(tmp_path / name), model, action="action")
                 if by_model
-                else EvaluateStep(str(tmp_path / name), policy=True, match="match"),
+                else PolicyStep(str(tmp_path / name), match="match"),
                 engine,
             ).estimate
             for name in ("log.parquet", "log.npz")
@@ -116,13 +116,18 @@ def test_evaluate_policy__of_arrays(by_model: bool, tmp_path: Path) -> None:
     assert found.matched > 20
 
 
-def test_pipeline__judges_a_policy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "noted"),
+    [("policy: {estimator: ips", False), ("evaluate: {policy: true", True)],
+    ids=["policy", "evaluate"],
+)
+def test_pipeline__judges_a_policy(step: str, noted: bool, tmp_path: Path) -> None:
     _log(100).to_parquet(tmp_path / "log.parquet")
     file = tmp_path / "pipeline.yaml"
     file.write_text(
         "variables: {folder: .}\nstate: ${folder}/state\n"
         "steps:\n"
-        "  - evaluate: {data: '${folder}/log.parquet', policy: true, match: match, dropped-zeros: 10, "
+        f"  - {step}, data: '${{folder}}/log.parquet', match: match, dropped-zeros: 10, "
         "out: '${folder}/value.json'}\n"
     )
     pipeline = read_pipeline(str(file), {"folder": str(tmp_path)})
@@ -131,20 +136,30 @@ def test_pipeline__judges_a_policy(tmp_path: Path) -> None:
     assert isinstance(result, PolicyEvaluated)
     assert result.estimate.records == 110
     assert (tmp_path / "value.json").exists()
-    assert describe_step(pipeline.steps[0]) == f"evaluate, a policy on {tmp_path}/log.parquet"
+    assert [("line 4" in note, "step `policy`" in note) for note in pipeline.notes] == [(True, True)] * noted
+    assert describe_step(pipeline.steps[0]) == f"policy, a policy on {tmp_path}/log.parquet"
+
+
+def test_pipeline__that_asks_for_no_policy_is_one_of_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("steps:\n  - evaluate: {data: d.zarr, model: m.zarr, policy: 'false'}\n")
+    pipeline = read_pipeline(str(file))
+    assert pipeline.steps == (EvaluateStep("m.zarr", "d.zarr"),)
+    assert len(pipeline.notes) == 1
+    file.write_text("steps:\n  - evaluate: {data: d.zarr, model: m.zarr, policy: perhaps}\n")
+    with refused("bad-setting", "line 2", "policy", "perhaps"):
+        read_pipeline(str(file))
 
 
 @pytest.mark.parametrize(
     ("step", "code", "facts"),
     [
-        (EvaluateStep("log"), "setting-missing", ["model", "data"]),
-        (EvaluateStep("log", "model", match="m"), "settings-conflict", ["match is set", "policy"]),
-        (EvaluateStep("log", policy=True), "setting-missing", ["policy", "model", "match"]),
-        (EvaluateStep("log", policy=True, match="m", action="a"), "settings-conflict", ["match", "action"]),
-        (EvaluateStep("log", policy=True, match="m", batches=1), "settings-conflict", ["match", "batches"]),
-        (EvaluateStep("log", "model", policy=True, roc_auc=False), "settings-conflict", ["roc-auc", "policy"]),
+        (PolicyStep("log"), "setting-missing", ["policy", "model", "match"]),
+        (PolicyStep("log", match="m", action="a"), "settings-conflict", ["match", "action"]),
+        (PolicyStep("log", match="m", batches=1), "settings-conflict", ["match", "batches"]),
+        (PolicyStep("log", "model", match="m"), "settings-conflict", ["match", "model"]),
     ],
 )
-def test_check__settings_that_do_not_go_together(step: EvaluateStep, code: Code, facts: list[str]) -> None:
+def test_check__settings_that_do_not_go_together(step: PolicyStep, code: Code, facts: list[str]) -> None:
     with refused(code, *facts):
         step.check()

@@ -34,6 +34,7 @@ from protodask.pipeline.steps import (
     GateStep,
     IngestStep,
     Listeners,
+    PolicyStep,
     PredictStep,
     SampleDataStep,
     Step,
@@ -68,7 +69,7 @@ class Copies:
     kill: Callable[[str], None] = lambda moment: None
 
     def perform(self, step: Step) -> Any:
-        assert isinstance(step, EvaluateStep)
+        assert isinstance(step, PolicyStep)
         assert step.out is not None
         out = self.folder / step.out
         if out.exists() and not step.overwrite:
@@ -104,9 +105,9 @@ def _chain(folder: Path) -> Pipeline:
     place = {name: str(folder / name) for name in "abcd"}
     return _pipeline(
         folder,
-        EvaluateStep(place["a"], out=place["b"]),
-        EvaluateStep(place["b"], out=place["c"]),
-        EvaluateStep(place["c"], place["a"], out=place["d"]),
+        PolicyStep(place["a"], out=place["b"]),
+        PolicyStep(place["b"], out=place["c"]),
+        PolicyStep(place["c"], place["a"], out=place["d"]),
     )
 
 
@@ -138,7 +139,7 @@ def test_run__every_step(engine: Engine, tmp_path: Path) -> None:
         SampleDataStep("checker", 400, data),
         IngestStep((str(table),), str(tmp_path / "ingested"), target="class"),
         FitStep(data, model, candidates=20, tolerance=1e-3),
-        EvaluateStep(str(tmp_path / "ingested"), model),
+        EvaluateStep(model, str(tmp_path / "ingested")),
         PredictStep(model, (str(table),), str(tmp_path / "predictions")),
     )
     heard: list[RunEvent] = []
@@ -188,8 +189,8 @@ def test_run__does_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     ]
     work.done.clear()
     last = pipeline.steps[2]
-    assert isinstance(last, EvaluateStep)
-    changed = replace(pipeline, steps=(*pipeline.steps[:2], replace(last, roc_auc=False)))
+    assert isinstance(last, PolicyStep)
+    changed = replace(pipeline, steps=(*pipeline.steps[:2], replace(last, confidence=0.9)))
     work.run(changed)
     assert work.done == ["d"]
 
@@ -199,7 +200,7 @@ def test_run__steps_may_move_and_places_may_change(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     work.run(pipeline)
     work.done.clear()
-    first = EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "z"))
+    first = PolicyStep(str(tmp_path / "a"), out=str(tmp_path / "z"))
     assert work.run(replace(pipeline, steps=(first, *pipeline.steps))).steps[1].status == "fresh"
     assert work.done == ["z"]
 
@@ -218,7 +219,7 @@ def test_run__ends_where_doing_everything_anew_would(
         read, *further = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2))
         out = f"o{number}"
         model = str(folder / further[0]) if further else None
-        steps.append(EvaluateStep(str(folder / read), model, out=str(folder / out)))
+        steps.append(PolicyStep(str(folder / read), model, out=str(folder / out)))
         names.append(out)
     pipeline = _pipeline(folder, *steps)
     work = Copies(folder)
@@ -254,7 +255,7 @@ def test_run__ends_where_doing_everything_anew_would(
 
 def _check_all(folder: Path, steps: list[Step]) -> None:
     for step in steps:
-        assert isinstance(step, EvaluateStep)
+        assert isinstance(step, PolicyStep)
         assert step.out is not None
         reads = [step.data] if step.model is None else [step.data, step.model]
         expected = f"{Path(step.out).name}({','.join(Path(name).read_text() for name in reads)})"
@@ -282,7 +283,7 @@ def test_run__what_others_put_there_is_not(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("mine")
     for _ in range(2):
-        with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
+        with refused("exists", "step 1 (policy)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
@@ -300,7 +301,7 @@ def test_run__what_others_put_in_place_of_what_failed_is_not(tmp_path: Path) -> 
     (tmp_path / "b").write_text("mine")
     work.kill = lambda moment: None
     for _ in range(2):
-        with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
+        with refused("exists", "step 1 (policy)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
@@ -337,7 +338,7 @@ def test_run__what_others_put_in_place_of_what_was_stopped_is_not(
     (tmp_path / "b").write_text("mine")
     work.kill = lambda moment: None
     for _ in range(2):
-        with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
+        with refused("exists", "step 1 (policy)", tmp_path / "b", kind=OutputExistsError):
             work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
@@ -351,11 +352,11 @@ def test_run__what_others_had_there_is_not_for_having_been_told_to_replace_it(tm
         raise Killed
 
     work.kill = kill
-    told = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "b"), overwrite=True))
+    told = _pipeline(tmp_path, PolicyStep(str(tmp_path / "a"), out=str(tmp_path / "b"), overwrite=True))
     with pytest.raises(Killed):
         work.run(told)
     work.kill = lambda moment: None
-    with refused("exists", "step 1 (evaluate)", tmp_path / "b", kind=OutputExistsError):
+    with refused("exists", "step 1 (policy)", tmp_path / "b", kind=OutputExistsError):
         work.run(pipeline)
     assert (tmp_path / "b").read_text() == "mine"
 
@@ -379,7 +380,7 @@ def test_run__what_a_failed_step_left_is_its_own(tmp_path: Path) -> None:
 def test_run__does_not_look_through_a_foreign_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "a").write_text("1")
-    pipeline = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "home")))
+    pipeline = _pipeline(tmp_path, PolicyStep(str(tmp_path / "a"), out=str(tmp_path / "home")))
     asked: list[str] = []
 
     def identity_of(place: str) -> str:
@@ -495,7 +496,7 @@ def _gate(passed: bool, accepted: bool = False) -> GateAnswered:
 def test_run__a_gate_that_says_no_ends_it(if_no: Any, status: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     gate = GateStep(results=str(tmp_path / "a"), if_no=if_no)
-    pipeline = _pipeline(tmp_path, gate, EvaluateStep(str(tmp_path / "a"), out=str(tmp_path / "b")))
+    pipeline = _pipeline(tmp_path, gate, PolicyStep(str(tmp_path / "a"), out=str(tmp_path / "b")))
     work, asked, answer = Copies(tmp_path), [], _gate(False)
 
     def perform(step: Step) -> Any:
@@ -546,15 +547,15 @@ def test_run__from_a_step_and_one_alone(tmp_path: Path) -> None:
 def test_step_number__by_number_name_and_kind(tmp_path: Path) -> None:
     pipeline = _pipeline(
         tmp_path,
-        EvaluateStep("a"),
-        EvaluateStep("b"),
+        PolicyStep("a"),
+        PolicyStep("b"),
         FitStep("c", "d"),
         GateStep(results="e"),
         names=("", "x", "", "3"),
     )
-    assert [step_number(pipeline, text) for text in ("1", "evaluate-1", "x", "fit", "3", "gate")] == [1, 1, 2, 3, 4, 4]
-    for text in ("evaluate", "0", "5", "y"):
-        with refused("unknown-name", repr(text), "evaluate-1, x, fit-3, 3"):
+    assert [step_number(pipeline, text) for text in ("1", "policy-1", "x", "fit", "3", "gate")] == [1, 1, 2, 3, 4, 4]
+    for text in ("policy", "0", "5", "y"):
+        with refused("unknown-name", repr(text), "policy-1, x, fit-3, 3"):
             step_number(pipeline, text)
     with refused("unknown-name", "Did you mean fit-3?"):
         step_number(pipeline, "fit-4")
@@ -563,8 +564,8 @@ def test_step_number__by_number_name_and_kind(tmp_path: Path) -> None:
 def test_run__what_it_changes_itself_does_not_make_it_stale(tmp_path: Path) -> None:
     """The first step reads what the last one adds to."""
     work = Copies(tmp_path)
-    first = EvaluateStep(str(tmp_path / "a"), str(tmp_path / "total"), out=str(tmp_path / "b"))
-    last = EvaluateStep(str(tmp_path / "b"), out=str(tmp_path / "total"))
+    first = PolicyStep(str(tmp_path / "a"), str(tmp_path / "total"), out=str(tmp_path / "b"))
+    last = PolicyStep(str(tmp_path / "b"), out=str(tmp_path / "total"))
     (tmp_path / "a").write_text("1")
     (tmp_path / "total").write_text("0")
     pipeline = _pipeline(tmp_path, first, replace(last, overwrite=True))
@@ -580,7 +581,7 @@ def test_run__what_a_step_writes_to_the_place_it_reads_does_not_make_it_stale(tm
     work, total = Copies(tmp_path), str(tmp_path / "total")
     (tmp_path / "a").write_text("1")
     (tmp_path / "total").write_text("0")
-    pipeline = _pipeline(tmp_path, EvaluateStep(str(tmp_path / "a"), total, out=total, overwrite=True))
+    pipeline = _pipeline(tmp_path, PolicyStep(str(tmp_path / "a"), total, out=total, overwrite=True))
     assert work.run(pipeline).status == "done"
     assert work.run(pipeline).status == "fresh"
     (tmp_path / "a").write_text("2")

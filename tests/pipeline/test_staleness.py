@@ -260,7 +260,7 @@ def test_failure__of_some_files_holds_up_no_later_step(gate_says: str, tmp_path:
 
     (tmp_path / "in.csv").write_text("a")
     predict = PredictStep("model", (str(tmp_path / "in.csv"),), str(out), each_file=True)
-    steps = (predict, EvaluateStep(str(out), "b"), GateStep(results=str(out)), EvaluateStep("c", "d"))
+    steps = (predict, EvaluateStep("b", str(out)), GateStep(results=str(out)), EvaluateStep("d", "c"))
     pipeline = Pipeline("example.yaml", "", {}, steps, state=str(tmp_path / "state"))
     done: list[str] = []
     for number in range(2):

@@ -36,6 +36,7 @@ from protodask.prototypes.model import Batch, PrototypeSet
 from protodask.prototypes.objective import RoundProblem, likelihood_block, prepare_kernel, starting_point
 from protodask.prototypes.panels import arrange
 from protodask.prototypes.scoring import add_round_block, score_block
+from protodask.prototypes.tiles import Precision
 
 MIB = 2**20
 
@@ -47,7 +48,7 @@ def make_shape(
     n_candidates: int = 500,
     n_batches: int = 1,
     block_rows: int = 2**14,
-    precision: str = "float32",
+    precision: Precision = "float32",
     feature_bytes: int = 4,
     weight_columns: int = 0,
     feature_weights: FeatureWeights = "shared",

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from protodask import PrototypeSetClassifier
 from protodask.data.format.schema import TARGET, WEIGHT
 from protodask.data.tables.ingest import ingest_arrays
-from protodask.engine import Engine, Source, array_source, thread_engine
+from protodask.engine import Engine, Layout, Source, array_source, thread_engine
 from protodask.prototypes import FitConfig, PrototypeSet, fit
 from protodask.prototypes import config as config_module
 from protodask.prototypes.candidates import HELD_OUT, priority
-from protodask.prototypes.config import stage_row_bytes, stage_sizes
+from protodask.prototypes.config import MOST_STAGED_BYTES, stage_row_bytes, stage_sizes
+from protodask.prototypes.footprint import Shape
 from protodask.prototypes.held_out import held_out_parts
 from protodask.prototypes.history import BatchDone, FitEvent, IterationDone
 from protodask.prototypes.kernel import row_side
@@ -26,6 +27,7 @@ from protodask.prototypes.objective import Objective, Penalty, RoundProblem, sta
 from protodask.prototypes.run_progress import read_progress
 from protodask.prototypes.scores import MemoryScores
 from protodask.prototypes.staging import first_rows, stages
+from protodask.prototypes.tiles import Precision
 from protodask.prototypes.training import Training, TrainingData
 
 Arrays = dict[str, NDArray[Any]]
@@ -54,11 +56,31 @@ def test_stage_sizes__grow_as_long_as_it_pays() -> None:
     assert stage_sizes(200, 10) == [100]
     assert stage_sizes(10_000, 10) == [100, 300, 900, 2700]
     assert stage_sizes(10_000, 100) == [400, 1200, 3600]
-    wide = stage_row_bytes(50_000, 100_000, 2)
+    wide = stage_row_bytes(500_000, 2, "float64")
     assert stage_sizes(10_000, 10, wide) == []
-    assert all(
-        size * stage_row_bytes(20, 40, 3) <= 64 * 2**20 for size in stage_sizes(10**8, 10, stage_row_bytes(20, 40, 3))
+    row_bytes = stage_row_bytes(40, 3, "float32")
+    assert all(size * row_bytes <= MOST_STAGED_BYTES for size in stage_sizes(10**8, 10, row_bytes))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("forms", [1, 20, 60])
+def test_plans__allow_for_the_longest_stages_of_fewer_forms(forms: int, precision: Precision) -> None:
+    planned = Shape(
+        class_rows=(5 * 10**6, 5 * 10**6),
+        n_features=60,
+        n_candidates=1000,
+        n_batches=1,
+        layout=Layout(10**7, 2**18),
+        feature_bytes=4,
+        weight_columns=2,
+        max_fraction=0.5,
+        precision=precision,
+        scored=False,
+        progressive=True,
     )
+    row_bytes = stage_row_bytes(forms, 2, precision)
+    assert max(stage_sizes(10**7, 1000, row_bytes)) * row_bytes <= planned.staged_bytes
+    assert replace(planned, progressive=False).staged_bytes == 0
 
 
 def test_records__say_whether_it_begins_on_parts() -> None:

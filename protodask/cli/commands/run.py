@@ -115,6 +115,8 @@ def run(
             if overlap is not None:
                 definition = replace(definition, overlap=overlap)
             part = _part(definition, first, last, only)
+            for note in definition.notes:
+                told.warn(note)
             computing.check()
         if graph is not None:
             if dry_run or detach is not None or part != WHOLE:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from protodask.errors import Code, InputError, ProtodaskError
 from protodask.pipeline.file.places import inputs, outputs, settings_of_places, takes_in
-from protodask.pipeline.file.values import as_written, key_of, parse_record, shown, suggestion
+from protodask.pipeline.file.values import as_written, convert, key_of, parse_record, shown, suggestion
 from protodask.pipeline.file.yaml_file import Document, read_document
 from protodask.pipeline.steps import STEPS, Place, Step
 from protodask.pipeline.telling.notify import Notify, check_notify
@@ -54,6 +54,8 @@ class Pipeline:
     """Folder of what runs remember; empty for the usual one."""
     overlap: Overlap = "refuse"
     notify: Notify | None = None
+    notes: tuple[str, ...] = ()
+    """What whoever wrote the file should change some time."""
 
     @property
     def state_folder(self) -> str:
@@ -113,6 +115,7 @@ def read_pipeline(
         _state(document, variables, path),
         _overlap(document, path),
         _notify(document, variables, path),
+        tuple(note for entry in named for note in entry.notes),
     )
     _check_circles(pipeline)
     return pipeline
@@ -241,6 +244,7 @@ class _Named:
     step: Step
     name: str
     line: int
+    notes: tuple[str, ...] = ()
 
 
 def _steps(
@@ -299,6 +303,7 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
         of_key = line if key is None else document.line("steps", number - 1, kind, key)
         return f"The pipeline {path}, line {of_key}, step {number} ({kind})"
 
+    notes: tuple[str, ...] = ()
     if isinstance(values, Mapping):
         if kind == "ingest" and "append" in values:
             raise InputError(
@@ -307,7 +312,11 @@ def _step(document: Document, entry: Any, known: Mapping[str, Variable], path: s
                 "Write `new: true` in its place: it adds the files that the dataset does not have.",
             )
         values = {key: _fill(value, known, f"{at(str(key))}: {key}") for key, value in values.items()}
-    return _Named(parse_record(STEPS[kind], values, at), name, line)
+        for key in [key for key in values if key in STEPS[kind].moved]:
+            notes = (f"{at(key)}: what `{key}` asked for is the step `{STEPS[kind].moved[key]}` now: write that.",)
+            if convert(values.pop(key), bool, f"{at(key)}: {key}"):
+                kind = STEPS[kind].moved[key]
+    return _Named(parse_record(STEPS[kind], values, at), name, line, notes)
 
 
 def _fill(value: Any, variables: Mapping[str, Variable], where: str) -> Any:

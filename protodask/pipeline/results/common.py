@@ -101,24 +101,26 @@ class DatasetSplit(Result):
 
 
 @dataclass(frozen=True)
+class DrawnPart:
+    """The rows of a class, or of a value of a column."""
+
+    label: Label
+    rows: int
+    rate: float
+    """Probability of keeping a row."""
+    kept: int
+    weight: float
+    """Rows that those that were kept stand for: `sum 1 / l`, times their weights if they have any."""
+
+
+@dataclass(frozen=True)
 class DatasetSubsampled(Result):
     """A part of a dataset's rows lies at its path."""
 
     dataset: Dataset
-    rows: tuple[int, ...]
-    """Of each class before (K,), without those of weight 0."""
-    rates: tuple[float, ...]
-    """Probability of keeping a row of each class (K,)."""
-
-    @property
-    def kept(self) -> tuple[int, ...]:
-        """Rows of each class now (K,), without those of weight 0."""
-        return tuple(self.dataset.summary.class_rows.tolist())
-
-    @property
-    def weight(self) -> tuple[float, ...]:
-        """Rows that those of each class stand for, `sum 1 / l` times their weights if they have any (K,)."""
-        return tuple(self.dataset.summary.class_weight.tolist())
+    by: str
+    """What a part is called: "class", or the name of a column."""
+    parts: tuple[DrawnPart, ...]
 
     @property
     def effective(self) -> float:
@@ -127,14 +129,21 @@ class DatasetSubsampled(Result):
 
     def describe(self) -> dict[str, Any]:
         """Plain values, for files."""
-        by_class = zip(self.dataset.classes, self.rows, self.rates, self.kept, self.weight, strict=True)
+        by_class = self.by == "class"
         return {
             **self.dataset.describe(),
             "kind": "subsample",
             "effective_rows": self.effective,
-            "classes": [
-                {"label": label, "source_rows": rows, "rate": rate, "rows": kept, "weight": weight}
-                for label, rows, rate, kept, weight in by_class
+            **({} if by_class else {"by": self.by}),
+            "classes" if by_class else "values": [
+                {
+                    "label": part.label,
+                    "source_rows": part.rows,
+                    "rate": part.rate,
+                    "rows": part.kept,
+                    "weight": part.weight,
+                }
+                for part in self.parts
             ],
         }
 
@@ -145,12 +154,11 @@ class DatasetSubsampled(Result):
     def told(self) -> Iterator[Piece]:
         yield self.summary()
         yield ""
-        by_class = zip(self.dataset.classes, self.rows, self.rates, self.kept, self.weight, strict=True)
         rows = [
-            [str(label), f"{before:,}", f"{rate:.4g}", f"{kept:,}", number(weight)]
-            for label, before, rate, kept, weight in by_class
+            [str(part.label), f"{part.rows:,}", f"{part.rate:.4g}", f"{part.kept:,}", number(part.weight)]
+            for part in self.parts
         ]
-        yield Table(["class", "rows", "rate", "kept", "stand for"], rows)
+        yield Table([self.by, "rows", "rate", "kept", "stand for"], rows)
 
 
 @dataclass(frozen=True)

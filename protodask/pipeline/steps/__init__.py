@@ -24,6 +24,7 @@ from protodask.pipeline.steps.fit import FitStep
 from protodask.pipeline.steps.gate import GateStep, Limit
 from protodask.pipeline.steps.ingest import AppendStep, IngestStep
 from protodask.pipeline.steps.monitor import MonitorStep
+from protodask.pipeline.steps.policy import PolicyStep
 from protodask.pipeline.steps.predict import PredictStep
 from protodask.pipeline.steps.prune import PruneStep
 from protodask.pipeline.steps.publish import PublishStep
@@ -38,7 +39,18 @@ from protodask.pipeline.steps.tune import TuneStep
 
 ORDER = (
     *("sample-data", "ingest", "split", "subsample", "fit", "tune", "calibrate", "prune", "predict", "evaluate"),
-    *("gate", "monitor", "decide", "budget", "robust-fit", "robust-predict", "robust-evaluate", "report", "publish"),
+    *(
+        "policy",
+        "gate",
+        "monitor",
+        "decide",
+        "budget",
+        "robust-fit",
+        "robust-predict",
+        "robust-evaluate",
+        "report",
+        "publish",
+    ),
 )
 """The order in which steps are listed; others come after these."""
 
@@ -84,6 +96,7 @@ __all__ = [
     "MonitorStep",
     "Option",
     "Place",
+    "PolicyStep",
     "PredictStep",
     "PruneStep",
     "PublishStep",

@@ -135,6 +135,8 @@ class Step(ABC):
     """Whether its command can be handed over as a job."""
     computes: ClassVar[bool] = True
     """Whether it passes over data, and it has to be said where."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Settings that once made it do what is another step now: the name of that step, by the setting."""
 
     @classmethod
     def command_words(cls) -> tuple[str, ...]:

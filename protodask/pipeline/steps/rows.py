@@ -32,6 +32,7 @@ Unseen = Annotated[
         "what is missing, where nothing was, for the mean.",
     ),
 ]
+Inclusion = Annotated[str | None, Option("Column of the probabilities with which rows were kept.", "COL", panel=TABLES)]
 Drop = Annotated[tuple[str, ...], Option("Column of raw tables to leave out. Repeatable.", "COL")]
 
 
@@ -53,9 +54,7 @@ class KnownRows(GivenRows):
         str | None, Option("Column of the classes; by default, the one of the training data.", "COL", panel=TABLES)
     ] = None
     weight: Annotated[str | None, Option("Column of row weights.", "COL", panel=TABLES)] = None
-    inclusion: Annotated[
-        str | None, Option("Column of the probabilities with which rows were kept.", "COL", panel=TABLES)
-    ] = None
+    inclusion: Inclusion = None
 
     def known_rows(self, data: str, model: TableModel, engine: Engine) -> tuple[Source, Codes]:
         """Rows of known classes at a place, and the model's class of each target code."""

@@ -25,16 +25,18 @@ def parse_rates(values: Sequence[str]) -> dict[str, float]:
         except ValueError:
             separator = ""
         if not separator or not label:
-            raise InputError("bad-setting", f"--rate {value} is no rate of a class.", "Write it like no=0.01.")
+            raise InputError(
+                "bad-setting", f"--rate {value} is no rate of a class or a value.", "Write it like no=0.01."
+            )
         if label in rates:
-            raise InputError("named-twice", f"The class {label!r} has two rates.", "Give one.")
+            raise InputError("named-twice", f"{label!r} has two rates.", "Give one.")
         rates[label] = rate
     return rates
 
 
 @dataclass(frozen=True)
 class SubsampleStep(Step):
-    """Keep a part of a dataset's rows, drawn by class, with the probability that each was kept."""
+    """Keep a part of a dataset's rows, drawn by class or value, with the probability that each was kept."""
 
     command = "subsample"
     panel = Panel.DATA
@@ -44,7 +46,8 @@ class SubsampleStep(Step):
     rate: Annotated[
         Mapping[str, float],
         Option(
-            "Probability of keeping a row of this class; classes that are not named are kept whole. Repeatable.",
+            "Probability of keeping a row of this class, or value of --by; those that are not named are kept whole. "
+            "Repeatable.",
             "LABEL=L",
             read=parse_rates,
         ),
@@ -54,6 +57,10 @@ class SubsampleStep(Step):
         Option(
             "Keep about so many rows in all, in place of --rate: of the classes as evenly as can be.", "ROWS", least=1
         ),
+    ] = None
+    by: Annotated[
+        str | None,
+        Option("Draw by this column in place of the class: by numbers that --rate names, or by categories.", "COL"),
     ] = None
     seed: Annotated[int, Option("Other seeds keep other rows.", least=0)] = 0
     overwrite: Overwrite = False
@@ -66,16 +73,24 @@ class SubsampleStep(Step):
 
     def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> DatasetSubsampled:
         from protodask.data import Dataset
-        from protodask.data.places.storage import check_free, locate
-        from protodask.evaluation.subsampling import class_rates, subsample
-        from protodask.pipeline.results.common import DatasetSubsampled
+        from protodask.evaluation.subsampling import drawn
+        from protodask.pipeline.results.common import DatasetSubsampled, DrawnPart
 
-        data, where = Dataset.open(self.data), locate(self.out)
-        check_free(where, self.overwrite)
-        rates = class_rates(data, self.rate or None, self.budget, engine)
-        rows = tuple(data.summary.class_rows.tolist())
-        dataset = subsample(data, where, rates=rates, seed=self.seed, engine=engine, overwrite=self.overwrite)
-        return DatasetSubsampled(dataset, rows, tuple(rates.tolist()))
+        dataset, draw = drawn(
+            Dataset.open(self.data),
+            self.out,
+            rates=self.rate or None,
+            budget=self.budget,
+            by=self.by,
+            seed=self.seed,
+            engine=engine,
+            overwrite=self.overwrite,
+        )
+        by_class, found = draw.strata.column is None, draw.counted
+        figures = (values.tolist() for values in (found.rows, draw.rates, found.kept, found.weight))
+        parts = [DrawnPart(*part) for part in zip(draw.strata.labels, *figures, strict=True)]
+        shown = tuple(part for part in parts if part.rows or by_class)
+        return DatasetSubsampled(dataset, "class" if by_class else draw.strata.name, shown)
 
     def subject(self) -> str:
         return f"{mask(self.data)} into {mask(self.out)}"

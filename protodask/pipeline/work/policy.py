@@ -14,7 +14,7 @@ from protodask.evaluation.policy import (
     policy_sums,
 )
 from protodask.pipeline.results.common import PolicyEvaluated
-from protodask.pipeline.steps import EvaluateStep
+from protodask.pipeline.steps import PolicyStep
 from protodask.pipeline.telling.json_file import write_json
 from protodask.pipeline.work.policy_log import ACTION, LogColumns, policy_log
 from protodask.prototypes.model import PrototypeSet
@@ -22,7 +22,7 @@ from protodask.prototypes.persistence import load_model
 from protodask.prototypes.scoring import PREDICTED, predict_block
 
 
-def evaluate_policy(step: EvaluateStep, engine: Engine) -> PolicyEvaluated:
+def evaluate_policy(step: PolicyStep, engine: Engine) -> PolicyEvaluated:
     """The value that a step asks for, in one pass over the rows."""
     question = PolicyQuestion(step.estimator, step.dropped_zeros, step.confidence)
     model = None if step.model is None else load_model(step.model)

@@ -1,4 +1,4 @@
-"""`protodask evaluate --policy`."""
+"""`protodask policy`, and `evaluate --policy`, which it once was."""
 
 import json
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory, call: Call) -> Logged:
 
 
 def _evaluate(call: Call, *arguments: object) -> dict[str, Any]:
-    done = call("evaluate", "--policy", *arguments, "--json")
+    done = call("policy", *arguments, "--json")
     assert done.exit_code == 0, done.output
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -124,13 +124,13 @@ def test_policy__of_a_calibrated_model(call: Call, logged: Logged, tmp_path: Pat
     assert (predicted != logged.policy()).any()
     found = _evaluate(call, model, logged.file("log.parquet"), *ROLES, "--calibrated")
     _agrees(found, logged.expected(logged.frame, predicted == logged.frame.did.to_numpy()))
-    plain = call("evaluate", logged.model, logged.file("log.parquet"), "--policy", *ROLES, "--calibrated")
+    plain = call("policy", logged.model, logged.file("log.parquet"), *ROLES, "--calibrated")
     check_failed(plain, 1, "not-fitted", "`protodask calibrate`")
 
 
 def test_policy__action_in_another_column(call: Call, logged: Logged) -> None:
     renamed = logged.file("renamed.parquet", logged.frame.rename(columns={"did": "action"}))
-    done = call("evaluate", logged.model, renamed, "--policy", *ROLES)
+    done = call("policy", logged.model, renamed, *ROLES)
     check_failed(done, 1, "column-missing", renamed, "--action")
     found = _evaluate(call, logged.model, renamed, *ROLES, "--action", "action")
     _agrees(found, logged.expected(logged.frame, logged.policy() == logged.frame.did.to_numpy()))
@@ -175,9 +175,9 @@ def test_policy__on_a_dataset(call: Call, logged: Logged) -> None:
     said = _evaluate(call, table, *ROLES, "--match", "same", "--inclusion", "kept")
     assert alone == said | {"data": alone["data"]}
     for wrong in (("--inclusion", "kept"), ("--action", "user")):
-        refused = call("evaluate", logged.model, data, "--policy", *ROLES, *wrong)
+        refused = call("policy", logged.model, data, *ROLES, *wrong)
         check_failed(refused, 1, "settings-conflict", data, "--action and --inclusion")
-    refused = call("evaluate", logged.model, data, "--policy", "--reward", "kept")
+    refused = call("policy", logged.model, data, "--reward", "kept")
     check_failed(refused, 1, "column-missing", data, "'kept'", "--reward")
 
 
@@ -196,20 +196,20 @@ def test_policy__on_a_dataset_that_does_not_suit(call: Call, logged: Logged) -> 
         (made("others", others), "columns-differ", "'a', 'b'"),
     )
     for data, code, fact in refusals:
-        done = call("evaluate", logged.model, data, "--policy", *ROLES)
+        done = call("policy", logged.model, data, *ROLES)
         check_failed(done, 1, code, fact)
 
 
 def test_policy__in_words(call: Call, logged: Logged) -> None:
     table = logged.file("log.parquet")
     found = _evaluate(call, logged.model, table, *ROLES)
-    done = call("evaluate", logged.model, table, "--policy", *ROLES)
+    done = call("policy", logged.model, table, *ROLES)
     assert f"would earn {found['value']:.4g} a record" in done.stdout
     assert f"with 95 per cent confidence, between {found['low']:.4g} and {found['high']:.4g}." in done.stdout
     strange = logged.file("strange.parquet", logged.frame.assign(did="z"))
-    assert "the log says nothing of its value" in call("evaluate", logged.model, strange, "--policy", *ROLES).stdout
+    assert "the log says nothing of its value" in call("policy", logged.model, strange, *ROLES).stdout
     one = logged.file("one.parquet", logged.frame.assign(click=1.0, same=1).iloc[:1])
-    assert "Too few rows count" in call("evaluate", one, "--policy", *ROLES, "--match", "same").stdout
+    assert "Too few rows count" in call("policy", one, *ROLES, "--match", "same").stdout
     assert _evaluate(call, one, *ROLES, "--match", "same")["high"] is None
 
 
@@ -217,9 +217,9 @@ def test_policy__writes_the_value(call: Call, logged: Logged, tmp_path: Path) ->
     table, out = logged.file("log.parquet"), tmp_path / "value.json"
     printed = _evaluate(call, logged.model, table, *ROLES, "--out", out)
     assert json.loads(out.read_text()) == printed
-    again = call("evaluate", logged.model, table, "--policy", *ROLES, "--out", out)
+    again = call("policy", logged.model, table, *ROLES, "--out", out)
     check_failed(again, 1, "exists", out, "--overwrite")
-    assert call("evaluate", logged.model, table, "--policy", *ROLES, "--out", out, "--overwrite").exit_code == 0
+    assert call("policy", logged.model, table, *ROLES, "--out", out, "--overwrite").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -244,50 +244,60 @@ def test_policy__tables_that_cannot_be_used(
     change: Any, code: Code, facts: list[str], call: Call, logged: Logged
 ) -> None:
     table = logged.file("broken.parquet", change(logged.frame))
-    done = call("evaluate", logged.model, table, "--policy", *ROLES, "--inclusion", "kept")
+    done = call("policy", logged.model, table, *ROLES, "--inclusion", "kept")
     check_failed(done, 1, code, *facts)
 
 
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "code", "facts"),
     [
-        (("--reward", "click"), 2, "settings-conflict", ["reward", "policy"]),
-        (("--dropped-zeros", 0), 2, "settings-conflict", ["dropped-zeros", "policy"]),
-        (("--policy", "--weight", "kept"), 2, "settings-conflict", ["weight", "policy"]),
-        (("--policy", "--target", "did"), 2, "settings-conflict", ["target", "policy"]),
-        (("--policy", "--no-roc-auc"), 2, "settings-conflict", ["roc-auc", "policy"]),
-        (("--policy", "--match", "same"), 2, "settings-conflict", ["match and model"]),
-        (("--policy", "--estimator", "snips", "--dropped-zeros", 1), 2, "settings-conflict", ["ips"]),
-        (("--policy", "--dropped-zeros", -1), 2, "bad-setting", ["dropped", "-1"]),
-        (("--policy", "--confidence", 1), 2, "bad-setting", ["confidence", "1.0"]),
-        (("--policy", "--reward", "p", "--propensity", "p"), 1, "named-twice", ["reward, propensity, action"]),
-        (("--policy", "--reward", "age", "--propensity", "p"), 1, "settings-conflict", ["reward 'age'"]),
+        (("--match", "same"), 2, "settings-conflict", ["match and model"]),
+        (("--estimator", "snips", "--dropped-zeros", 1), 2, "settings-conflict", ["ips"]),
+        (("--dropped-zeros", -1), 2, "bad-setting", ["dropped", "-1"]),
+        (("--confidence", 1), 2, "bad-setting", ["confidence", "1.0"]),
+        (("--reward", "p", "--propensity", "p"), 1, "named-twice", ["reward, propensity, action"]),
+        (("--reward", "age", "--propensity", "p"), 1, "settings-conflict", ["reward 'age'"]),
     ],
 )
 def test_policy__options_that_do_not_go_together(
     arguments: tuple[object, ...], exit_code: int, code: Code, facts: list[str], call: Call, logged: Logged
 ) -> None:
-    done = call("evaluate", logged.model, logged.file("log.parquet"), *arguments)
+    done = call("policy", logged.model, logged.file("log.parquet"), *arguments)
     check_failed(done, exit_code, code, *facts)
 
 
 def test_policy__of_no_such_estimator(call: Call, logged: Logged) -> None:
-    done = call("evaluate", logged.model, logged.file("log.parquet"), "--policy", "--estimator", "dr")
+    done = call("policy", logged.model, logged.file("log.parquet"), "--estimator", "dr")
     assert done.exit_code == 2
     assert all(name in done.stderr for name in ("'dr'", "--estimator"))
 
 
-@pytest.mark.parametrize(("arguments", "facts"), [((), ["model"]), (("--policy",), ["policy", "model", "match"])])
-def test_policy__no_model(arguments: tuple[object, ...], facts: list[str], call: Call, logged: Logged) -> None:
-    done = call("evaluate", logged.file("log.parquet"), *arguments)
-    check_failed(done, 2, "setting-missing", *facts)
+def test_policy__no_model(call: Call, logged: Logged) -> None:
+    check_failed(call("policy", logged.file("log.parquet")), 2, "setting-missing", "policy", "model", "match")
+
+
+@pytest.mark.parametrize("option", ["--reward", "--match", "--dropped-zeros", "--estimator"])
+def test_evaluate__knows_nothing_of_logs(option: str, call: Call, logged: Logged) -> None:
+    done = call("evaluate", logged.model, logged.file("log.parquet"), option, "1")
+    assert done.exit_code == 2
+    assert option in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--policy", "log", "--match", "same"), ("log", "--match", "same", "--policy")])
+def test_evaluate__of_a_policy_goes_on_working_with_a_note(words: tuple[str, ...], call: Call, logged: Logged) -> None:
+    log = logged.file("log.parquet")
+    arguments = [log if word == "log" else word for word in words]
+    done = call("evaluate", *arguments, *ROLES, "--json")
+    assert done.exit_code == 0, done.output
+    assert "`protodask policy`" in done.stderr
+    assert json.loads(done.stdout) == _evaluate(call, log, *ROLES, "--match", "same")
 
 
 def test_policy__takes_what_is_missing_where_it_is_told_to(call: Call, logged: Logged) -> None:
     gaps, filled = logged.frame.copy(), logged.frame.copy()
     gaps.loc[3:50, "age"] = np.nan
     filled.loc[3:50, "age"] = Dataset.open(logged.folder / "training.zarr").summary.mean[0]
-    done = call("evaluate", logged.model, logged.file("gaps.csv", gaps), "--policy", *ROLES)
+    done = call("policy", logged.model, logged.file("gaps.csv", gaps), *ROLES)
     check_failed(done, 1, "bad-value", "'age'", "row 3", "--unseen zero")
     found = [
         _evaluate(call, logged.model, logged.file(name, frame), *ROLES, "--unseen", "zero")["value"]

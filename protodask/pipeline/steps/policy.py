@@ -1,0 +1,95 @@
+"""The step `policy`: what actions are worth, on a log of other ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from protodask.errors import InputError
+from protodask.pipeline.file.values import key_of
+from protodask.pipeline.steps.base import NOBODY, Argument, Listeners, Option, Overwrite, Panel, Read, Step, Written
+from protodask.pipeline.steps.rows import Batches, Calibrated, GivenRows, Inclusion, check_batches
+from protodask.places import mask
+
+if TYPE_CHECKING:
+    from protodask.engine import Engine
+    from protodask.pipeline.results.common import PolicyEvaluated
+
+OF_MODELS = ("model", "action", "batches", "calibrated")
+
+
+@dataclass(frozen=True)
+class PolicyStep(GivenRows, Step):
+    """Estimate what the actions of a model, or of a policy that the log knows, would have earned on a log of others."""
+
+    command = "policy"
+    panel = Panel.USE
+    writes_files = True
+
+    data: Annotated[
+        Read,
+        Argument("A log of actions, a row for each: a dataset, or raw tables: files, a glob or a folder.", "DATA"),
+    ]
+    model: Annotated[
+        Read | None, Argument("A model, whose classes are actions; with --match, leave it out.", "MODEL", first=True)
+    ] = None
+    batches: Batches = None
+    calibrated: Calibrated = False
+    action: Annotated[
+        str | None,
+        Option(
+            "Column of the logged action; by default, the target of the training data. Of a dataset, its target.", "COL"
+        ),
+    ] = None
+    match: Annotated[
+        str | None,
+        Option(
+            "In place of a model: column that says with 0 or 1, or with a probability, whether the policy takes the "
+            "logged action.",
+            "COL",
+        ),
+    ] = None
+    reward: Annotated[str, Option("Column of the rewards.", "COL")] = "reward"
+    propensity: Annotated[
+        str, Option("Column of the probabilities with which the logged actions were taken.", "COL")
+    ] = "propensity"
+    inclusion: Inclusion = None
+    estimator: Annotated[Literal["ips", "snips"], Option("Inverse propensity scoring, plain or self-normalised.")] = (
+        "ips"
+    )
+    dropped_zeros: Annotated[
+        int | None,
+        Option("Records of reward zero that were dropped from the log, if they were counted (for ips).", "N"),
+    ] = None
+    confidence: Annotated[float, Option("Probability with which the interval is to have the value.", "P")] = 0.95
+    out: Annotated[Written | None, Option("Write the value to a JSON file, too.", "FILE")] = None
+    overwrite: Overwrite = False
+
+    def check(self) -> None:
+        """Refuse settings that do not go together, or that cannot work whatever the data."""
+        from protodask.evaluation.policy import PolicyQuestion
+
+        check_batches(self.batches)
+        if self.model is None and self.match is None:
+            raise InputError(
+                "setting-missing",
+                "It is not said what the policy does.",
+                "Name a model, or with match the column that says whether the policy takes the logged action.",
+            )
+        given = {field.name for field in fields(self) if getattr(self, field.name) != field.default}
+        if self.match is not None and (wrong := [name for name in OF_MODELS if name in given]):
+            raise InputError(
+                "settings-conflict",
+                f"Both match and {key_of(wrong[0])} are set.",
+                "Choose the column that says what the policy does, or a model that does it.",
+            )
+        PolicyQuestion(self.estimator, self.dropped_zeros, self.confidence)
+
+    def perform(self, engine: Engine, listeners: Listeners = NOBODY) -> PolicyEvaluated:
+        from protodask.pipeline.work.policy import evaluate_policy
+
+        self.check()
+        return evaluate_policy(self, engine)
+
+    def subject(self) -> str:
+        return f"{'a policy' if self.model is None else mask(self.model)} on {mask(self.data)}"
